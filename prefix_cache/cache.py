@@ -123,7 +123,7 @@ class PrefixCache:
         return self._states.is_short()
 
     def is_kept(self, owner: str) -> bool:
-        """Return whether `owner` is within its partitions and none of its blocks is leaving."""
+        """Return whether `owner` fits its partitions and none of its blocks is leaving a tier."""
         return self.quotas.is_kept(owner, self._leasing.is_busy)
 
     def match(

@@ -3,7 +3,7 @@
     num_shared                                            whole
     |  equal blocks are there already  |  the tree has none |
     |  -> `_follow`: keep our copies,  |  -> `_insert`: one |
-    |     hold the tree's last one     |     run a namespace |
+    |     hold the tree's last block   |    run per namespace|
 
 If an equal block lies in a lower tier, the lease's copy becomes the tree's copy on the device. If
 an equal block is being loaded, no block from there on is shared until the load has ended.

@@ -221,7 +221,7 @@ def pieces_of(runs: Runs, first_byte: int = 0, end_byte: int | None = None) -> C
 def pieces_in_order(runs: Runs, late: LayerwiseLoad) -> tuple[CopyPieces, CopyPieces]:
     """Return the copies that must end before an early release, and the late layers' copies.
 
-    The last blocks are cut in two pieces, as many as the late bytes allow.
+    Of the last blocks, as many as the late bytes allow are cut in two pieces.
     """
     blocks, cut = runs.single(), late.bytes_before
     split = min(late.max_bytes // (runs.targets.shape[1] - cut), len(blocks))

@@ -47,8 +47,8 @@ def host_free_memory(
 ) -> FreeMemory:
     """Return the memory left under the tightest limit.
 
-    `limits` are bytes by RLIMIT name, by default this process's. If the system does not give it, as
-    outside Linux, a quarter of all memory counts as free.
+    `limits` are bytes by RLIMIT name, by default this process's. If the system does not report its
+    free memory, as outside Linux, a quarter of all memory counts as free.
     """
     available = _available(meminfo)
     if available is None:

@@ -25,8 +25,8 @@ LATE_PART = 4  # number of parts of the layers; only the last part may be late
 class LayerwiseLoad:
     """The late layers of a block pool on a GPU, which are loaded last. Used by one thread only.
 
-    Steps `wait` before the late layer `first`. A block has `bytes_before` bytes before it. Up to
-    `max_bytes` bytes may be missing when a load is released early.
+    Steps `wait` before the late layer `first`. A block has `bytes_before` bytes before that layer.
+    Up to `max_bytes` bytes may be missing when a load is released early.
     """
 
     def __init__(self, layout: KvLayout, max_bytes: int, device: torch.device) -> None:

@@ -26,7 +26,7 @@ class Tier(Enum):
 # Until Python 3.12, looking up `Tier.DEVICE` takes ten times as long as these names.
 DEVICE_TIER, HOST_TIER, DISK_TIER = Tier
 
-NO_STATE = 0  # unused slot, which padding and rows from a first token name
+NO_STATE = 0  # slot without a state, for padding and for rows that begin at a first token
 FIRST_SLOT = 1  # the first slot for recurrent states
 
 
@@ -83,7 +83,7 @@ class BlockRecord:
     namespace: bytes  # 16 bytes
     owner: str  # the owner whose data key encrypts the block
     token_ids: bytes  # block_size int32, little endian
-    hits: int = 0  # requests that had found the block when it was written, not compared
+    hits: int = 0  # requests that found the block before it was written to disk; not compared
     # number of this part of the recurrent state after the block; None: the block's KV
     state_part: int | None = None
 

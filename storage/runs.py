@@ -1,7 +1,7 @@
 """Runs of blocks to copy together: blocks that are adjacent in both source and target.
 
 sources   | 3 4 5 |     9     | 11 |
-targets   | 7 8 9 |     1     |  0 |      three runs: a copy each
+targets   | 7 8 9 |     1     |  0 |      three runs, each one copy
 """
 
 from __future__ import annotations

@@ -78,7 +78,7 @@ class SlotMatrices:
 
 @dataclass(frozen=True, slots=True)
 class TokenSlots:
-    """The slot of each token (T,) int32, and tokens by slot in tiles, if a kernel reads them."""
+    """The slot of each token (T,) int32, and for kernels the tokens in tiles of one slot each."""
 
     slots: Tensor
     num_slots: int

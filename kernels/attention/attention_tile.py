@@ -55,11 +55,11 @@ def attend_tile(
     """Fold keys [start, start + TILE) into (acc, m, total) and return their new values.
 
     `kv` points at this KV head in block 0, `scales` (if SCALED) at the head's scales in block 0,
-    `table` at this row's block ids. `start` is the start of a block, or of a tile where a block is
-    longer. With MASKED, keys at or after `end` are not read, and row i of q sees keys up to
-    last_key[i]. Without MASKED the whole tile exists and every row sees it. With WINDOWED too, row
-    i sees no key before first_key[i]. SOFTCAP applies to natural scores, or None for no cap. With
-    PAIRS `kv` points at pairs, so D, D_PADDED and the strides count pairs.
+    `table` at this row's block ids. `start` is the start of a block, or the start of a tile if
+    blocks are longer than tiles. With MASKED, keys at or after `end` are not read, and row i of q
+    sees keys up to last_key[i]. Without MASKED the whole tile exists and every row sees it. With
+    WINDOWED too, row i sees no key before first_key[i]. SOFTCAP is the cap of natural scores, or
+    None. With PAIRS `kv` points at pairs, so D, D_PADDED and the strides count pairs.
     """
     index = tl.arange(0, TILE)
     key = start + index

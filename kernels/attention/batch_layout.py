@@ -21,11 +21,11 @@ class SharedPrefix:
 
     Each group reads its shared prefix of keys once.
 
-    `group_starts` (G + 1,) int32 has group g's decode rows from group_starts[g] up to
-    group_starts[g + 1]. Every decode row is in exactly one group, and a group may be empty.
-    `key_ends` (G,) int32 are the numbers of tokens, in whole blocks, that the groups read together.
-    The rows' tables have equal ids for these blocks. `own_starts` (R,) int32 are the `key_ends` of
-    each row's group, at most the row's context.
+    Group g has the decode rows from group_starts[g] up to group_starts[g + 1], in `group_starts` (G
+    + 1,) int32. Every decode row is in exactly one group, and a group may be empty. `key_ends` (G,)
+    int32 are the numbers of tokens, in whole blocks, that the groups read together. The rows'
+    tables have equal ids for these blocks. `own_starts` (R,) int32 are the `key_ends` of each row's
+    group, but no more than the row's context.
     """
 
     group_starts: Tensor
@@ -58,8 +58,8 @@ class BatchLayout:
     shared: SharedPrefix | None = None  # only for speed: results do not depend on it
 
     # (num_decodes * Hkv,) int32 zeros, in which a decode kernel counts the partials written for an
-    # output (`decode_attention`). They are zeros again after each launch. None: allocated at a
-    # launch.
+    # output (`decode_attention`). They are zeros again after each launch. None: each launch
+    # allocates them.
     arrivals: Tensor | None = None
     # (1 or 2, 2) int32, for shared keys if there are any, then for the rows' own keys. The first
     # number is the maximum number of keys in a split of decode attention. The second is the number

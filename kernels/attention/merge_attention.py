@@ -40,10 +40,10 @@ def add_partials(
 ) -> tl.tensor:
     """Add `count` partials of MEMBERS rows to acc (MEMBERS, D), m and total (MEMBERS,).
 
-    Part i of member j lies at row `first` + i * `step` + `member`[j] of `partial` (rows, D).
+    Partial i of member j lies at row `first` + i * `step` + `member`[j] of `partial` (rows, D).
     `member` is repeated AT_ONCE times, (AT_ONCE * MEMBERS,), and so is `inside`, which is true for
     members that exist. The loads bypass the L1 cache (.cg), since another program may have just
-    written the parts.
+    written the partials.
     """
     index = tl.arange(0, AT_ONCE * MEMBERS) // MEMBERS
     column = tl.arange(0, D_PADDED)

@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 import torch
 
 MAX_QUERIES = 64  # maximum number of query rows that fit a decode program's registers
-LEAST_SHARED_TOKENS = 1_024  # minimum: fewer tokens of a group are read again from the L2 cache
+LEAST_SHARED_TOKENS = 1_024  # minimum, since repeated reads of fewer tokens come from the L2 cache
 _LEAST_SAVED_BYTES = 2**26  # minimum bytes of KV that sharing must save in one layer
 
-# Keys of prompts. In a smaller window a program of Hopper's kernel would have too few tiles to be
-# worth its start. Estimated, not measured (decision 156).
+# The minimum window, in keys, for Hopper's kernel. In a smaller window its programs would have too
+# few tiles to be worth their start. Estimated, not measured (decision 156).
 LEAST_HOPPER_WINDOW = 1_024
 SHORT_WINDOW = 128  # keys of gpt-oss's window, the only short window that was measured
 _PROGRAMS = 132  # multiprocessors of an H200

@@ -20,9 +20,9 @@ count repeats 0, 1, 2, since an unbounded count would overflow after days.
 
 There are three turns because a rank fills, in turn t, the part that it read in turn t - 1. Another
 rank writes to this part in turn t + 2, after its own turn t + 1 has ended. Turn t + 1 needs numbers
-that the first rank sends in turn t + 1. By then the first rank's kernel of turn t has ended. In
-every turn every rank waits for every other rank, in a two-shot turn for the row's owner. Each turn
-may be one-shot or two-shot, if all ranks choose alike.
+that the first rank sends in turn t + 1. By then the first rank's kernel of turn t has ended. A rank
+ends a turn only after every other rank has sent its row. In a two-shot turn the owner's sum shows
+this. Each turn may be one-shot or two-shot, if all ranks choose alike.
 
 A program keeps its place on the device while it polls. The other ranks' programs of the same row
 must therefore be able to begin. Programs begin in the order of their numbers (CUB's scans need that
@@ -131,10 +131,10 @@ def open_rows(rank: int, buffers: Sequence[Tensor]) -> PeerRows:
 
 @triton.jit
 def row_of_turn(turn: tl.tensor, row: tl.tensor, num_rows: tl.tensor, SIZE: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Return the offset of this turn's row in a buffer, in numbers.
+    """Return the offset of this turn's row in a buffer, counted in numbers.
 
-    SIZE counts all ranks' columns. A turn below 0, in which kernels wait for nobody, uses the first
-    of the three parts.
+    SIZE counts all ranks' columns. In a turn below 0 kernels wait for no rank, and use the first of
+    the three parts.
     """
     return (tl.maximum(turn, 0) % 3 * num_rows + row) * SIZE
 

@@ -29,7 +29,7 @@ STRIDE = SPAN // IN_WORD  # columns between a word's numbers
 ZERO_BITS = 0xFF  # bits of the zero point in a scale's word
 _MAGNITUDES = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 _EXPONENT_BIAS = 127
-# The bits of e2m1 for each place in a word, starting with the sign.
+# For each of a word's four numbers, the positions of its e2m1 bits, the sign's first.
 _E2M1_BITS = ((15, 8, 7, 6), (12, 5, 4, 3), (9, 2, 1, 0), (14, 13, 11, 10))
 
 

@@ -164,7 +164,7 @@ def product_kernel(
 ) -> None:
     """Multiply a tile of pairs by 256 rows of the matrix.
 
-    FACTORS 2 means 128 each of gate and up.
+    FACTORS 2 means 128 rows of gate and 128 rows of up.
     """
     tile = gl.program_id(1)
     expert = gl.load(owners + tile).to(gl.int64)

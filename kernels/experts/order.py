@@ -25,7 +25,7 @@ from kernels.launch.rounding import cdiv, next_power_of_2
 _CHUNKS_AT_ONCE = 64
 COUNTED_ALONE = 512  # maximum number of pairs that each program counts alone
 
-# The pairs (pairs, chunk). Up to this many pairs, a program places `chunk` pairs.
+# Entries (most, chunk): if there are up to `most` pairs in all, a program places `chunk` pairs.
 CHUNKS = ((16, 16), (COUNTED_ALONE, 128), (8192, 128))
 _LARGEST_CHUNK = 512
 

@@ -104,8 +104,8 @@ def product_kernel(
 ) -> None:
     """Multiply a tile of pairs by FEATURES of N outputs.
 
-    GATED is the first GEMM, which ends in a gate. FACTORS 2 multiplies by FEATURES rows of gate and
-    of up each.
+    GATED means the first GEMM, which ends in a gate. FACTORS 2 means FEATURES rows of gate and as
+    many of up.
     """
     launch_dependents_and_wait(DEPENDENT)
     tile = tl.program_id(1)

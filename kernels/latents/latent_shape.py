@@ -1,7 +1,7 @@
 """The sizes of latent attention, and the number of products of each way to compute it.
 
-    absorbed    q W_k (a token), then scores over R + P and sums over R numbers (a pair)
-    expanded    c W_k, c W_v (a key), then scores over N + P and sums over V numbers (a pair)
+    absorbed    for a query q W_k; for a query and a key scores over R + P, sums over R numbers
+    expanded    for a key c W_k and c W_v; for a query and a key scores over N + P, sums over V
 
 A latent is expanded once and attended to by many tokens, so expanding saves time for some hundred
 new tokens. Torch is not imported, since configs of models have a `LatentShape`.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 
 def cdiv(total: int, part: int) -> int:
-    """Count the parts of size `part`, positive, that hold `total`."""
+    """Return how many parts of size `part`, which is positive, hold `total`."""
     return -(-total // part)
 
 

@@ -5,7 +5,7 @@
 
 Row r begins with block number (tokens before row r) // SIZE + r. The host needs only the numbers of
 tokens and rows to bound the block numbers. A captured launch can therefore follow lengths that
-change on the device. Fewer than one block number per row is unused.
+change on the device. For R rows, fewer than R block numbers are unused.
 """
 
 from __future__ import annotations

@@ -8,8 +8,8 @@
 
 Scales are computed as vLLM does (`dynamic_per_token_scaled_fp8_quant`,
 `per_token_group_quant_fp8`). x is multiplied by the scale's reciprocal, since divisions would be
-slow. A few numbers near the middle of two e4m3 numbers therefore round to the other of the two. A
-row's values depend on this row alone.
+slow. Numbers very near the middle between two e4m3 numbers may therefore round to the farther one.
+A row's values depend on this row alone.
 """
 
 from __future__ import annotations

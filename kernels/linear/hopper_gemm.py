@@ -2,7 +2,7 @@
 
 A program takes one or several strips of rows of the weight, some rows of x and a share of K. Two
 groups of four warps multiply half of a strip each. One warp copies tiles to shared memory ahead of
-these groups. The warp copies tiles of the next strip while the groups write the last strip's
+these groups. The warp copies tiles of the next strip while the groups write the previous strip's
 result.
 
 SCALES 0 means no scales. SCALES 1 means scales of rows of x and of rows of the weight, which

@@ -23,7 +23,7 @@ from kernels.launch.rounding import cdiv, next_power_of_2
 MIN_ROWS = 8  # N of the smallest WGMMA instruction
 MAX_FP8_ROWS = 128  # maximum WGMMA N whose sums fit registers; the library serves more rows
 
-# The row counts that together launch all fp8 kernels, besides counts up to 32.
+# Together with the counts up to 32, these row counts launch all fp8 kernels.
 TELLING_ROWS = (64, MAX_FP8_ROWS)
 STRIP = 128  # weight rows of a program: twice WGMMA's M = 64
 PROCESSORS = 132  # multiprocessors of an H100 or H200
@@ -33,8 +33,8 @@ _TILE_ROW_BYTES = 128
 _MIN_TILES = 8  # minimum number of tiles in a share of K, for 16-bit weights
 _MAX_SHARES = 8
 _FILLED = 96  # fp8 programs; the other multiprocessors are left to the kernels before and after
-_FEW_ROWS, _FILLED_BY_FEW = 4, 128  # few rows: x is small, and so are parts to add
-_MOST_ROUNDS = 2  # maximum rounds of programs of one strip; 1 for fp8 with few rows
+_FEW_ROWS, _FILLED_BY_FEW = 4, 128  # with few rows, x and the parts to add are small
+_MOST_ROUNDS = 2  # maximum programs of one strip per processor; 1 for fp8 with few rows
 _FEW_STRIPS = 48  # with more strips and more than 64 rows, the library fills the device
 
 

@@ -1,6 +1,6 @@
 """A linear layer with a 4-bit integer matrix: y = x @ weight.T + bias, x in the model's dtype.
 
-    rows of x    computed by                                       bytes read or written a weight
+    rows of x    computed by                                       bytes moved for each weight
     up to 128    `product_kernel`: dequantised in registers        0.5, once for each 64 rows
     more         `dequantise_kernel` to a scratch matrix of 16     0.5 + 2, then the product's 2
                  bits, and the usual product

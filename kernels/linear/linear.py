@@ -138,7 +138,7 @@ def _by_library(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 
 @contextmanager
 def asking(library: str) -> Iterator[None]:
-    """Select torch's BLAS library within the block, for the whole process."""
+    """Make the whole process use this BLAS library in torch until the `with` block ends."""
     usual = torch.backends.cuda.preferred_blas_library()
     torch.backends.cuda.preferred_blas_library(library)
     try:

@@ -15,8 +15,8 @@ Activation = Literal["silu", "gelu_tanh", "relu2"]
 class Gate:
     """The gate act(gate) * up, or gpt-oss's form with a `limit`.
 
-    With a `limit`, gate is cut to at most `limit`, up to +- `limit`. The result is gate *
-    sigmoid(alpha * gate) * (up + 1), for any `act`. "relu2" has no gate: relu(up)^2.
+    With a `limit`, gate is at most `limit`, and up is between -`limit` and `limit`. The result is
+    gate * sigmoid(alpha * gate) * (up + 1), for any `act`. "relu2" has no gate: relu(up)^2.
     """
 
     limit: float | None = None

@@ -1,9 +1,9 @@
 """The exponential noise from hashes of a row's key and a token id, in plain PyTorch.
 
-With the logs of exponential variables subtracted from logits, the argmax is a sample of their
-softmax (the Gumbel-max trick). Nothing has to be normalised, and a token with -inf cannot win. The
-noise is a hash, not a generator's stream, so no state is kept. The hash is lowbias32 (Chris
-Wellons, "Prospecting for Hash Functions", 2018), with the key's second word mixed in half-way.
+The argmax of logits minus logs of exponential variables is a sample of the logits' softmax (the
+Gumbel-max trick). Nothing has to be normalised, and a token with -inf cannot win. The noise is a
+hash, not a generator's stream, so no state is kept. The hash is lowbias32 (Chris Wellons,
+"Prospecting for Hash Functions", 2018), with the key's second word mixed in half-way.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
 The search replaces a sort. Each pass over the row counts or weighs the tokens above each of eight
 cuts of a range of scores. The range narrows to the part between two cuts. The cuts divide the range
-evenly by value, since scores are usually spread smoothly. After eight passes without a result, they
-divide it evenly by key, so no row takes more than 19 passes. All sums are of whole numbers, so the
-order of adding changes nothing.
+evenly by value, since scores are usually spread smoothly. After eight passes without a result, the
+cuts divide the range evenly by key, so no row takes more than 19 passes. All sums are of whole
+numbers, so the order of adding changes nothing.
 """
 
 from __future__ import annotations

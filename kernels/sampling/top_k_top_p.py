@@ -1,7 +1,7 @@
 """The top-k, top-p and min-p filters, which set the logits of excluded tokens to -inf.
 
     1. top-k keeps the k likeliest tokens,
-    2. top-p keeps as few of these tokens, likeliest first, as have p of these tokens' probability,
+    2. top-p keeps the fewest of these tokens, likeliest first, that have p of their probability,
     3. min-p keeps tokens with at least p times the likeliest token's probability.
 
 Among tokens with equal scores the lower id counts as likelier. Probabilities are compared as whole

@@ -11,8 +11,8 @@ So an unused checkpoint loses rank while other checkpoints are evicted. A checkp
 times as much loses rank ten times as slowly. Each tier has its own policy.
 
 A conversation leaves a checkpoint at each turn, and later turns start from each checkpoint only
-once. So a checkpoint counts for an eighth once a single request has started from it and has left a
-later checkpoint.
+once. So the worth of a checkpoint is divided by eight once a single request has started from it and
+has left a later checkpoint.
 """
 
 from __future__ import annotations

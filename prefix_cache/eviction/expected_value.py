@@ -93,7 +93,7 @@ class Ghosts:
         self.num_blocks += len(keys) // KEY_BYTES
 
     def uses(self, keys: bytes) -> int:
-        """Return how often the ghost that starts with these blocks was used, or 0 without one."""
+        """Return how often the ghost that starts with these blocks was used, or 0 if none does."""
         ghost = self._by_first.get(keys[:KEY_BYTES])
         return 0 if ghost is None else ghost.uses
 

@@ -5,14 +5,14 @@ When an owner needs more blocks than are free, blocks are taken from the first o
     UNPINNED    published prefixes that are no longer pinned
     OVER_OWN    the owner that wants more, if it would exceed its ceiling
     OVER        other owners over their ceilings
-    ABOVE       owners above their floors, first the owner that holds most for its weight; for the
-                owner that wants more, the wanted blocks count as held
+    ABOVE       owners above their floors, first the owner with the most blocks for its weight;
+                for the owner that wants more, the wanted blocks count as held
     OWN         the owner that wants more, even below its floor
     BELOW       any owner, if no other class has a block
 
 While every owner is between floor and ceiling, this order is weighted max-min fairness. The owner
-with the most blocks for its weight gives up blocks, until all owners that want more hold the same
-for their weight.
+with the most blocks for its weight gives up blocks, until all owners that want more hold equally
+many blocks for their weight.
 
 Where the tier is partitioned, an owner's partition is both its floor and its ceiling. Only owners
 over their partition give up blocks (`Offloader.trim`).
@@ -53,7 +53,7 @@ class Rank(NamedTuple):
     """An owner's place in the eviction order, where the lowest rank comes first."""
 
     sort: Class
-    held: float  # negative number of held blocks, divided by the weight
+    held: float  # minus the number of held blocks, divided by the weight
     is_other: bool  # False for the owner that needs the room, who gives up first
     owner: str
 
@@ -86,7 +86,7 @@ class QuotaUsage:
                 self.exceeding.add(owner)
 
     def leaving(self, owner: str, blocks: int) -> None:
-        """Add `blocks` to the count of `owner`'s blocks that leave when copies end."""
+        """Add `blocks` to the count of `owner`'s blocks that copies under way will move out."""
         self._leaving[owner] += blocks
         self.moved.add(owner)
 
@@ -119,7 +119,7 @@ class QuotaUsage:
         self.exceeding = {owner for owner in self.held if parts and self.excess(owner)}
 
     def level(self, owner: str) -> int:
-        """Count the blocks that `owner` holds, without blocks that are leaving."""
+        """Count `owner`'s blocks that will still be here once copies under way have ended."""
         return self.held.get(owner, 0) - self._leaving.get(owner, 0)
 
     def floor(self, owner: str) -> int:

@@ -3,8 +3,8 @@
     share of an owner = its weight x level, but no less than its floor and no more than its ceiling;
                         one level for all, at which the shares fill the tier
 
-Other owners may use a share's unused part until its owner needs it. Partitions (`partition`) are
-not lent.
+Other owners may use the unused part of a share until the share's owner needs it. Partitions
+(`partition`) are not lent.
 """
 
 from __future__ import annotations

@@ -5,8 +5,9 @@ So a failed launch is repeated from the same state. A state checkpoint is made b
 the tree, without a copy.
 
     before  ->  at      the states that the newest launched row reads and writes
-    coming              states at the ends of blocks, of rows that are not settled yet
-    kept                the last state at the end of a settled block; the tree gets it at the end
+    coming              states at ends of blocks that are not committed yet
+    kept                the last state at the end of a committed block; the tree gets it when the
+                        lease ends
 
 A row that verifies drafts also writes one state. If the state turns out to follow a rejected token,
 the sequence continues from the state before (`verified_end`).
@@ -19,8 +20,8 @@ are not evicted meanwhile (`read`).
 
 If the state is the ring buffer of a window (`in_place`), decodes write the slot that they read. The
 ring stays valid at every position up to two blocks before the row's end. Rows of prompts write
-another slot. So does a decode whose old ring the tree gets. An answer's end then needs no third
-slot, and rejected drafts cost no recomputed tokens (`cut_back`).
+another slot. A decode also writes another slot if the tree gets its old ring. An answer's end then
+needs no third slot, and rejected drafts cost no recomputed tokens (`cut_back`).
 
 Once a sequence has to wait for slots, running sequences also write recurrent states in place, until
 they end (`overwrites`). A sequence then has one slot, and a second for its answer's end if it had

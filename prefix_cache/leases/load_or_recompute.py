@@ -80,7 +80,7 @@ class LoadOrRecompute:
     def __init__(
         self, times: PrefillTimes, *, block_size: int, block_bytes: int, state_blocks: int = 0
     ) -> None:
-        """`state_blocks` is the number of blocks that take as much room as a recurrent state."""
+        """Start unmeasured. A recurrent state is as large as `state_blocks` blocks."""
         self._times = times
         self.state_blocks = state_blocks
         self.copies = {tier: CopyRate(block_bytes / rate) for tier, rate in FIRST_GUESS.items()}
@@ -180,7 +180,7 @@ class LoadOrRecompute:
         return there
 
     def _on_trial(self, found: Whereabouts, loads: int, flow: str) -> int:
-        """Return the blocks of a tier whose loads were refused often enough for a new trial."""
+        """Return how many blocks to load on trial, because such loads were refused many times."""
         lower = found.host + found.disk
         if loads < lower and found.disk and self._refusals.is_due((Tier.DISK, flow)):
             return lower

@@ -3,9 +3,9 @@
 Where there is a slower tier, evicted blocks are copied there. The end of a copy (`complete`) has
 one of these outcomes:
 
-    arrived       the blocks lie in the slower tier as well
+    arrived       the blocks lie in the slower tier as well; if the copy was to make room, their
+                  faster copies are forgotten, unless the blocks were used meanwhile
     failed        the slot there is free again; the node is not copied down again before it is used
-    to make room  faster copies are forgotten, unless the blocks were used meanwhile
     lost          the copy that was read is damaged: reported to the caller
 """
 

@@ -1,6 +1,6 @@
 """The copies under way, and the plan of copies that the engine is to start next.
 
-begin -> (take_plan) -> end, once for each move -> the transfer has ended, and is settled whole
+begin -> (take_plan) -> end, once for each move -> the whole transfer is applied
 """
 
 from __future__ import annotations

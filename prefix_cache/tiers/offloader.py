@@ -167,9 +167,8 @@ class Offloader:
     def _push_down(self, tier: Tier, node: Node, wanted: int, owner: str, awaited: int = 0) -> int:
         """Free slots of the node's last blocks in `tier`, or start copies that will free them.
 
-        Returns 0 if the slots are or become free. Otherwise, the node waits for slots of the tier
-        below. Returns the number of these slots. Other nodes already wait for `awaited` of these
-        slots.
+        Returns 0 if the slots are or become free. Otherwise, returns for how many slots of the tier
+        below the node waits. Other nodes already wait for `awaited` slots there.
         """
         below = self._below[tier]
         if below is None:
@@ -259,8 +258,8 @@ class Offloader:
     def _own_room(self, tier: Tier, wanted: int, node: Node, must: bool) -> tuple[int, int]:
         """Make room like `_room`, but only by evicting blocks of the node's owner.
 
-        The owner's leaving blocks count until they have left. So all partitions together never
-        exceed the tier, and an owner waits only for its own copies.
+        Blocks of the owner that are still being copied out count as held. So all partitions
+        together never exceed the tier, and an owner waits only for its own copies.
         """
         quota_usage = self._quota_usages[tier]
         wanted = self._within_ceiling(tier, wanted, node, must)

@@ -30,7 +30,7 @@ class TierShare(NamedTuple):
     """
 
     held: int
-    floor: int  # less than the quota if not all floors fit
+    floor: int  # less than the quota's floor if not all floors fit
     ceiling: int
     fair: float  # the owner's share in blocks while every owner wants more
 

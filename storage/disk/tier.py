@@ -68,7 +68,7 @@ class DiskTier:
         self._state = DiskState.DOWN
         self._started = 0.0
         self._num_blocks: int | None = None
-        self._met_full_disk = False  # whether the process that is ending met a full disk
+        self._met_full_disk = False  # whether the disk process found no room and ends
         self._process: DiskProcess | None = None
         self._start(keep=True)
 
@@ -130,7 +130,7 @@ class DiskTier:
     def erase(self, slots: Iterable[int]) -> None:
         """Empty these slots before any later write begins.
 
-        A later read may still find their blocks.
+        A later read may still find the blocks in these slots.
         """
         if self._process is not None and self.is_up:
             left = list(slots)

@@ -71,7 +71,7 @@ class Open(DiskMessage, frozen=True):
 
 
 class Write(DiskMessage, frozen=True):
-    """Write the block at `place` of `segment` into `slot`."""
+    """A request to write the block at `place` of `segment` into `slot`."""
 
     ticket: int
     slot: int
@@ -81,7 +81,7 @@ class Write(DiskMessage, frozen=True):
 
 
 class Read(DiskMessage, frozen=True):
-    """Read the block of `slot` to staging buffer `place`, if it is the block of `record`."""
+    """A request to read `slot` to staging buffer `place`, if `slot` has the block of `record`."""
 
     ticket: int
     slot: int
@@ -90,31 +90,31 @@ class Read(DiskMessage, frozen=True):
 
 
 class Erase(DiskMessage, frozen=True):
-    """Empty these slots."""
+    """A request to empty these slots."""
 
     slots: list[int]
 
 
 class Forget(DiskMessage, frozen=True):
-    """Make all records of an owner unreadable."""
+    """A request to make all records of an owner unreadable."""
 
     owner: str
 
 
 class Note(DiskMessage, frozen=True):
-    """Remember that these flushes are done, once all earlier erasures are done."""
+    """A request to record these flushes as done, once all earlier erasures are done."""
 
     flushes: list[str]
 
 
 class Scan(DiskMessage, frozen=True):
-    """Request a list of the records from slot `first` on."""
+    """A request for the list of records from slot `first` on."""
 
     first: int
 
 
 class CloseFile(DiskMessage, frozen=True):
-    """Finish the pending work and end."""
+    """A request to finish the pending work and end."""
 
 
 class Opened(DiskMessage, frozen=True):

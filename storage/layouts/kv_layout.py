@@ -52,7 +52,7 @@ class KvGroup:
 class KvSlice:
     """The KV heads of `rank`, where `num_ranks` ranks divide the heads evenly and in order.
 
-    If there are fewer heads than ranks, the same number of ranks keeps each head.
+    If there are fewer heads than ranks, each head is kept by equally many ranks.
     """
 
     rank: int
@@ -128,7 +128,7 @@ class KvLayout:
     def offset(self, layer: int) -> int:
         """Return the offset in bytes of `layer` in a block.
 
-        For the number of layers, it is the size of a block.
+        If `layer` is the number of layers, returns the size of a block.
         """
         return sum(self._layer_bytes(self.group_of(before)) for before in range(layer))
 

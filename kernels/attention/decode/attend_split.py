@@ -197,7 +197,8 @@ def attend_split(
             tl.store(partial_lse + slot, m + tl.log2(tl.where(total == 0.0, 1.0, total)), mask=real)
         if ROWS > 1:
             if (split == first) and (kv_head == 0):
-                # The places of each row's partials: first slot, stride between slots, count.
+                # For each row, where the row's partials lie: first slot, stride between slots,
+                # count.
                 index = tl.arange(0, ROWS)
                 _, _, spans, _ = partials
                 into = spans + (row + index) * 4

@@ -50,7 +50,7 @@ from kernels.launch.rounding import next_power_of_2
 
 @dataclass(frozen=True, slots=True)
 class _Items:
-    """The items of one launch. Item i is the (i % passes)-th `rows` rows of group i // passes."""
+    """The items of one launch. Item i is run i % passes, of `rows` rows, of group i // passes."""
 
     group_starts: Tensor
     key_starts: Tensor | None
@@ -66,13 +66,13 @@ class _Items:
         return {"ROWS": self.rows, "HAS_STARTS": has_starts, "TILE": self.tuning.tile}
 
     def tensors(self, layout: BatchLayout) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Return the tensors for the kernel. A tensor that is not read may be any other tensor."""
+        """Return the tensors for the kernel. Any tensor stands in for a tensor that is not read."""
         ends = self.key_ends
         starts = ends if self.key_starts is None else self.key_starts
         return self.group_starts, starts, ends, ends if layout.splits is None else layout.splits
 
     def target(self, kv_heads: int, longest: int) -> int:
-        """Bound the splits beyond one per item, if no item has more than `longest` keys."""
+        """Bound the number of splits beyond each item's first. Items have up to `longest` keys."""
         longest_cut = longest // self.tuning.least_keys
         return max(min(self.tuning.most_splits(kv_heads), self.count * longest_cut), 1)
 
@@ -137,7 +137,7 @@ def _launch_window(
 def _memory(
     q: Tensor, kv: Tensor, layout: BatchLayout, slots: int, spans: int
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Allocate `slots` partials, and memory for the places of the partials of `spans` rows."""
+    """Allocate `slots` partials, and a table that tells where the partials of `spans` rows lie."""
     heads, head_dim = q.shape[1:]
     arrivals = layout.arrivals
     if arrivals is None:
@@ -156,7 +156,7 @@ class _How:
 
 @dataclass(frozen=True, slots=True)
 class _Output:
-    """The outputs of a launch: unsplit rows in `out`, split rows' partials after `first_slot`.
+    """The outputs of a launch: `out` for rows with one split, else partials from `first_slot` on.
 
     If `target` is 0, no item is split, and only `out` is written.
     """

@@ -25,13 +25,13 @@ from kernels.launch.rounding import cdiv
 Ints = npt.NDArray[np.int32]
 Numbers = npt.NDArray[np.number]
 
-_EVEN = 1.25  # splits end together if the longest is up to this many times the mean
+_EVEN = 1.25  # splits count as ending together if the longest is at most this many times the mean
 _TAIL = 0.45  # share of the longest split's time lost if splits do not end together
 
 
 @dataclass(frozen=True, slots=True)
 class SplitSizes:
-    """The chooser of split sizes for one pool."""
+    """The settings by which split sizes are chosen for one pool."""
 
     own: DecodeTuning
     shared: DecodeTuning
@@ -47,7 +47,10 @@ class SplitSizes:
 
 
 def split_sizes(kv: Tensor) -> SplitSizes:
-    """Make the chooser for layers like `kv`, (..., kv heads, block size, head dim)."""
+    """Make the `SplitSizes` for layers with the dtype and last dimensions of `kv`.
+
+    `kv` is (..., kv heads, block size, head dim).
+    """
     kv_heads, _, head_dim = kv.shape[-3:]
     own, shared = decode_tuning(head_dim, kv.dtype), shared_tuning(head_dim, kv.dtype)
     return SplitSizes(own, shared, kv_heads)
@@ -85,10 +88,10 @@ def possible_splits(tiles: Ints, tuning: DecodeTuning, kv_heads: int) -> tuple[N
 
 
 def _time(mean: Numbers, most: Numbers, waves: Numbers, alone: float) -> Numbers:
-    """Estimate the time of each cut (C,), in the time of a tile on a fully used device.
+    """Estimate the times of cuts (C,), in units of a tile's time on a fully used device.
 
-    `mean` and `most` (C,) are tiles of a split, with its beginning. `waves` (C,) are waves of
-    splits. `alone` is as in `DecodeTuning`.
+    `mean` and `most` (C,) are a split's mean and maximum tiles, with the time to begin counted as
+    tiles. `waves` (C,) are waves of splits. `alone` is as in `DecodeTuning`.
     """
     rest = waves % 1
     in_waves = most * (waves - rest + np.where(rest > 0, alone + (1 - alone) * rest, 0))

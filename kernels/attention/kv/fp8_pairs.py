@@ -75,7 +75,7 @@ def shift_of_keys(dtype: tl.constexpr) -> tl.tensor:
 
 @triton.jit
 def shift_of_values(dtype: tl.constexpr) -> tl.tensor:
-    """Return the factor, of the values' power of two, that multiplies the weights instead."""
+    """Return the part of the values' power of two by which the weights are multiplied, float32."""
     return _power_of_2(8 if dtype == tl.float16 else 64)
 
 

@@ -102,7 +102,7 @@ def _rotate(heads: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
 @triton.jit
 def _inverse_rms(low: tl.tensor, high: tl.tensor, eps: tl.tensor, D: tl.constexpr) -> tl.tensor:
-    """Return the factors (heads, 1) that norm heads given as two halves (heads, D/2)."""
+    """Return the factors (heads, 1) by which heads, as two halves (heads, D/2), are normed."""
     mean_square = (tl.sum(low * low, axis=1) + tl.sum(high * high, axis=1)) / D
     return tl.rsqrt(mean_square + eps)[:, None]
 

@@ -150,8 +150,8 @@ def consumer(
 ) -> None:
     """Attend the `which`-th M query rows of the block to the copied tiles.
 
-    A row's output goes to `out` at its token counted from `out_start`, and with SPLIT the
-    log-sum-exp to `partial_lse`. Without tiles the output is 0 and the log-sum-exp -inf.
+    A row's output goes to token `out_start` + the row's token of `out`. With SPLIT, the log-sum-exp
+    goes to `partial_lse`. Without tiles the output is 0 and the log-sum-exp -inf.
     """
     S: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], instr_shape=[16, TILE, 16])
     OUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], instr_shape=[16, D, 16])

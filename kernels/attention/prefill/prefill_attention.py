@@ -98,7 +98,7 @@ def _kernel(
         start = 0
         if WINDOW is not None:
             start = tl.maximum(prefix + first_token + 1 - WINDOW, 0) // TILE * TILE
-            # From here on every query sees a tile's beginning.
+            # From key `inner` on, each tile begins inside the window of every query.
             inner = tl.cdiv(tl.maximum(end - WINDOW, 0), TILE) * TILE
         if SPLIT:
             keys = tl.cdiv(tl.cdiv(end - start, TILE), tl.num_programs(2)) * TILE
@@ -217,8 +217,9 @@ def launch_tuned(
 def num_splits(programs: int, most_keys: int, tuning: PrefillTuning) -> int:
     """Choose the number of programs that share the keys of a query block, 1..64.
 
-    As many programs fill the device. `programs` is their number without a split. Each program gets
-    at least `tuning.least_keys` of a query block's keys, which are at most `most_keys`.
+    The number is the largest for which all programs run at once. Without a split there are
+    `programs` programs. Each program gets at least `tuning.least_keys` of a query block's keys,
+    which are at most `most_keys`.
     """
     to_fill = tuning.programs // programs
     return max(min(to_fill, most_keys // tuning.least_keys, _MAX_SPLITS), 1)

@@ -165,7 +165,7 @@ class LmdbFile:
 
     @contextmanager
     def changing(self) -> Iterator[Changes]:
-        """Make changes that reach the disk when the `with` block ends, or none if it raises."""
+        """Make changes that reach the disk as the `with` block ends, unless the block raises."""
         with _translated(), self._env.begin(write=True) as transaction:
             yield Changes(transaction, self._headers, self._payloads)
 
