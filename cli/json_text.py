@@ -12,7 +12,10 @@ class NotJson(ValueError):
 
 
 def decode_json(text: bytes | str, kind: type[T]) -> T:
-    """Decode JSON as a `kind`. Raises NotJson, also for text not in UTF-8 or nested too deeply."""
+    """Decode JSON as a `kind`.
+
+    Raises NotJson for other text, bytes that are not UTF-8, or too deep nesting.
+    """
     try:
         return msgspec.json.decode(text, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:

@@ -88,9 +88,9 @@ def _add(
 
 
 def _after(name: str, words: Sequence[str] | None) -> Sequence[str] | None:
-    """Return the words after the command `name`, or None for all commands.
+    """Return the words after the command `name`: none if the words name another command.
 
-    For another command the result is empty.
+    Returns None if `words` is None.
     """
     if words is None:
         return None

@@ -1,8 +1,8 @@
 """Tables for people at a terminal, and plain lines for programs that read a pipe.
 
 At a terminal no word is ever cut, so that ids can be copied. Cells wrap between words. A table
-whose words do not fit the terminal's width is written as records, a field a line. In a pipe a row
-is a line, its cells are separated by tabs, and there are no borders and no colours.
+whose words do not fit the terminal's width is written as records, with a line for each field. In a
+pipe a row is a line, its cells are separated by tabs, and there are no borders and no colours.
 
 A cell or a column's head may have parts, one above the other. In a pipe these are side by side.
 """
@@ -68,7 +68,7 @@ class TableText:
             yield "\t".join(self._parts(row))
 
     def record_lines(self) -> Iterator[str]:
-        """Yield the title, and for each row its fields, a line each."""
+        """Yield the title, then a line for each field of each row."""
         yield self.title
         names = self._parts(self.heads)
         width = max(map(cell_len, names), default=0)

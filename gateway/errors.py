@@ -17,7 +17,7 @@ GatewayError
  |- HeadTooLarge              431  the head, the chunk extensions or the trailers
  |- TooManyRequests           429  retry after `retry_after_s`
  |   `- LimitReached          429  a limit of the tenant; `standing` has the numbers
- |- BudgetSpent               429  until the budget's period is over or it is raised
+ |- BudgetSpent               429  until the budget's period is over or the budget is raised
  `- Unavailable               503  the engine is away; retry after `retry_after_s`
      |- StateLost             503  the state is damaged, gone or exchanged, until it is repaired
      `- StateDiskFull         503  there is no room to store the request's data
@@ -182,7 +182,7 @@ class TooManyRequests(GatewayError):
 
 
 class LimitReached(TooManyRequests):
-    """The error of a rate limit, or of the limit of concurrent requests, of a tenant.
+    """The error of a tenant that has reached a rate limit or its limit of concurrent requests.
 
     If `retry_after_s` is None the request can never pass, but a smaller request can.
     """

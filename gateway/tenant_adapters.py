@@ -1,6 +1,6 @@
 """A tenant's LoRA adapters, as stored with the tenant.
 
-The tenant's requests may name an adapter as their model. `gateway.sharing.adapters` loads adapters.
+The tenant's requests may name an adapter as their model.
 
 Elsewhere: how an adapter is loaded (`gateway.sharing.adapters`).
 """

@@ -52,7 +52,7 @@ class Limits(
 
     @property
     def is_unlimited(self) -> bool:
-        """True if no limit is set on requests together."""
+        """True if no limit applies to several requests together."""
         return (
             self.requests_per_minute is None
             and self.tokens_per_minute is None

@@ -115,7 +115,7 @@ def main(
 
 
 def measured(engine: LocalEngine, asked: Asked, *, drafts: bool) -> tuple[float, float, float]:
-    """Decode answers, and return tokens a second, step seconds and accepted tokens a draft.
+    """Decode answers; return tokens per second, step seconds and accepted tokens per draft.
 
     The clock starts once every prompt is computed.
     """

@@ -2,9 +2,9 @@
 
     python -m benchmarks.gateway.memory --idle 1000 --busy 500
 
-The gateway is the real one. Its engine has no model, and sends each stream a token a step. Idle
-connections have requested /healthz once. Prints resident memory and the part that no other process
-shares, in MiB. Also prints how much of this part a connection and a stream add.
+The gateway is the real one. Its engine has no model, and sends each stream one token in each step.
+Idle connections have requested /healthz once. Prints resident memory and the part that no other
+process shares, in MiB. Also prints how much of this part a connection and a stream add.
 """
 
 from __future__ import annotations

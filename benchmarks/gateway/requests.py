@@ -7,7 +7,7 @@ The gateway runs in its own process, or in several on one port. The gateway is c
 the engine, which sends its first token at once and the others on a fixed schedule. So the gateway
 adds the time to the first token, and all time beyond the schedule in the whole answer. The load is
 an open loop: requests are sent when they are due, even if earlier requests have not ended. Times
-count from the sending. Prints JSON lines, also of how late the load sent its requests.
+count from the sending. Prints JSON lines, of which one says how late the load sent its requests.
 """
 
 from __future__ import annotations

@@ -80,7 +80,7 @@ def _next_line() -> str | None:
 async def _answer(url: str, key: str, body: dict[str, Any]) -> Turn:
     """Stream an answer to standard output.
 
-    Raises ServerUnreachable, or ServerRefused, also for an error within the stream.
+    Raises ServerUnreachable. Raises ServerRefused for a refusal or an error within the stream.
     """
     timeout = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=_SILENT_S)
     headers = {"Authorization": f"Bearer {key}"}

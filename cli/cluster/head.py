@@ -1,5 +1,7 @@
 """A check that Ray's head node answers at an address. Ray itself would silently retry for ever.
 
+address             outcome
+----------------------------------------------------------------------------------------
 nothing listens     refused at once
 another server      refused if it does not answer in HTTP/2, as the head does, within ANSWER_S
 http://, ray://     refused: the addresses of Ray's dashboard, and of Ray's client, whose actors
@@ -24,7 +26,7 @@ class NoRay(CliError):
 
 
 def check_is_head(address: str, answer_s: float = ANSWER_S) -> None:
-    """Raise NoRay unless HOST:PORT is a Ray head. Ray itself checks other forms (`auto`)."""
+    """Raise NoRay unless HOST:PORT is a Ray head. Other addresses (`auto`) are left to Ray."""
     if "://" in address:
         raise NoRay(f"Ray at {address}: give HOST:PORT of its head (6379), or auto")
     connection = _connected(address, answer_s)

@@ -1,5 +1,7 @@
 """A check that the machines of a Ray cluster have room for the requested engines.
 
+Ray                    too little room
+------------------------------------------------------------------------------------------
 Ray ran before         an engine that fits no machine waits, and its status line says so
 Ray is started here    an engine that fits no machine, or more engines than fit, are refused
 """

@@ -30,7 +30,7 @@ from gateway.config import Shared
 
 # ports of an engine, for messages, heartbeats, and the exchange of KV blocks
 PORTS = 3
-# The gateway's flags that keys of the file outside the section `gateway` set.
+# Flags of the gateway that are set outside the file's section `gateway`.
 OF_THE_CLUSTER = frozenset(
     (
         "model",
@@ -99,8 +99,7 @@ class ClusterSettings(msgspec.Struct, frozen=True, kw_only=True):
     engine: EngineConfig  # engine settings without the model, the address and the key
     shared: Shared
     engines: int
-    # number of engines, counted from the first, that only prefill; if above 0, the others only
-    # decode
+    # number of engines that only prefill, the first ones; if above 0, the others only decode
     prefill_engines: int
     scaling: ScalingBounds | None  # None: the number of engines is fixed
     num_gpus: float

@@ -95,8 +95,8 @@ def _rope_scaling(
     factor = fields.get(f"{of_model}rope.scaling.factor")
     original = fields.get(f"{of_model}rope.scaling.original_context_length")
     if factors is not None:
-        # The file has Llama 3's scaling as factors. These factors are LongRoPE with equal factors
-        # at every length.
+        # The file gives Llama 3's scaling as a list of factors. This is LongRoPE with the same
+        # factors for short and long contexts.
         return {
             "rope_type": "longrope",
             "short_factor": factors,

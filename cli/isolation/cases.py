@@ -17,7 +17,7 @@ Kind = Literal["chat", "text", "ids"]
 class TierCase(StrEnum):
     """The tier of the first request's KV blocks when the other request comes.
 
-    EVICTED and RESTARTED name an event before, instead of a tier.
+    EVICTED and RESTARTED name an event between the two requests, not a tier.
     """
 
     DEVICE = "device"

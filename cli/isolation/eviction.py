@@ -9,7 +9,7 @@
 This prime-and-probe attack needs no clock. Levels come in random order. The result of all trials is
 the mutual information of level and reading. The information is 0 bits if all readings are equal,
 and 2.3 bits if each level has its own reading. The control is the same test with one tenant as
-attacker and victim, whose tokens must evict its own blocks.
+attacker and victim. This tenant's tokens must evict its own blocks.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ LEVELS = (0, 160, 320, 640, 1280)  # numbers of new tokens of the victim
 _PIECES = 8
 _PLAIN: Mapping[str, str] = {"cache_salt": "victim"}
 _MARKED: Mapping[str, str] = {**_PLAIN, "prompt_cache_retention": "24h"}
-# number of shuffles of the levels that measure chance, and the seed of random numbers
+# number of shuffles of the levels, which measure chance, and the seed of random numbers
 _SHUFFLES, _SEED = 500, 1
 
 Observation = tuple[int, ...]
@@ -43,7 +43,7 @@ class Learnt(msgspec.Struct, frozen=True, kw_only=True):
     trials: int
     readings: int
     bits: float  # mutual information of level and reading per trial, corrected for bias
-    chance: float  # probability of at least as many bits by chance
+    chance: float  # probability that chance alone gives as many bits or more
 
 
 class EvictionFinding(msgspec.Struct, frozen=True, kw_only=True):

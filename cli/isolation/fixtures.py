@@ -80,8 +80,8 @@ class Fixtures:
     async def fixture(self, cell: Cell, prompt_tokens: int, ceiling: float = 1.0) -> Fixture:
         """Create the fixture of `cell`.
 
-        `ceiling` is the first tenant's maximum share. The other tenant need not keep blocks. Its
-        small weight leaves the first tenant a larger part of the cache.
+        `ceiling` is the first tenant's maximum share. The other tenant need not keep blocks, so it
+        gets a small weight, which leaves the first tenant a larger part of the cache.
         """
         case, mark = cell.case, new_mark()
         words = {"mark": mark, "first_name": f"{mark}-first"}

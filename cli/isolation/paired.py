@@ -43,8 +43,8 @@ _WITH_MODULES = 2
 _ORDER = (TierCase.DEVICE, TierCase.HOST, TierCase.DISK)
 _PIECES = 4
 _NO_MODULES = "the model serves no prompt modules"
-# Device slots of recurrent states, divided by the slots that tenants share: first guess and
-# maximum.
+# All device slots of recurrent states, divided by the slots that tenants share: the first guess,
+# and the maximum.
 _SLOTS_A_STATE, _MOST_SLOTS_A_STATE = 2, 8
 
 
@@ -223,7 +223,7 @@ def squeeze(
         shares.append(slots_a_state / states[TierCase.DEVICE])
     ceiling = min(max(shares), 1.0)
     fill = sum(math.ceil(ceiling * blocks[name]) for name in above) + prompt
-    # modules are read more often than filling prompts, and two tiers above hold back more than one
+    # more filling is needed after prompt modules, which are read more often, or through two tiers
     if stays_on_device or len(above) > 1:
         fill += prompt
     return Squeeze(ceiling, fill * facts.block_size)

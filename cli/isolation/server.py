@@ -20,7 +20,7 @@ from cli.operating.cache import STATS
 _BUSY = (429, 503)
 _TRIES, _LONGEST_PAUSE_S = 8, 5.0
 MODULE = "module"
-_MODULES = 2  # prompt modules of a request that has any: the head and MODULE
+_MODULES = 2  # modules of a request with modules: the unnamed one and MODULE
 _VOCABULARY = 1000
 _LOOKS, _LOOK_S = 200, 0.05
 MODULES = "/v1/modules"
@@ -167,7 +167,7 @@ class ServerUnderTest:
     async def store_module(self, key: str, text: str) -> str:
         """Store a module schema as a tenant, and return its id.
 
-        `text` is divided into a head and MODULE.
+        The first half of `text` is an unnamed module, and the second half is MODULE.
         """
         half = len(text) // 2
         modules = [{"text": text[:half]}, {"name": MODULE, "text": text[half:]}]
@@ -220,7 +220,7 @@ class ServerUnderTest:
         return ProbePrompt(random.choices(self._vocabulary, k=length))
 
     def new_prompts(self, tokens: int, length: int) -> list[ProbePrompt]:
-        """Draw prompts of `length` ids or the model's maximum, with `tokens` ids in total.
+        """Draw prompts of `length` ids, or of the model's maximum, with `tokens` ids in total.
 
         The prompts begin with different ids, if the vocabulary is large enough. So no prompt finds
         another prompt's first token in the cache.

@@ -65,7 +65,7 @@ class Separation(msgspec.Struct, frozen=True, kw_only=True):
     low: float
     high: float
     best_advantage: float
-    auc_of_tens: float | None  # AUC if each guess averages ten victims
+    auc_of_tens: float | None  # AUC if each guess uses the mean of ten times
     hit_median_s: float
     miss_median_s: float
 
@@ -164,7 +164,7 @@ async def time_tenants(
     """Time `samples` hits and misses, or as many as end before `until`.
 
     Returns None if these are too few to judge. `until` is a time of `time.monotonic()`. The control
-    has a fifth as many samples, but at least 100. The other load of the server should be steady.
+    has a fifth as many samples, but at least 100. The load of other clients should be steady.
     Blocks the event loop, except for a moment between trials. With `of_modules` each prompt is a
     prompt module, and no gaps are timed.
     """

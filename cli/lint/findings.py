@@ -19,7 +19,7 @@ from gateway.diagnosis.volatile import kind_at, volatile_in
 from gateway.prompts.pipeline.canonical import canonical_tool
 
 _CHARACTERS = 4
-# maximum number of findings in a part, since only the text before the first is cached
+# maximum number of findings in a part, since only text before the first finding is cached
 _PER_PART = 3
 _SORT = "Encode tools with sorted keys: as they are, they differ from the other request in order."
 

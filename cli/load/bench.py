@@ -35,7 +35,7 @@ def bench(target: TargetFlags, load: LoadFlags, arrivals: ArrivalFlags, goal: Sl
     TTFT is the time to the first chunk with text, reasoning or a call. ITL is each gap between two
     such chunks. TPOT is the time from the first to the last such chunk, divided by the output
     tokens after the first. E2E is the time of the whole request. TTFT and E2E begin when a request
-    is sent, in an open loop when it arrives. Exits with 1 if no request succeeded.
+    is sent or, in an open loop, when it arrives. Exits with 1 if no request succeeded.
 
     Examples: 200 requests by 16 callers, three quarters of each prompt shared; ten requests a
     second with the lengths of a data set; the highest rate that keeps an SLO:
@@ -124,7 +124,7 @@ def _finish(reports: Sequence[LoadReport]) -> None:
 def _sizes(
     path: Path, server: LoadTarget, load: LoadFlags, seed: int, context: int | None
 ) -> dict[int, RequestSize]:
-    """Read the data set's requests that fit the model, by place.
+    """Read the data set's requests that fit the model, by their positions in the data set.
 
     Prints how many requests do not fit. Raises BadSetting if no request fits.
     """

@@ -14,7 +14,7 @@ _SHOWN = ("p50", "p99")
 
 
 class BatchingReport(msgspec.Struct, frozen=True):
-    """The reports of runs with the same arrivals and lengths, by way of batching."""
+    """The reports of runs with the same arrivals and lengths, one for each way of batching."""
 
     runs: dict[str, LoadReport]
 

@@ -87,7 +87,7 @@ def next_rate(probes: Sequence[RateProbe], start: float) -> float | None:
 
 
 def _highest(probes: Sequence[RateProbe]) -> float | None:
-    """Return the highest rate that met the SLO, if it is below all rates that missed it."""
+    """Return the highest rate that met the SLO among the rates below all that missed it."""
     missed = _lowest_missed(probes)
     rates = (one.rate for one in probes if one.attained)
     return max((rate for rate in rates if missed is None or rate < missed), default=None)

@@ -2,7 +2,7 @@
 
     P                   all parameters; the layers have about 12 L d^2
     FLOPs of n tokens   2 n P; attention, which grows with n^2, is left out
-    KV                  batch x length x bytes a token
+    KV                  batch x length x bytes per token
     whole request       TTFT + TPOT x N for N tokens of output
 
 TTFT and TPOT come from `MachineModel`, which also counts attention.

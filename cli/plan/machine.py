@@ -3,8 +3,8 @@
     prefill(n tokens after p cached ones) = start + FLOPs / rate
     FLOPs = n x (2 x parameters) + attention x (sum of the positions of the n tokens)
         where attention to a window counts at most the window's positions
-    load(n tokens) = n x KV bytes a token / bandwidth of the tier
-    decode step(b rows of n tokens) = (weights + b x n x KV bytes a token) / device's bandwidth,
+    load(n tokens) = n x KV bytes per token / bandwidth of the tier
+    decode step(b rows of n tokens) = (weights + b x n x KV bytes per token) / device's bandwidth,
         or its FLOPs / rate where that is longer
 
 The defaults are an 8B model of Llama 3's shape on one H200. The GPU computes 16,000 uncached tokens
@@ -143,7 +143,7 @@ def break_even_tokens(
 
 
 def _searched(machine: MachineModel, shape: ModelShape, gb_s: float, setup_ms: float) -> int | None:
-    """Find the break-even length by bisection, as loading pays for all longer prefixes too."""
+    """Find the break-even length by bisection, since loading also pays for all longer prefixes."""
 
     def pays(tokens: int) -> bool:
         load = setup_ms / 1000 + tokens * shape.copied_bytes_per_token / (gb_s * 1e9)

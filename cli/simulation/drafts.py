@@ -38,7 +38,7 @@ class DraftedLoad:
     tokens_per_step: float
     acceptance_rate: float
     speed: float
-    # Median processor times (us) in a step of all rows; 0 without such a step.
+    # Median processor times (us) in a step of all rows; 0 without such steps.
     drafting_us: float  # while the device waits
     preparing_us: float  # of the next drafts, while the device computes
     sources: dict[str, SourceReport]

@@ -132,7 +132,7 @@ class SteppedEngine:
             self._start(_UnderWay(self._clock.now, self._decode_seconds(steps), steps))
 
     def _chunks(self) -> tuple[list[tuple[Job, int]], float]:
-        """Choose the chunks of the first prompts for a step, and return the step's seconds too."""
+        """Choose the chunks of the first prompts for a step; return them and the step's seconds."""
         seconds = self._decode_seconds(1) if self._rows else 0.0
         room = self._bounds.tokens - len(self._rows)
         slots, prefill, chunks = self._bounds.rows - len(self._rows), 0.0, list[tuple[Job, int]]()

@@ -50,7 +50,7 @@ def cache_router(
     """Serve the routes below `/admin/cache`. `admin_router` guards the routes.
 
     A flush also empties the `memories` of this worker. Other workers keep their memories for
-    minutes, without harm, since memories hold only tokens, whose blocks are flushed.
+    minutes. This is harmless, since memories hold only tokens, and the tokens' blocks are flushed.
     """
     router = APIRouter(prefix="/admin/cache")
 

@@ -81,9 +81,9 @@ class CarriedIn:
     async def begin(self, body: NewImport) -> BegunImport:
         """Compare the prefix with the model here, and make room for it.
 
-        Raises Conflict if the prefix comes from another model or other settings, or has other
-        tokens here. Raises NotFound for an unknown group, BadRequest for a source that the model
-        refuses, and Unavailable if there is no room.
+        Raises Conflict if the prefix comes from another model or other settings, or if its text
+        gives other tokens here. Raises NotFound for an unknown group, BadRequest for a source that
+        the model refuses, and Unavailable if there is no room.
         """
         welcome = welcome_of(self._engine)
         if body.fingerprint != welcome.fingerprint.hex():

@@ -1,7 +1,7 @@
 """`/admin/prefixes`: publish a prefix for all tenants or for a group, show or withdraw it.
 
 A prefix is published under a name. Publishing the name again makes a new version, which replaces
-the old version for all later requests. `gateway.sharing.published` makes the tokens of prefixes.
+the old version for all later requests.
 
 Elsewhere: how a prefix becomes tokens (`gateway.sharing.published`).
 """
@@ -111,7 +111,10 @@ class Publishing:
         return [self._view(record, pins, block_size) for record in records]
 
     async def _check(self, name: str, tokens: int, records: list[PublishedPrefix]) -> None:
-        """Refuse a prefix that cannot be published. Later refusals by the engine are in `state`."""
+        """Refuse a prefix that cannot be published.
+
+        If the engine refuses it later, its view says so.
+        """
         welcome = self._welcome()
         if tokens < welcome.block_size:
             raise BadRequest(

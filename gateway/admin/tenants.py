@@ -5,8 +5,8 @@ one group at most. If a tenant is disabled or deleted, or its group changes, its
 dropped. This is done before the answer is sent. Otherwise the tenant could watch who later uses the
 blocks that it wrote for its group. Other gateways learn of the change later. Blocks of requests
 that they admit until then are dropped after GROUP_KNOWN_S. This flush is recorded before the
-change, so any gateway can make it. A change is applied to the record as it is stored at that
-moment. Two simultaneous changes therefore do not undo each other.
+change, so that any gateway can carry out the flush. A change is applied to the record as it is
+stored at that moment. Two simultaneous changes therefore do not undo each other.
 """
 
 from collections.abc import Callable

@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple
 
 PartKind = Literal["tools", "system", "messages"]
 _ANCHOR = 64  # number of first or last characters by which to find a text that the template changed
-_FIND = 256  # number of characters that are read in the time that a search takes to begin
+_FIND = 256  # fixed cost of a search, as a number of characters that are read in the same time
 _STEP = 1 << 18
 # maximum number of characters read in vain: a second of reading, two seconds if all text nearly
 # matches
@@ -80,7 +80,7 @@ class _Search:
     read_in_vain: int = 0  # characters read by searches that found nothing, in all steps
 
     def find(self, text: str, sought: str, start: int) -> int:
-        """Find `sought` in the prompt or its mirrored `text`, as `str.find` does."""
+        """Find `sought` in `text`, the prompt or the reversed prompt, as `str.find` does."""
         at = text.find(sought, start)
         read = (len(text) if at < 0 else at) - start
         self.read += read + _FIND
@@ -104,9 +104,7 @@ _Spans = Generator[int, None, list[_Span]]
 
 
 def _tools(tools: Iterable[PromptPart], search: _Search) -> _Spans:
-    """Find the tools' spans. A tool ends where the next tool begins. The last tool ends with its
-    line.
-    """
+    """Find the tools' spans. A tool ends where the next begins, and the last with its line."""
     prompt, spans = search.prompt, list[_Span]()
     found, cursor = list[tuple[int, PromptPart]](), 0
     for tool in tools:

@@ -44,8 +44,8 @@ class RatoonReply(Struct, frozen=True, kw_only=True):
 class ModulesReply(Struct, frozen=True, kw_only=True):
     """The prompt modules that a request used.
 
-    All modules attend to the head, and the modules in `together` also attend to each other. Of the
-    modules' `tokens`, the cache had `cached_tokens`.
+    All modules attend to the prompt's beginning, and the modules in `together` also attend to each
+    other. Of the modules' `tokens`, the cache had `cached_tokens`.
     """
 
     schema: str

@@ -14,8 +14,8 @@ from gateway.requests.request_metrics import Usage
 from gateway.tenant_limits import Allowance, RateStatus
 from gateway.views import TokensByTier
 
-# OpenAI's tiers, and Groq's `on_demand` and `performance`, since Groq's clients call other servers,
-# too.
+# OpenAI's tiers, and Groq's `on_demand` and `performance`, since Groq's clients also call other
+# servers.
 ServiceTier = Literal[
     "auto", "default", "flex", "scale", "priority", "fast", "ultrafast", "on_demand", "performance"
 ]

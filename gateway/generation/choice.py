@@ -23,7 +23,7 @@ EndReason = Literal["stop", "length"]
 
 # The number of events that a choice yields before it gives the event loop a turn. Sending to a
 # disconnected client returns at once. Without turns, a choice whose tokens have all arrived would
-# never notice this.
+# never notice the disconnection.
 _MAX_AT_ONCE = 16
 
 
@@ -108,8 +108,8 @@ async def run_choice(
     done if the turn is over before the engine's stream ends.
 
     With `is_whole`, nothing is shown before the choice is complete. If the choice's engine dies or
-    stops, another engine computes the choice anew. A `Delta` that is a restart is yielded, and a
-    `new` choice begins.
+    stops, another engine computes the choice anew. A `Delta` that reports the restart is yielded,
+    and a `new` choice begins.
     """
     choice, told = new(), 0
     ended: ChoiceEnded | None = None
@@ -221,7 +221,7 @@ class Choice:
         for count, token_id in enumerate(token_ids, start=1):
             self._tokens += 1
             piece = self._text.push(token_id)
-            # too few tokens to stop: no stop string may begin in this text
+            # with too few tokens to stop here, no stop string may begin in this text
             if self._tokens <= self._min_tokens:
                 pieces.append(self._stops.flush() + piece)
                 continue

@@ -1,7 +1,5 @@
 """The recording of each choice's generated turn, to be remembered when the choice ends.
 
-`gateway/prompts/verbatim_turns` remembers the turns.
-
 Elsewhere: how turns are remembered (`gateway/prompts/verbatim_turns`).
 """
 

@@ -39,7 +39,7 @@ class ErrorDialect(Protocol):
     # beginnings of the dialect's paths; each stands for itself and all paths below
     prefixes: ClassVar[tuple[str, ...]]
     suffixes: ClassVar[tuple[str, ...]]  # ends of the dialect's paths, whatever a path begins with
-    # patterns of further beginnings of paths, each with the beginning of its routes
+    # further beginnings of paths, as patterns, each with the routes' beginning that replaces it
     elsewhere: ClassVar[Mapping[str, str]]
     error_schema: ClassVar[type[Struct]]
 

@@ -36,8 +36,9 @@ def within_budget(
 ) -> int | None:
     """Return how many tokens of each answer the `left` micro-units buy; None: no token.
 
-    Each of `answers` answers gets half of the tokens that can be bought. An answer gets `expected`
-    tokens if these are more and can be bought. The budget's rest is for other requests.
+    The tokens are the larger of two numbers: half of the tokens that all of `left` would buy for
+    each of `answers` answers, and `expected`, as far as `left` buys them. The budget's rest is for
+    other requests.
     """
     left -= prices.cost(TokenCounts(computed=prompt_tokens))
     each = prices.generated * answers

@@ -6,9 +6,8 @@ A call that Redis does not answer, or refuses (no memory, read-only, loading), r
 `guarded` then decides. Redis may still carry out a call that was given up (NoAnswer). The hold of
 the call lapses, or `guarded` settles it.
 
-Each gateway remembers the spending that it last saw. If Redis is emptied, no budget therefore
-begins again. A replica of Redis that takes over may lack the latest spending, which is not
-forgotten either.
+Each gateway remembers the spending that it last saw. So no budget begins again if Redis is emptied,
+or if a replica that takes over lacks the latest spending.
 """
 
 import secrets
@@ -64,7 +63,7 @@ class RedisLimiter:
         return await self.reserve_owing(demand, ())
 
     async def reserve_owing(self, demand: Demand, owed: Sequence[Owed]) -> Verdict:
-        """Count the debts even if the demand is denied. Reserve everything or nothing."""
+        """Reserve all of the demand or nothing, and count the debts in either case."""
         limits = demand.limits
         budget = limits.budget
         period = "" if budget is None else budget.period

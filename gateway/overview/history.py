@@ -1,9 +1,9 @@
 """The last hour of the engine and of this gateway's latencies, with a sample every five seconds.
 
 The history begins with the process. A page opened after an incident therefore shows the incident.
-The first sample has all earlier events if the engine started within this hour. Samples lie on a
-grid of INTERVAL_S seconds since the epoch. Each worker has a history. Counts of tokens and blocks
-come from the engine, and latencies from all workers, so any worker can be asked.
+If the engine started within the last hour, the first sample has all its earlier events. Samples lie
+on a grid of INTERVAL_S seconds since the epoch. Each worker has a history. Counts of tokens and
+blocks come from the engine, and latencies from all workers, so any worker can be asked.
 """
 
 import asyncio
@@ -55,7 +55,7 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
 class _Look(msgspec.Struct, frozen=True):
     t: float
     overview: Overview
-    # last overview of each engine, by engine id, also of engines that are gone
+    # last overview of each engine, including engines that are gone, by engine id
     engines: dict[str, Overview]
     latencies: Latencies
 
@@ -107,14 +107,15 @@ def _by_engine(overview: Overview) -> dict[str, Overview]:
 
 
 def _before(now: float, overview: Overview, latencies: Latencies) -> _Look:
-    """Make a first look with zero counts, dated to the start of the oldest engine that counts.
+    """Make a first look with zero counts, dated to the oldest engine's start within KEPT_S.
 
-    Engines older than KEPT_S do not count, since they did most of their work before the shown hour.
+    Engines that started earlier are left out, since they did most of their work before the shown
+    hour.
     """
     engines = _by_engine(overview)
     old = {name: one for name, one in engines.items() if one.uptime_s > KEPT_S}
     seconds = max((one.uptime_s for name, one in engines.items() if name not in old), default=0.0)
-    if old:  # neither earlier events of old engines nor earlier answers of the gateway count
+    if old:  # leaves out earlier events of old engines and earlier answers of the gateway
         return _Look(now - seconds, overview, old, latencies)
     nothing = latencies._replace(
         first_token=(0.0,) * len(latencies.first_token), gap=(0.0,) * len(latencies.gap)

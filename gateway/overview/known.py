@@ -1,7 +1,5 @@
 """The facts that each worker has in memory for the pages, and the sums over all workers.
 
-`siblings.py` reaches the other workers.
-
 Elsewhere: how workers are reached (`siblings.py`).
 """
 
@@ -29,7 +27,7 @@ class RunningAsked(msgspec.Struct, frozen=True, tag="running"):
 class MissesAsked(msgspec.Struct, frozen=True, tag="misses"):
     """The question why a tenant's prompts missed the cache.
 
-    The asked worker then looks for more misses.
+    The asked worker then records the tenant's further misses.
     """
 
     tenant: str
@@ -93,7 +91,7 @@ class Known:
         return [one for some in (self._own_requests(), *heard.answers) for one in some]
 
     async def misses(self, tenant_id: str) -> list[Miss]:
-        """List a tenant's misses, newest first. From now on all workers look for more misses."""
+        """List a tenant's misses, newest first. Let all workers record its further misses."""
         heard = await self.siblings.ask(MissesAsked(tenant_id), list[Miss])
         told = (self.missed.watch(tenant_id), *heard.answers)
         found = sorted((one for some in told for one in some), key=attrgetter("at"))

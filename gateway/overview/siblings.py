@@ -4,7 +4,7 @@ Workers share a port, so any worker may answer a page. Each worker listens on a 
 shared directory, which is open only to their user. A worker answers with its last refusals, with
 the requests that it is answering, and with the cache misses of tenants whose page is open. The
 worker that answers a page joins the data of all workers. Nothing is sent while nobody looks at a
-page. `known.py` has the questions and answers.
+page.
 
 Elsewhere: the questions and answers (`known.py`).
 """

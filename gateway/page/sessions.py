@@ -3,8 +3,8 @@
 The cookie holds the session's subject, signed with a key of this server. Every worker therefore
 accepts the cookie, and no worker stores sessions. The cookie is for one path and for the page's own
 origin (SameSite=Strict). If the page was reached over HTTPS, the cookie is only for HTTPS (Secure).
-A cookie lasts for SESSION_S. Signing out removes the cookie. A copy made before could be used until
-its time is over, or until the signing key changes.
+A cookie lasts for SESSION_S. Signing out removes the cookie. An earlier copy of the cookie stays
+valid until the cookie's time is over or the signing key changes.
 
 A request that changes something must have the CSRF token as a header. No form and no page of
 another origin can add this header. The token is computed from the cookie, and only the page

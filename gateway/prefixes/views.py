@@ -48,7 +48,7 @@ class CacheWarmed(Struct, frozen=True, kw_only=True):
 
 
 class CachePrefix(Struct, frozen=True, kw_only=True):
-    """A marked prefix, retained for `ttl_s` seconds after each use, now for `expires_in_s` more."""
+    """A marked prefix, with `expires_in_s` seconds left of the `ttl_s` after its last use."""
 
     id: str
     object: Literal["cache.prefix"] = "cache.prefix"

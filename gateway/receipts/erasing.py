@@ -55,8 +55,8 @@ class Erasing:
         """Drop a tenant's prefixes, and record `of`, the erased records of a deleted tenant.
 
         With `again`, the prefixes are dropped once more when all gateways refuse the tenant's
-        requests. If dropping fails, the caller's change stands. The flush is recorded, or no
-        request can reach the blocks that remain in the cache.
+        requests. If dropping fails, the caller's change stands. Either the flush is recorded for
+        later, or no request can reach the blocks that remain in the cache.
         """
         try:
             return await self._flushing.flush(tenant_id, GROUP_KNOWN_S if again else 0.0, of)

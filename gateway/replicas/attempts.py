@@ -24,8 +24,8 @@ from engine.link.messages import Failed, Finished, Generate, Tokens
 from gateway.replicas.remote_prefill import RemotePrefill
 from gateway.routing.router import RoutingChoice
 
-# The maximum number of engines that may die with a request, also while computing its prompt for
-# another engine. A request that breaks engines must not be sent to all of them.
+# The maximum number of engines that may die while they answer a request or compute its prompt. A
+# request that breaks engines must not be sent to all of them.
 MOST_DEATHS = 2
 MOST_ATTEMPTS = 16
 

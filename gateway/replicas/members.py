@@ -138,7 +138,7 @@ class Members:
         return found
 
     def connected(self) -> dict[str, ReplicaEngine]:
-        """Select the connected replicas, also refused replicas."""
+        """Select the connected replicas, including refused replicas."""
         return {n: self.engines[n] for n, state in self._states().items() if state not in _IS_AWAY}
 
     def health(self) -> dict[str, ReplicaHealth]:
@@ -169,7 +169,7 @@ class Members:
         )
 
     def says_it_stops(self, name: str) -> None:
-        """Note that a replica's engine has refused or returned a request because it stops."""
+        """Record that a replica's engine stops, and has therefore refused or returned a request."""
         engine_id = self._ids.get(name)  # the replica may have left meanwhile
         if engine_id is not None:
             self._stopping[name] = engine_id

@@ -9,7 +9,6 @@ error of the prefill therefore reaches the client. The prefill ends with its req
 Only the answering engine counts the prompt as looked up.
 
 Blocks that the prefill computes are fetched, but were not cached. `own_reuse` subtracts them.
-`gateway.routing.remote_prefill` chooses the engine.
 
 Elsewhere: how the engine was chosen (`gateway.routing.remote_prefill`).
 """

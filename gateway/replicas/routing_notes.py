@@ -18,7 +18,7 @@ class RoutingNotes(Protocol):
         ...
 
     def predicted(self, predicted_s: float, real_s: float) -> None:
-        """Note the time from sending a request to its first token, predicted and measured."""
+        """Record a request's time from sending to first token, as predicted and as measured."""
         ...
 
     def routed_alone(self) -> None:

@@ -177,9 +177,9 @@ class Permit:
     async def extend(self, admitted: AdmittedRequest) -> AdmittedRequest:
         """Release the body and reserve tokens; return the request, shortened to the limits.
 
-        Answers without a `max_tokens` may be as long as the limits allow. The likely tokens of the
-        answers are reserved of the rate. Their maximum cost is reserved of a budget. Raises the
-        errors of `Permits.taken`. The request then keeps its hold.
+        Answers without a `max_tokens` may be as long as the limits allow. A rate limit reserves the
+        likely tokens of the answers, and a budget reserves their maximum cost. Raises the errors of
+        `Permits.taken`. The request then keeps its hold.
         """
         self.body.release()
         if self._hold is None or not _counts_tokens(self._hold.demand):

@@ -146,8 +146,8 @@ class RequestMetrics:
     def worked(self) -> TokenCounts:
         """Count the tokens that the engine is known to have worked on, for usage and limits.
 
-        Computed tokens count for every choice, also of a shared prompt. Each choice computes the
-        part that it does not find in the cache.
+        Every choice counts the tokens that it computed. Even of a shared prompt, each choice
+        computes the part that it does not find in the cache.
         """
         return TokenCounts(
             computed=sum(map(self._computed, self._reused)),
@@ -197,7 +197,7 @@ class RequestMetrics:
             self._report()
 
     def _generated(self, index: int) -> int:
-        """Count a choice's generated tokens, also tokens after the last event sent."""
+        """Count a choice's generated tokens, including tokens after the last event sent."""
         end, told = self._ends.get(index), self._told.get(index, 0)
         return told if end is None else max(told, end.completion_tokens)
 

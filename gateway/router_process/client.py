@@ -149,7 +149,10 @@ class RouterClient:
         return await answer
 
     def _wait(self, number: int, turns: int) -> None:
-        """Stop waiting after TURNS turns of the loop. A loop held up for long counts one turn."""
+        """Stop waiting after TURNS turns of the loop.
+
+        Any time of a blocked loop counts as one turn.
+        """
         answer = self._waiting.get(number)
         if answer is None:
             return

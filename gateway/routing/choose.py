@@ -8,8 +8,8 @@
     3   among replicas of about the lowest price, the one with the fewest requests is chosen
 
 Requests that begin alike wait for the first of them. No two replicas compute the same prefix at the
-same time. New conversations do not all go to the replicas that have their few common blocks. The
-new conversations would push out older KV blocks there, while other caches are half empty. Computed
+same time. New conversations do not all go to the replicas that have their few common blocks.
+Otherwise they would push out older KV blocks there, while other caches are half empty. Computed
 tokens have to be cached. When all replicas compute about as much, the next evicted blocks are about
 as old in each of them. The caches then resemble one large cache.
 """
@@ -29,8 +29,8 @@ class Balance:
     slack: int = 4  # number of running requests allowed beyond `spread`, for small numbers
     # price of making other requests wait, as a multiple of the seconds of computing
     others: float = 0.75
-    # Added to a replica's price factors, once for each cache size of its excess tokens. These are
-    # the tokens that it was given beyond the replica that was given the fewest.
+    # Increase of a replica's price factors for each cache size of excess tokens. A replica's excess
+    # is counted over the replica that was given the fewest tokens.
     ahead: float = 4.0
     least_prompts: int = 16  # minimum number of prompts that an empty cache is assumed to hold
     copies: float = 0.3  # price of fetching tokens, as a share of computing them

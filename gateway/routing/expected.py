@@ -1,9 +1,9 @@
 """The expected cache of a replica, once it has computed the prompts sent to it.
 
-Requests that begin alike come in swarms, before the first of them is computed. A sent prompt
-therefore counts as cached on its replica from the sending to its first token. From then on the
-replica itself reports its blocks. Only some beginnings of a prompt are stored (`Prompt.marks`). The
-common prefix of two prompts is therefore found a little too short.
+Requests that begin alike come in swarms, before the first of them is computed. A prompt therefore
+counts as cached on its replica from its sending to its first token. From then on the replica itself
+reports its blocks. Only some beginnings of a prompt are stored (`Prompt.marks`). The common prefix
+of two prompts is therefore found a little too short.
 """
 
 from bisect import bisect_left

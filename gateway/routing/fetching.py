@@ -1,7 +1,7 @@
 """The choice whether a replica fetches a prompt's first blocks, and from which replica.
 
     seconds to set up + the seconds in which the source loads the blocks from its slower tiers
-           + tokens x seconds a token by that way x (1 + fetches under way from the source)
+           + tokens x seconds per token on the link x (1 + fetches under way from the source)
 
 is compared with the time to compute the same tokens. The fetch must take less by a margin. Both
 times are predicted, and fetched blocks are in two caches from then on.

@@ -1,9 +1,9 @@
 """The default router: least predicted time to the first token, with caches that fill evenly.
 
-    prompt tokens queued on the replica x its seconds a token
-  + tokens that it has in slower tiers x their seconds a token
-  + tokens that it fetches from another replica x the way's seconds a token, if that is faster
-  + all other tokens of the prompt x its seconds a token
+    prompt tokens queued on the replica x its seconds per token
+  + tokens that it has in slower tiers x their seconds per token
+  + tokens that it fetches from another replica x the link's seconds per token, if that is faster
+  + all other tokens of the prompt x its seconds per token
 
 A replica has the blocks that its engine reports (`index`). The replica is expected to have the
 blocks of prompts that were sent to it just now (`expected`).

@@ -30,7 +30,7 @@ class ReplicaLoad:
     """The load of one replica."""
 
     rates: ReplicaRates
-    # number of prompt tokens that were to be computed or fetched so far, also of ended requests
+    # number of prompt tokens that all requests, ended or not, had to compute or fetch
     given: int
     running: int = 0
     queued: int = 0  # number of prompt tokens to compute, of requests that have not begun
@@ -67,7 +67,7 @@ class Loads:
         cached: int,
         source: FetchSource | None = None,
     ) -> None:
-        """Note that a request was sent. The replica will have `cached` blocks of its prompt.
+        """Record that a request was sent, of whose prompt the replica will have `cached` blocks.
 
         Fetched tokens are not computed, but have to be cached like computed tokens.
         """
@@ -93,7 +93,7 @@ class Loads:
         timing: Timing | None,
         now: float,
     ) -> None:
-        """Note that the request's first token has come."""
+        """Record that the request's first token has come."""
         sent = self._sent.get(request_id)
         if sent is None or sent.replica != replica or sent.has_begun:
             return
@@ -104,7 +104,7 @@ class Loads:
                 self._expect_alike()
 
     def ended(self, replica: str, request_id: str) -> None:
-        """Note that the request is over."""
+        """Record that the request is over."""
         sent = self._sent.get(request_id)
         if sent is not None and sent.replica == replica:
             self._end(request_id)

@@ -10,10 +10,10 @@ prompts are computed counts once:
 The learned rate is the replica's real throughput, with the decodes that run at the same time.
 
 Blocks are fetched by one of two ways, from this host or from another host. The source's address
-tells the ways apart. A way that is never tried has no rate. Before its first fetch, its time a
-token is therefore assumed to be at most a fifth of computing's. After a fetch that brought nothing,
-no fetch is tried for a while in the same namespace. Other tenants' namespaces are not affected. An
-old slow rate is forgotten, because the way may be faster by now.
+tells the ways apart. A way that is never tried has no rate. Before its first fetch, fetching a
+token is therefore assumed to take at most a fifth of the time to compute it. After a fetch that
+brought nothing, no fetch is tried for a while in the same namespace. Other tenants' namespaces are
+not affected. An old slow rate is forgotten, because the way may be faster by now.
 """
 
 from engine.link.address import is_tcp
@@ -40,7 +40,7 @@ MOST_HELD_OFF = 256
 
 
 class Rate:
-    """A rate in seconds a token, from recent measurements."""
+    """A rate in seconds per token, from recent measurements."""
 
     def __init__(self, seconds_per_token: float, worth: float = PRIOR_TOKENS) -> None:
         """Expect `seconds_per_token` until measured, with the weight of `worth` tokens."""

@@ -40,7 +40,7 @@ class Route(msgspec.Struct, frozen=True, array_like=True):
 
 
 def decide(router: Router, question: RouteQuestion, limits: RemotePrefillLimits) -> Route:
-    """Choose a route, and note the request as sent there."""
+    """Choose a route, and record the request as sent."""
     request, sources = question.request, question.sources
     answer = router.choose(request, question.ready, sources)
     able = [name for name in question.computing if name in sources]
@@ -93,7 +93,7 @@ class Routing(RouterEvents, Protocol):
     async def source(
         self, request: RoutingRequest, replica: str, sources: Sources
     ) -> FetchSource | None:
-        """Choose the source from which `replica` fetches a prompt, or None. Notes nothing."""
+        """Choose the source from which `replica` fetches a prompt, or None. Records nothing."""
         ...
 
 

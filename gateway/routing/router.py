@@ -41,15 +41,15 @@ class RouterEvents(Protocol):
     def began(
         self, replica: str, request_id: str, reused: Reused | None, timing: Timing | None
     ) -> None:
-        """Note a request's first tokens, and the times that they report."""
+        """Record that a request's first tokens have come, with the times that they report."""
         ...
 
     def ended(self, replica: str, request_id: str) -> None:
-        """Note that a request is over, however it ended, and whether it began or not."""
+        """Record that a request is over, however it ended."""
         ...
 
     def heard(self, replica: str, events: CacheEvents) -> None:
-        """Note changes of a replica's cache, in order and without gaps."""
+        """Record changes of a replica's cache, in order and without gaps."""
         ...
 
     def gone(self, replica: str) -> None:
@@ -69,12 +69,12 @@ class Router(RouterEvents, Protocol):
     ) -> RoutingChoice:
         """Choose the replica for `request`: one of `ready`, which is not empty.
 
-        The replica may fetch from one of `sources`, which need not be ready. The call notes
+        The replica may fetch from one of `sources`, which need not be ready. The call records
         nothing. A repeated call gives the same answer, unless the router draws at random or takes
         turns.
         """
         ...
 
     def sent(self, replica: str, request: RoutingRequest) -> None:
-        """Note that `request` was sent to `replica`, with the `source` chosen, if any."""
+        """Record that `request` was sent to `replica`, with the chosen `source`, if any."""
         ...

@@ -99,9 +99,7 @@ class Flushing(Renewed):
         return flush
 
     async def recorded(self) -> tuple[Sequence[CacheFlush], Collection[str]]:
-        """Return all recorded flushes, the oldest first, and the ids of due flushes; raise
-        Unavailable.
-        """
+        """Return all recorded flushes, oldest first, and the ids of due ones; raise Unavailable."""
         flushes = await self._state.flushes()
         return flushes, self._reader.due(flushes)
 

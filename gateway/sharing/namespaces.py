@@ -2,7 +2,7 @@
 
     [published for everyone, or for the group]     as many whole blocks as are published
      `- then, without a salt: the group's namespace if the tenant is in one, else the tenant's
-        with a salt: a namespace below the tenant, also if the tenant is in a group
+        with a salt: a namespace below the tenant, even if the tenant is in a group
 
 The tokens and the salt that a client sends can only narrow the sharing that its key allows. A
 published namespace holds only published tokens, whichever tenant computed them.

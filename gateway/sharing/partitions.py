@@ -1,8 +1,8 @@
 """The tenants' shares of the cache, sent to the engine whenever the tenants change.
 
 With `partitioned` each enabled tenant has its own part of every tier of the cache, by its quota and
-weight. No tenant's hits then depend on the requests of others. Only the operator changes the parts,
-by tenants made, disabled or deleted, by quotas and weights. A single tenant needs no partition.
+weight. No tenant's hits then depend on the requests of others. Only the operator changes the parts:
+by making, disabling or deleting tenants, by quotas and weights. A single tenant needs no partition.
 Neither do tenants that share all prompts, or whose operator wants a common pool.
 
 Every gateway, and each of its workers, sends the engine the same quotas, made from the same

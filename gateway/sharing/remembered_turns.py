@@ -1,7 +1,7 @@
 """The removal of old values, and of deleted tenants' values, from tenants' memories.
 
-Every worker of every gateway reads the tenants itself, so a tenant that another worker disabled or
-deleted is forgotten here, too.
+Every worker of every gateway reads the tenants itself, and so forgets tenants that another worker
+has disabled or deleted.
 """
 
 import asyncio

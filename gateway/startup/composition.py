@@ -1,8 +1,7 @@
 """The composition root of a gateway: all its parts, made from one `GatewayConfig`.
 
-All parts are closed in the opposite order of opening. The parts that answer requests are first,
-then the parts that these use, and the state is last. `serving_parts.py` has the steps, and
-`main.py` processes and signals.
+All parts are closed in the opposite order of opening. The parts that answer requests are closed
+first, then the parts that these use, and the state last.
 
 Elsewhere: what a step makes (`serving_parts.py`), and processes and signals (`main.py`).
 """
@@ -188,8 +187,7 @@ def _of_all(config: GatewayConfig, engine: Engine, faults: FaultWatch) -> Sequen
 
 
 def _binds(config: GatewayConfig, routers: _Routers, front: _Front, most: int) -> tuple[Bind, ...]:
-    """Bind all routes to one address, or the operator's routes to a second. Both addresses serve
-    `shown`.
+    """Bind all routes to one address, or the operator's routes to another; both serve `shown`.
 
     Pages of other origins may read only answers on the tenants' address.
     """

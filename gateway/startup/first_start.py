@@ -2,9 +2,9 @@
 
 The first start creates the data directory, the secrets, and the store with the tenants `demo` and
 `demo2`. Last it creates `keys.env`, which marks the first start as done. The file has the
-operator's key, a key of each demo tenant, and a key for `/metrics`. An older file gets this key at
-the next start. A first start that was interrupted is continued by the next start. The next start
-keeps existing files and replaces keys that were never shown.
+operator's key, a key of each demo tenant, and a key for `/metrics`. An older file gets the key for
+`/metrics` at the next start. A first start that was interrupted is continued by the next start. The
+next start keeps existing files and replaces keys that were never shown.
 
 Several gateways on one Redis get their secrets and the operator's key from files (`Shared`). Each
 gateway makes its own `keys.env` with the same keys. A demo key is derived from the secrets and its

@@ -1,7 +1,6 @@
 """The gateway process: serves alone, as one of several workers, or as their parent.
 
-The config comes as JSON in the first argument, which `cli` writes. `composition.py` makes the
-gateway.
+The config comes as JSON in the first argument, which `cli` writes.
 
 Elsewhere: what a gateway is made of (`composition.py`).
 """
@@ -86,7 +85,7 @@ def _serve(config: GatewayConfig, worker: WorkerConfig | None) -> int:
 async def run_workers(config: GatewayConfig, count: int) -> int:
     """Keep `count` workers running until a signal ends them; return the exit status.
 
-    With several engines, a router process runs, too.
+    With several engines, a router process also runs.
     """
     addresses = [(config.host, config.port)]
     if config.admin_port is not None:

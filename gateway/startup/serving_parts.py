@@ -1,7 +1,7 @@
 """The parts of a serving gateway: entry, answers, usage and watching, made at the start.
 
 Each step is one function. The function makes parts from earlier parts, and `stack` closes what it
-opens. `composition.py` takes the steps in order, and `kept_state.py` opens the state.
+opens.
 
 Elsewhere: routes and addresses (`composition.py`), and the state on the disk or in Redis
 (`kept_state.py`).

@@ -7,8 +7,6 @@
     state_evicts     Redis may drop records when its memory is full; until then requests are served
     disk_full        the file system has no room; the gateway uses the room that it had reserved
 
-`sqlite.database`, `reserved_room` and `redis.identity` find the faults.
-
 Elsewhere: how a fault is found (`sqlite.database`, `reserved_room`, `redis.identity`).
 """
 

@@ -5,7 +5,8 @@ end of this run, whose files need room too. The ballast is filled again as soon 
 all of it. SQLite's files reserve room themselves (`sqlite.database`), so most writes do not need
 the ballast.
 
-The ballast's bytes are random, because a file system that compresses would store zeros in no room.
+The ballast's bytes are random, because a file system that compresses would reserve no space for
+zeros.
 """
 
 import asyncio

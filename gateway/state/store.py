@@ -59,8 +59,8 @@ class Records(Protocol):
 
         Nothing else changes the record meanwhile. `change` may be called several times, and its
         errors are raised. The record's method `updated` decides which fields are replaced: a stored
-        revocation or deletion stays. Raises Conflict for a taken name. A tenant that is disabled
-        loses its stored responses.
+        revocation or deletion stays. Raises Conflict for a taken name. Disabling a tenant removes
+        its stored responses.
         """
         ...
 
@@ -96,13 +96,13 @@ class ResponseStore(Protocol):
     async def find_response(
         self, tenant_id: str, response_id: str, *, now: float
     ) -> StoredResponse:
-        """Return a tenant's response; raise NotFound also for an expired response."""
+        """Return a tenant's response; raise NotFound for a missing or expired response."""
         ...
 
     async def replace_response(self, response: StoredResponse, *, now: float) -> None:
         """Replace a tenant's response by a response of the same id and about its size.
 
-        Raises NotFound also for an expired response.
+        Raises NotFound for a missing or expired response.
         """
         ...
 
@@ -111,7 +111,7 @@ class ResponseStore(Protocol):
         ...
 
     async def drop_response(self, tenant_id: str, response_id: str, *, now: float) -> None:
-        """Remove a tenant's response; raise NotFound also for an expired response."""
+        """Remove a tenant's response; raise NotFound for a missing or expired response."""
         ...
 
     async def count_responses(self, tenant_id: str) -> int:

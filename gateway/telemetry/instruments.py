@@ -1,6 +1,6 @@
 """The metrics that a gateway measures itself: names, help texts, labels and buckets.
 
-Times are seconds. `metrics.py` counts and shows the metrics.
+Times are seconds.
 
 Elsewhere: what is shown (`metrics.py`).
 """

@@ -15,7 +15,7 @@ class ReplicaCollector(Collector):
     """The counters of each of several engines, under the names of the sums with `ratoon_replica_`.
 
     When an engine restarts, its counters begin at zero, as Prometheus expects. The sums over all
-    engines only fall to a lower number.
+    engines fall by this engine's part, and not to zero.
     """
 
     def __init__(

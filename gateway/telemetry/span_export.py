@@ -5,7 +5,7 @@ oldest spans when it is full. Shutdown waits for at most `_SHUTDOWN_S`. At most 
 bytes of a collector's answer are read. OpenTelemetry's standard variables also apply:
 OTEL_EXPORTER_OTLP_HEADERS (a collector's credentials), OTEL_EXPORTER_OTLP_CERTIFICATE,
 OTEL_RESOURCE_ATTRIBUTES, OTEL_TRACES_SAMPLER. Only a gateway that traces imports this file, with
-OpenTelemetry's SDK and exporter. `requests/tracing.py` makes the spans.
+OpenTelemetry's SDK and exporter.
 
 Elsewhere: what a span contains (`requests/tracing.py`).
 """

@@ -1,4 +1,4 @@
-"""The gateway's metrics under vLLM's names too, for dashboards and load generators made for vLLM.
+"""A copy of the gateway's metrics under vLLM's names, for dashboards and load generators.
 
 Only metrics with the same meaning are here. A metric keeps its labels and gets the label
 `model_name`. A counter keeps the label of the route.

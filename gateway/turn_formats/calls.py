@@ -146,10 +146,11 @@ class CallReader(TurnReader):
         return False
 
     def call_object(self, ends: Markers) -> Read[bool]:
-        """Read a call object. If the text is none, send it and return False.
+        """Read a call object.
 
-        That text is the held text and the part of the object that was read. After broken arguments,
-        text up to one of `ends` is sent as text.
+        If the text is no call, send it and return False. The text sent is the held text and the
+        part of the object that was read. After broken arguments, text up to one of `ends` is sent
+        as text.
         """
         if not (yield from self.literal(_OPEN)):
             self.send(TextPiece)

@@ -178,7 +178,10 @@ class TurnReader:
         return found
 
     def closing(self, markers: Markers) -> Read[str]:
-        """Read a marker as `literal` does. At the turn's end read a marker's beginning, too."""
+        """Read a marker as `literal` does.
+
+        At the turn's end, also read the beginning of a marker.
+        """
         found = yield from self.literal(markers)
         if not found and self._is_over and markers.may_grow(self._text, self._at):
             self._take(len(self._text))
@@ -206,7 +209,7 @@ class TurnReader:
     def until(self, markers: Markers, kind: Kind, *, strips: bool = True) -> Read[str]:
         """Send all text before the first marker. Hold and return the marker, or "" at the end.
 
-        With `strips` the whitespace before the marker or the turn's end is held, too. This
+        With `strips` the whitespace before the marker or the turn's end is also held. This
         whitespace is dropped or sent later.
         """
         while True:

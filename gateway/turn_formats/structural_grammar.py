@@ -83,7 +83,8 @@ def _rest(grammar: GrammarText, tag: Tag) -> str:
 def _in_order(grammar: GrammarText, parts: Sequence[Format]) -> str:
     """Write parts in order. A part of variable length ends where the next part begins, as in GBNF.
 
-    If parts other than texts follow, any text before a constant ends at the first such constant.
+    If parts other than texts follow, any text before a constant ends where the constant first
+    occurs.
     """
     bodies: list[str] = []
     others = [n for n, part in enumerate(parts) if not _is_of(part, _TEXTS)]

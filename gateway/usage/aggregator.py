@@ -1,9 +1,9 @@
 """The usage that is not stored yet: added up in memory, stored once a second.
 
-A gateway that is killed loses the counts of its last second. A gateway that a signal stops stores
-these counts. While the store is unavailable, counts are held by key and day and stored later. These
-counts do not grow with every request. A batch whose answer got lost is sent again under its name,
-and is counted once.
+A gateway that is killed loses the counts of its last second. A gateway stopped by a signal stores
+these counts first. While the store is unavailable, counts are held by key and day and stored later.
+Their memory does not grow with every request. A batch whose answer got lost is sent again under its
+name, and is counted once.
 
 Blocks that a request writes into the cache are counted in the request's row. Blocks that a request
 is the first to find are counted in the rows of the blocks' writers. The writers may have other

@@ -107,7 +107,7 @@ def learning_share(progress: float, warmup: float) -> float:
 def answer_loss(
     logits: Tensor, targets: Tensor, answers: Tensor, text_weight: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Compute the loss to minimise, and the loss of the answers, in nats a token.
+    """Compute the loss to minimise, and the loss of the answers, in nats per token.
 
     `logits` (rows, length, vocab); `targets` (rows, length) ids; `answers` (rows, length) bool.
     Other text counts `text_weight` times as much as answers. This text teaches the model to copy

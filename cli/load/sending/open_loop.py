@@ -1,6 +1,6 @@
 """Open-loop load: requests arrive at their times, whether or not others still run.
 
-A late client sends every request, only later. A request's times begin at its arrival, and
+A client that is late still sends every request. A request's times begin at its arrival, and
 `waited_s` is the time until it was sent. If a way of batching holds requests back, `waited_s`
 includes the wait for the batch.
 """

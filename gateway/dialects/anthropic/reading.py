@@ -102,7 +102,7 @@ class MessagesReader:
     async def prompt(
         self, request: Request, permit: Permit
     ) -> tuple[ChatPrompt, ModulesOption | None, str | None]:
-        """Read the prompt of a request to count tokens, the request's modules and its salt."""
+        """Read a request that counts tokens: its prompt, its modules and its salt."""
         bounds, admission = self.parts.bounds, self.parts.answering.admission
         wire = await read_wire(request, permit, _PROMPT, bounds, admission)
         model = self.parts.card.named(wire.model, permit.caller)

@@ -86,7 +86,7 @@ class Threads:
             raise unsupported(f"the conversation has more than {most} bytes")
 
     async def claim(self, tenant_id: str, previous_id: str) -> None:
-        """Claim a turn for one request; raise BadRequest if it is claimed or the store is full."""
+        """Claim a turn for one request; raise BadRequest for a claimed turn or a full store."""
         now = self.records.clock()
         try:
             kept = await self.records.keep(tenant_id, _CLAIM + previous_id, b"{}", now, _LONGEST_S)

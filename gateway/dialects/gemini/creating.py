@@ -85,7 +85,7 @@ class CachedContentWriter:
         return await self.contents.renew(found, seconds)
 
     async def delete(self, request: Request, permit: Permit, name: str) -> None:
-        """Delete a content, and its KV except the prefix that another breakpoint retains."""
+        """Delete a content and its KV, except for a prefix that another breakpoint retains."""
         found = await self.contents.find(permit.caller.tenant_id, name, permit.body)
         stored = found.stored
         # the KV of a model that is no longer served is evicted in time

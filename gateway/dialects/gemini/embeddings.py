@@ -1,7 +1,6 @@
 """Embeddings in Gemini's shape: from contents to prompts, from hidden states to embeddings.
 
 All texts of a content are one prompt. Each request of a batch sets the length of its embedding.
-`prefill_request.py` scales the hidden states.
 
 Elsewhere: how a hidden state is scaled (`prefill_request.py`).
 """

@@ -17,7 +17,7 @@ _CACHED_ALONE = ("system_instruction", "tools", "tool_config")
 
 
 def joined(wire: Wire, prefix: GeminiPrefix) -> Wire:
-    """Put `prefix` before the contents of `wire`; raise BadRequest if both set a field."""
+    """Put `prefix` before the contents of `wire`; raise BadRequest for a field that both set."""
     for field in structs.fields(wire):
         if field.name in _CACHED_ALONE and getattr(wire, field.name) is not None:
             raise BadRequest(

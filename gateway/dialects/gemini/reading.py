@@ -96,7 +96,7 @@ class GeminiReader:
     async def prompt(
         self, request: Request, permit: Permit, name: str
     ) -> tuple[ChatPrompt, ModulesOption | None, str | None]:
-        """Read the prompt of a request to count tokens, the request's modules and its salt."""
+        """Read a request that counts tokens: its prompt, its modules and its salt."""
         model = self.card.named(name, permit.caller)
         wire = await read_wire(request, permit, _COUNT, self.bounds, self.admission)
         alone = GeminiPrompt(contents=wire.contents or [], ratoon=wire.ratoon)

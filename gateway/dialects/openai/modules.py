@@ -1,8 +1,7 @@
 """The routes `/v1/modules`, which store, show and delete a tenant's module schemas.
 
 A request names a module schema in `ratoon.modules`. The schema's id is computed from its content.
-Equal content is stored once, and changed content is another schema. `gateway.prompts.modules` makes
-prompts of modules.
+Equal content is stored once, and changed content is another schema.
 
 Elsewhere: how a prompt is made of modules (`gateway.prompts.modules`).
 """

@@ -1,8 +1,7 @@
 """The rendering of one answer in the Responses API's shape, whole or as events.
 
 A stream begins with two events with the response without output. The events of each item follow.
-The last event has the whole response. A whole answer has the same items. `output.py` writes the
-events of items.
+The last event has the whole response. A whole answer has the same items.
 
 Elsewhere: an item's events (`output.py`), and where a response is stored (`stored.py`).
 """

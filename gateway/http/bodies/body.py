@@ -105,7 +105,7 @@ def parse_steps(
 
 
 def parse_part(decoder: JsonDecoder[T], part: Body, where: str = "") -> T:
-    """Parse `part` of a body that `parse_steps` has checked as a Struct; raise BadRequest.
+    """Parse as a Struct the `part` of a body that `parse_steps` has checked; raise BadRequest.
 
     `where` names the field that holds the part. An error's `param` begins with this name.
     """

@@ -1,7 +1,7 @@
 """The characters of a JSON body outside of its strings, found before the body is parsed.
 
 The search is vectorised and reads pieces, because a body may be long and consist only of brackets
-and quotes. `body.py` has the limits.
+and quotes.
 
 Elsewhere: which characters or numbers are too many (`body.py`).
 """

@@ -212,7 +212,7 @@ class BoundedConnection(CountedConnection):
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """Note that the request is complete."""
+        """Record that the request is complete."""
         super().on_message_complete()
         if self.state is State.DRAINING:
             self._await_request()

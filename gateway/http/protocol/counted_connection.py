@@ -41,7 +41,7 @@ def uncounted(code: str) -> None:
 class CountedConnection(HttpToolsProtocol):
     """uvicorn's connection, counted by its port.
 
-    On a full port, a new connection closes another connection at once. `holders` chooses it.
+    On a full port, a new connection closes another connection, which `holders` chooses.
     """
 
     bounds: ClassVar[Bounds]
@@ -101,12 +101,12 @@ class CountedConnection(HttpToolsProtocol):
         let_gather(cast("Scope", self.scope), self.gathered)
 
     def pause_writing(self) -> None:
-        """Note that the client reads more slowly than the server writes."""
+        """Record that the client reads more slowly than the server writes."""
         super().pause_writing()
         self._reads.begin()
 
     def resume_writing(self) -> None:
-        """Note that the client reads again."""
+        """Record that the client reads again."""
         if not self.transport.is_closing():
             self._reads.end()
         super().resume_writing()

@@ -4,9 +4,9 @@ The cost of a head depends on its bytes, its fields and the parameters in its qu
 parses all of these before a key is checked.
 
 Around the pieces of a chunked body are the sizes of chunks, their extensions, and trailers. HTTP
-limits none of these. Here this framing uses up a credit of bytes, which the body's bytes renew. The
-credit is enough for any chunk, even of a single byte, but not for an endless extension or trailer.
-The parser, not this module, decides whether a head is valid.
+limits none of these. Here this framing uses up a credit, which grows with each byte of the body.
+The credit is enough for any chunk, even of a single byte, but not for an endless extension or
+trailer. The parser, not this module, decides whether a head is valid.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class HeadFraming:
     def take(self, received: bytearray) -> bytes | None:
         """Remove a head from the received bytes; return None while the head is incomplete.
 
-        Raises HeadTooLarge or UriTooLong, also before the head is whole. Bytes that cannot be a
+        Raises HeadTooLarge or UriTooLong, even before the head is whole. Bytes that cannot be a
         head are returned unchanged, for the parser to refuse at once.
         """
         self._skip_empty_lines(received)

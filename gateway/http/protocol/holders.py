@@ -59,7 +59,7 @@ class Holders(Generic[C]):
                 del self._held[owner]
 
     def tell(self, one: C, owner: str) -> None:
-        """Note that a request on the connection `one` has a key of `owner`.
+        """Record that a request on the connection `one` has a key of `owner`.
 
         Raises TooManyRequests if the port is nearly full and the tenant holds more than half of the
         port's connections.

@@ -1,7 +1,7 @@
 """The watch on clients that read their answers too slowly, which cuts them off.
 
     watch ... look ... look        every `stalled_write_s`, while anything waits to be sent
-               `------> abort      the client took less than a KiB for each of these seconds
+               `------> abort      the client took less than a KiB per second since the last look
 
 Bytes wait in the transport, then in the socket's send queue until the client's machine has received
 them. The bytes in both places are measured. The kernel takes more bytes from the transport only

@@ -107,8 +107,7 @@ def make_server(bind: Bind, bounds: Bounds, grace_s: float, *, shares_port: bool
 
 
 async def serve(servers: Sequence[Server], ends: Sequence[signal.Signals] = _SIGNALS) -> None:
-    """Run the servers until one of the signals `ends`, or until a server ends. Then drain all
-    servers.
+    """Run the servers until a signal in `ends` or the end of a server. Then drain all.
 
     Running requests may continue for the servers' grace period. New connections are refused.
     """

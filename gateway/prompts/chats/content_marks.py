@@ -64,7 +64,7 @@ class ContentMarks:
         return _free([*_said(given["messages"]), *_strings(_rest(given))])
 
     def marked(self, given: Given, mark: str, *, near: bool) -> Given:
-        """Put `mark` into the control tokens of `given`. If `near`, also into the near-tokens."""
+        """Put `mark` into the control tokens of `given` and, if `near`, into the near-tokens."""
         messages = [self._message(message, mark, near=near) for message in given["messages"]]
         rest = _rest(given).items()
         marked = {name: self._everywhere(value, mark, near=near) for name, value in rest}
@@ -73,7 +73,7 @@ class ContentMarks:
         return {"messages": messages, **marked}
 
     def _tool(self, tool: Given, mark: str, *, near: bool) -> Given:
-        """Put break characters into a tool, but not into what each tool has by its form."""
+        """Put break characters into a tool, except for the names and types that every tool has."""
 
         def fields(of: Given) -> Given:
             return {

@@ -1,7 +1,5 @@
 """The formats of free-text tools: the limits on their texts, and the functions shown for them.
 
-`offered_tools.py` reads a text from a call.
-
 Elsewhere: how the text is read from a call (`offered_tools.py`).
 """
 
@@ -87,9 +85,7 @@ class FreeFormats:
 def free_function(
     name: str, description: str | None, format_: FreeFormat | None, formats: FreeFormats
 ) -> Tool:
-    """Convert a free-text tool to a function. The function is strict if the tool's text has a
-    pattern.
-    """
+    """Convert a free-text tool to a function, which is strict if the tool's text has a pattern."""
     pattern = formats.held(format_).pattern
     held = {} if pattern is None else {"pattern": pattern}
     strict = {} if pattern is None else {"strict": True}

@@ -108,7 +108,7 @@ def _short(call_id: str) -> str:
 
 
 def with_numbered_ids(messages: Iterable[Message], *, in_turns: bool) -> Iterator[Message]:
-    """Replace ids of calls by `functions.NAME:NUMBER`, also in the calls' results.
+    """Replace ids of calls by `functions.NAME:NUMBER`, in the calls and in their results.
 
     Numbers count the calls of the chat, or the calls of each message if `in_turns`.
     """

@@ -3,7 +3,6 @@
 A model calls functions, whose arguments are a JSON object. A tool that takes text is shown to the
 model as a function of one argument, `input`. The client receives the text that the model writes
 there. A tool that the server would have to run is ignored, and the answer reports this.
-`free_formats.py` shows free-text tools.
 
 Elsewhere: how the tool is shown (`free_formats.py`).
 """

@@ -30,7 +30,7 @@ from gateway.prompts.modules.schema import ModuleSpec, Parameter, SchemaSpec
 _ATTRIBUTES = {
     "schema": {"name"},
     "module": {"name"},
-    "union": {"scaffold"},  # names the member that other modules attend to: here none does
+    "union": {"scaffold"},  # the member to which other modules would attend; ignored
     "scaffold": set[str](),
     "param": {"name", "len"},
     "parameter": {"name", "length"},

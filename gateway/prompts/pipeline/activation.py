@@ -1,6 +1,7 @@
 """The part of a prompt that an adapter computes, and the namespaces of the prompt's KV blocks.
 
-    an adapter               whole prompt           the adapter's namespace, none published
+    adapter                  prompt computed by     namespaces of its blocks
+    an adapter               the adapter            the adapter's namespace, none published
     an activated adapter     the model | adapter    the model's namespaces | the adapter's
 
 The last invocation tokens in the prompt switch an activated adapter on (aLoRA,

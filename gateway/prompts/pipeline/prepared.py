@@ -28,9 +28,9 @@ from prefix_cache.namespace import NamespacePath
 # all candidates. Each prompt token counts as two further candidates.
 _MAX_SCORED = 1 << 17
 
-# Maximum number of used tokens of a prediction, for each token of the answer. There are several,
-# since an answer may leave out parts of its prediction. The engine indexes a prediction for each
-# choice at no charge.
+# Maximum number of tokens used of a prediction, as a multiple of the answer's maximum length. The
+# factor is above 1, since an answer may leave out parts of its prediction. The engine indexes a
+# prediction for each choice at no charge.
 PREDICTED = 4
 
 

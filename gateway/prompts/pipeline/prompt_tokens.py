@@ -1,7 +1,7 @@
 """A prompt's token ids: of a text, of a rendered chat, or as the client gave them.
 
-Only this module decides a prompt's tokens, also for requests that only count tokens. Generated
-turns in a chat keep the tokens that the model generated, if possible (`verbatim.py`).
+Only this module decides a prompt's tokens, whether the request is answered or only counts tokens.
+Generated turns in a chat keep the tokens that the model generated, if possible (`verbatim.py`).
 """
 
 from __future__ import annotations

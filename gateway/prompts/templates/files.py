@@ -71,7 +71,7 @@ def tokenizer_info(model_dir: Path, own: Path | None = None) -> dict[str, Any]:
 
 
 def _as_text(value: Any) -> Any:
-    """Replace added tokens by their texts, also within lists; return other values unchanged."""
+    """Replace added tokens, alone or in lists, by their texts; return other values unchanged."""
     if isinstance(value, list):
         return [_as_text(one) for one in value]
     return value["content"] if isinstance(value, dict) and "content" in value else value

@@ -110,7 +110,7 @@ class FittedTemplate:
         begin = shown.rstrip()
         if not asked.startswith(begin):
             return True
-        # Space before the rendered turn must be the space before the answer that became this turn.
+        # As many blanks must come before the answer as before the turn that the answer becomes.
         blanks = {
             len(one) - len(one.lstrip()) for one in (asked[len(begin) :], after[len(begin) :])
         }

@@ -1,8 +1,8 @@
 """The search for a template's traits, by rendering small chats of all kinds.
 
 A question has answers, which are values of traits, and chats that tell the answers apart. For each
-answer, every chat is fitted to these values and rendered. The first answer with which most chats
-are shown whole wins. Later questions build on earlier answers.
+answer, every chat is fitted to these values and rendered. The answer with which most chats are
+shown whole is chosen, and the first of equal answers. Later questions build on earlier answers.
 """
 
 from collections.abc import Sequence

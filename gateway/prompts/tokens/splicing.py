@@ -1,9 +1,8 @@
 """A rendered chat in which some turns are the tokens that the model generated.
 
 A text can be spelled in tokens in several ways, and each template writes arguments of calls in a
-different way. The rendered text of an answer seldom has the tokens that are in the cache. Here the
-generated tokens replace the rendered text of the answer. `verbatim_turns/verbatim.py` decides which
-turns are replaced.
+different way. The rendered text of an answer seldom has the tokens that are in the cache. So this
+module replaces the rendered text of an answer by the generated tokens.
 
 Elsewhere: which may be put back (`verbatim_turns/verbatim.py`).
 """
@@ -80,7 +79,7 @@ class ChatHash:
         self._at = START
 
     def read_to(self, end: Place) -> bytes:
-        """Hash the chat up to `end`, which is not before the last place read to."""
+        """Hash the chat up to `end`, which is not before the end of the hashed part."""
         pieces = between(self._rendered, self._at, end).pieces
         self._hash.update(pieces[0].encode())
         for number, piece in enumerate(pieces[1:], start=1):
@@ -95,7 +94,7 @@ class ChatHash:
         self._at = splice.end
 
     def is_before(self, place: Place) -> bool:
-        """Return whether `place` is in the chat, and not before the last place read to."""
+        """Return whether `place` is in the chat, and not before the end of the hashed part."""
         pieces = self._rendered.pieces
         is_there = place.piece < len(pieces) and place.chars <= len(pieces[place.piece])
         return is_there and place >= self._at

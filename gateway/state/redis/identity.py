@@ -42,7 +42,7 @@ class StateLink:
     """A link whose commands reach only the `expected` state. Other states raise StateLost.
 
     Large changes are sent over a second link. A command that is given its answer's `size` in bytes
-    is sent over that link, too. Callers must give a size (or `large.UNSIZED`) unless a limit keeps
+    is also sent over that link. Callers must give a size (or `large.UNSIZED`) unless a limit keeps
     the answer small. `remember` is called with the state's id once the id is known.
     """
 
@@ -144,7 +144,7 @@ class StateLink:
         return self._id
 
     async def _look_for_eviction(self) -> None:
-        """Note whether Redis may drop records. A Redis that hides its policy is trusted."""
+        """Record whether Redis may drop records. A Redis that hides its policy is trusted."""
         if not self._tells_policy:
             return
         try:

@@ -51,10 +51,10 @@ _LOG = logging.getLogger(__name__)
 class Breaker:
     """The circuit breaker of a server that does not answer. The breaker lets single probes through.
 
-    After FAILURES in a row the breaker is open. No call is made then, so no caller waits for a
-    timeout. Every `probe_after_s` seconds one caller is let through as a probe. If it succeeds, the
-    breaker closes. A probe that never reports back blocks nothing, because only the time decides
-    when the next probe is due. `monotonic` returns seconds.
+    After FAILURES failures in a row the breaker is open. No call is made then, so no caller waits
+    for a timeout. Every `probe_after_s` seconds one caller is let through as a probe. If it
+    succeeds, the breaker closes. A probe that never reports back blocks nothing, because only the
+    time decides when the next probe is due. `monotonic` returns seconds.
     """
 
     def __init__(
@@ -84,11 +84,11 @@ class Breaker:
         return True
 
     def succeeded(self) -> None:
-        """Note that the server answered."""
+        """Record that the server answered."""
         self._failures = 0
 
     def failed(self) -> None:
-        """Note that the server did not answer."""
+        """Record that the server did not answer."""
         self._failures += 1
         if self.is_open:
             self._next_probe = self._monotonic() + self._probe_after_s

@@ -2,7 +2,7 @@
 
 One script does both, so the bytes never exceed their limits, even if a caller gives up. A response
 is removed only if its bytes are needed. If a call frees too little, the freed bytes stay free for
-the next call. `response_room` chooses the responses that may be removed.
+the next call.
 
 Elsewhere: which responses may be removed (`response_room`).
 """

@@ -2,7 +2,7 @@
 
 A record is found by its id in the hash of its kind. An index of its kind maps the unique value (a
 name, a digest, a version) to the id. A group has a set of its members, and a tenant a set of its
-keys. If another change comes first, a change is made again.
+keys. If another change comes first, the later change is tried again.
 """
 
 from collections.abc import Awaitable, Callable

@@ -1,7 +1,5 @@
 """The stored responses in Redis: a hash for each tenant, and sums and orderings of responses.
 
-`response_room` chooses the responses that make room for a new response.
-
 Elsewhere: which of them are removed to make room (`response_room`).
 """
 

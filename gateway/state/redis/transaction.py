@@ -3,8 +3,8 @@
 The server runs one script at a time, so a transaction is applied completely or not at all. A
 transaction takes one round trip. WATCH and MULTI would take four, and a separate connection. A
 change that depends on stored data first reads the data. Its transaction then has the data as a
-condition. A full or read-only Redis refuses a script at its first write, so nothing is applied by
-half.
+condition. A full or read-only Redis refuses a script at its first write, so no change is half
+applied.
 """
 
 from collections.abc import Sequence

@@ -109,7 +109,7 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
 
     The lock is taken first, so values read inside stay true.
     """
-    with connection:  # commits, or rolls back on any error, also the commit's own
+    with connection:  # commits, or rolls back on any error, even of the commit
         connection.execute("BEGIN IMMEDIATE")
         yield
 

@@ -81,7 +81,7 @@ _TABLES = (
     "CREATE TABLE audit (id INTEGER PRIMARY KEY AUTOINCREMENT, record BLOB NOT NULL)",
 )
 
-# Triggers add up the bytes, also when responses are deleted with their tenant.
+# Triggers add up the bytes, since deleting a tenant also deletes its responses.
 _RESPONSES = (
     """CREATE TABLE responses (
         tenant_id TEXT NOT NULL REFERENCES tenants (id) ON DELETE CASCADE,

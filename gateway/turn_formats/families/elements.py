@@ -4,7 +4,7 @@
     N<invoke name="get_weather">N<city>OsloN</city>N<days>N<item>3N</item>N</days>N</invoke>
     N</tool_call>
 
-Members of objects and items of lists are elements, too. `N` stands for the token before each tag,
+Members of objects and items of lists are also elements. `N` stands for the token before each tag,
 which occurs in no text. An argument that is a text is streamed. Any other argument is sent when it
 is whole.
 """

@@ -90,7 +90,7 @@ class ObjectReader(CallReader):
         self.send(TextPiece)
 
     def _calls(self) -> Read[None]:
-        """Read the calls after the opening marker, even several if the format allows one."""
+        """Read the calls after the opening marker, even several if the format allows only one."""
         yield from self.spaces()
         if self._fence is not None and (yield from self.literal(self._fence)):
             yield from self.spaces()

@@ -47,7 +47,7 @@ class _Calls:
 
 
 def contents_of(given: list[GeminiContent] | GeminiContent | None) -> list[GeminiContent]:
-    """Return a field's turns as a list, also if the field is one turn."""
+    """Return the turns of a field, which may be a single turn, as a list."""
     return [given] if isinstance(given, GeminiContent) else given or []
 
 

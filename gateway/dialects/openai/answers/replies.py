@@ -29,8 +29,7 @@ class PromptDetails(Struct, frozen=True):
 class CompletionDetails(Struct, frozen=True, kw_only=True):
     """The completion's reasoning tokens, and the tokens drafted from its `prediction`.
 
-    `completion_tokens` includes all these tokens, also the rejected tokens. `ratoon` is an
-    extension.
+    `completion_tokens` includes all these tokens, accepted or rejected. `ratoon` is an extension.
     """
 
     reasoning_tokens: int

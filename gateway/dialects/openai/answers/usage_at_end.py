@@ -29,7 +29,10 @@ class UsageAtEnd(ChatReply):
     held: ChatChunkChoice | None = None
 
     def piece(self, event: Event) -> ChatChunkChoice | None:
-        """Write a chunk's choice for `event`. At a choice's end, write the end held back before."""
+        """Write a chunk's choice for `event`.
+
+        Hold back a choice's end, and write the end held before.
+        """
         choice = ChatReply.piece(self, event)  # `super()` fails in a dataclass with slots
         if isinstance(event, Delta):
             return choice

@@ -121,7 +121,7 @@ class DecisionOutputDetails(Struct, frozen=True):
 
 
 class DecisionUsage(Struct, frozen=True, kw_only=True):
-    """Token counts. `input_tokens` counts the input once for each question, also cached tokens."""
+    """Token counts. `input_tokens` counts the input, with cached tokens, once for each question."""
 
     input_tokens: int
     input_tokens_details: DecisionInputDetails

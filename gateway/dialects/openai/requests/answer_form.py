@@ -1,7 +1,5 @@
 """The form of the answer to a chat: the tools that may or must be called, and its text.
 
-`gateway/prompts/answer_forms.py` writes calls and grammars for the model.
-
 Elsewhere: how a call or a grammar is written for the model (`gateway/prompts/answer_forms.py`).
 """
 

@@ -61,8 +61,8 @@ def prompts_of(
 ) -> tuple[str | TokenIds, ...]:
     """Read the prompts in the JSON `raw` of `field`.
 
-    Raises BadRequest for a wrong type, mixed types, no prompt, or more than `most` prompts. Also
-    raises it for a list of ids that does not fit into `context` tokens.
+    Raises BadRequest for a wrong type, mixed types, no prompt, more than `most` prompts, or a list
+    of ids that does not fit into `context` tokens.
     """
     spelled = bytes(raw)
     if not spelled.startswith(b"["):
@@ -89,7 +89,7 @@ def token_ids_in(spelled: bytes, context: int, field: PromptField = "prompt") ->
     if not spelled.startswith(b"["):
         return None
     inner = memoryview(spelled)[1:-1]
-    # minus `_ZERO`, characters below "0" wrap around to more than 10
+    # once `_ZERO` is subtracted, characters below "0" are numbers above 10
     chars = np.frombuffer(inner, np.uint8)
     digits, commas, spaces = (
         int(np.count_nonzero(found))

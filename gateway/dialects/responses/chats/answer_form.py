@@ -1,7 +1,5 @@
 """The form of an answer: the tools that may or must be called, and the format of the text.
 
-`toolset.py` reads the tools.
-
 Elsewhere: what a tool is (`toolset.py`).
 """
 

@@ -14,7 +14,7 @@ from gateway.dialects.responses.schema import Item
 from gateway.prompts.chats.offered_tools import PassedOver
 
 NOT_THERE = "what the hosted tool returned is not in the item, so the model is not shown it"
-# Prefixes of item ids by type: of items with a result, then of items without one.
+# Prefixes of item ids by the item's type: first of items with a result, then of other items.
 _WITH_RESULTS = {
     "code_interpreter_call": "ci",
     "file_search_call": "fs",
