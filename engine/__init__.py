@@ -5,7 +5,7 @@
     startup     the only composer: device, weights, pool, runner, tiers, and the parts of the core
     core        the step
     in_flight   requests and steps between two turns
-    queries     queries and orders of gateways and operators that concern the whole cache
+    queries     queries and orders on the whole cache, from gateways and operators
     components  the parts of the core, as a record
     adapters    LoRA adapters of requests, in host memory and in slots of the device
     exchange    blocks that engines fetch from each other

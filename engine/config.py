@@ -40,7 +40,7 @@ class ModelSettings(msgspec.Struct, frozen=True, kw_only=True):
     adapters_dir: str | None = None  # folder of loadable LoRA adapters; None: no adapters
     adapter_slots: int = 8
     adapter_rank: int = 16
-    adapter_experts: bool = False  # True: leave room for adapters of experts, too
+    adapter_experts: bool = False  # True: leave room for adapters that change experts
     adapter_host_gib: float = 1.0
 
 

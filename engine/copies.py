@@ -39,8 +39,8 @@ class CopyCounts:
 
     moves: int = 0
     failed: int = 0
-    # The seconds that ended copies took. Of untimed copies, the seconds with at least one under
-    # way.
+    # The seconds that ended copies took. Copies to and from the disk are not timed one by one. For
+    # them, the seconds with at least one copy under way.
     seconds: float = 0.0
     under_way: int = 0
     busy_since: float = 0.0

@@ -7,8 +7,8 @@ while the host appends tokens and writes messages:
     device  |  step n .....................| step n+1 .................................| step n+2
 
 A step that verifies drafts is settled before the next step is scheduled. With several pipeline
-stages, each stage computes a step of other sequences. The sampling of a step with constrained rows
-is launched last, since their masks are made meanwhile.
+stages, the stages compute steps of different sequences at the same time. The sampling of a step
+with constrained rows is launched last, since their masks are made meanwhile.
 
 Elsewhere: steps' times (`in_flight`), answers to queries (`queries`), how copies run (`copies.py`),
 and the process's end (`process.py`).

@@ -136,7 +136,7 @@ class Adapters:
         return free > 1 or not (has_any and self._is_shared)
 
     def _slot(self, adapter: Adapter, flow: str, used: _Used) -> int:
-        """Return the slot of the adapter of `flow`'s request, and note in `used` the flow's use.
+        """Return the slot of the adapter of `flow`'s request, and add `flow` to `used`.
 
         Copies the adapter to a slot unless a slot has it. Returns 0 if no slot is free.
         """

@@ -97,14 +97,14 @@ class Alignment:
         return text[:count]
 
     def advance(self, count: int) -> None:
-        """Move past `count` tokens of the text that the sequence got; a draft is prepared."""
+        """Move past `count` tokens of the text that the sequence got, once a draft is prepared."""
         assert self._place is not None
         self._known += count
         self._place += count
         self._matched += count
 
     def catch_up(self, known: int) -> None:
-        """Index the sequence's `known` tokens if they are the text; more tokens will follow."""
+        """If the text is the sequence itself, index its `known` tokens."""
         if self._is_own:
             self.index.extend(known)
 

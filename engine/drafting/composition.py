@@ -1,6 +1,6 @@
 """The composition of an engine's drafters.
 
-Sources of more reliable long drafts come first.
+Sources whose long drafts are more reliable come first.
 """
 
 from __future__ import annotations

@@ -73,7 +73,7 @@ class DraftedRow:
     def chance(self, pending: int) -> tuple[float, int]:
         """Return the acceptance of a guessed token, and the maximum number of drafted tokens.
 
-        The draft head drafts anew after each of the `pending` tokens.
+        The draft head guesses after the `pending` tokens, which count in addition to its guess.
         """
         assert self._guessed is not None
         drafter, acceptance = self._guessed

@@ -1,8 +1,8 @@
 """The drafts from the cached tree: the tokens that followed the same prefix before.
 
-The walk starts at the node that the sequence's lease holds, not at the root. Tokens below the node
-are copied some way ahead. The copy is followed until it is used up, differs, or has left the tree.
-A request that does not use the cache gets no drafts from the tree.
+The walk starts at the node that the sequence's lease holds, not at the root. Up to AHEAD tokens
+below the node are copied at once. The copy is followed until it is used up, differs, or has left
+the tree. A request that does not use the cache gets no drafts from the tree.
 """
 
 from __future__ import annotations

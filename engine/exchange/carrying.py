@@ -34,7 +34,7 @@ from prefix_cache.namespace import NAMESPACE_BYTES, Namespace, NamespacePath
 
 MOST_IMPORTS = 2  # maximum number of concurrent imports, which hold blocks of the device
 IDLE_S = 60.0  # seconds without a query after which an import is dropped
-MOST_BYTES = 16 << 20  # maximum bytes of several units read at once, while steps wait
+MOST_BYTES = 16 << 20  # maximum bytes of one read of several units, for which steps wait
 HELD_S = 30.0  # seconds for which imported blocks are held until they are pinned
 
 

@@ -1,7 +1,7 @@
 """The exchange of KV blocks with other engines, as the engine's step uses it.
 
-    turn       answer the asks of other engines               before a step is scheduled
-    advance    report the progress of our own fetches
+    turn       answer other engines' requests for blocks      before a step is scheduled
+    advance    report the progress of this engine's fetches
 
 The core calls both between steps.
 

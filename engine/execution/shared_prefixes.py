@@ -25,7 +25,7 @@ from kernels.attention.tuning import worth_sharing
 Ints = npt.NDArray[np.int32]
 
 CHANGED_PART = 4  # groups are chosen again once 1 in 4 rows has joined or left
-MIN_GROUP_ROWS = 4  # smallest `most_rows` for which `most_groups` holds
+MIN_GROUP_ROWS = 4  # smallest `most_rows` for which `most_groups` is a valid bound
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,8 @@ class Sharing:
     def fields(self, num_rows: int) -> dict[str, Ints]:
         """Return the arrays of a `SharedPrefix` for `num_rows` decode rows, padding at the end.
 
-        The kernel needs every row in a group. Other rows, and padding, are in groups without keys.
+        The kernel needs every row in a group. Rows that share nothing, and padding, are in groups
+        without keys.
         """
         if num_rows not in self._made:
             self._made[num_rows] = self._fields(num_rows)

@@ -79,7 +79,7 @@ class Follower:
         self._numbers: dict[Move, int] = {}
         self._num_started = 0
         self._reported: DiskReport | None = None
-        self._told = 0  # number of owners that rank 0 has ordered to forget since the start
+        self._told = 0  # number of orders to forget an owner, received since the start
 
     def run(self) -> None:
         """Execute rank 0's messages until `Close`. Raises WireBroken if rank 0 dies before."""

@@ -1,4 +1,4 @@
-"""The process that compiles grammars before the engine, over the same tokens.
+"""The process that compiles each grammar before the engine does, over the same tokens.
 
 The command is `python -m engine.grammars.check_process MODEL_DIR NUM_LOGITS END...`, where each END
 is the id of a token that ends a sequence. The process reads the vocabulary once. Its standard input

@@ -43,7 +43,7 @@ class Compilation:
     is_slow: bool = False  # True once a token took long to follow; calls are then measured exactly
     token_s: float = 0.0  # expected seconds to follow a token
     forced_s: float = 0.0
-    is_broken: bool = False  # True after an error of llguidance, which later copies may repeat
+    is_broken: bool = False  # True after an error of llguidance, which may recur in later copies
     users: WeakSet[object] = field(default_factory=WeakSet)
 
     @property

@@ -57,7 +57,9 @@ def exchange_at(engine: str) -> str:
 
 
 def as_reached(told: str, engine: str) -> str:
-    """Return the exchange address `told` by an engine, as clients of address `engine` reach it.
+    """Return the exchange address for clients that reach an engine at `engine`.
+
+    The engine itself has `told` this address.
 
     An engine that listens on all interfaces does not know its host's name, so the host of `engine`
     is used.

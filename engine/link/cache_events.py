@@ -1,8 +1,8 @@
 """The events of an engine's prefix cache for gateways: its KV blocks, and their tiers.
 
     Subscribe ->
-             <- CacheEvents 0: Cleared, Added ...       a snapshot, in pieces, and between its
-             <- CacheEvents 1: Added, Moved, Removed    pieces the changes since
+             <- CacheEvents 0: Cleared, Added ...       a snapshot in pieces; changes may come
+             <- CacheEvents 1: Added, Moved, Removed    between its pieces
     EventsTaken 1 ->
              <- CacheEvents 2 ...
 

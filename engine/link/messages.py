@@ -139,10 +139,10 @@ class AdapterUse(msgspec.Struct, frozen=True, array_like=True):
 class PromptModule(msgspec.Struct, frozen=True, array_like=True):
     """A prompt module, whose KV is computed once and read by all prompts that name it.
 
-    A module attends to itself, and perhaps to its head, the first module of the request. Such a
-    module begins with copies of the head's last tokens, which do not fill a block. A prompt's own
-    tokens attend to the tokens of its modules. Whole blocks of a module are read in place. Its
-    other tokens are copied to the beginning of the prompt.
+    A module attends to itself, and perhaps to its head, the first module of the request. A module
+    that attends to its head begins with copies of the head's last tokens, which do not fill a
+    block. A prompt's own tokens attend to the tokens of its modules. Whole blocks of a module are
+    read in place. The module's other tokens are copied to the beginning of the prompt.
     """
 
     token_ids: bytes  # int32, little endian; padded to whole blocks; nothing attends to padding
@@ -384,7 +384,7 @@ class Finished(msgspec.Struct, frozen=True, kw_only=True, tag="finished"):
     prompt_tokens: int
     reused: Reused = Reused()
     computed_tokens: int = 0  # computed tokens of the prompt; recomputed tokens count once
-    completion_tokens: int  # all sampled tokens, also tokens that were not sent
+    completion_tokens: int  # all sampled tokens, sent or not
     engine_seconds: float = 0.0  # the sequence's share, by tokens, of its steps' seconds
     cache: WrittenAndRead = WrittenAndRead()
     prompt_logprobs: PromptLogprobs = None  # set here if no Tokens came before

@@ -28,9 +28,9 @@ class Flushed(Reply, frozen=True, kw_only=True, tag="flushed"):
 class Flush(Query[Flushed], frozen=True, kw_only=True, tag="flush"):
     """A query to drop cached prefixes: of one flow, of namespaces, or all when both are None.
 
-    `namespace` is a namespace, or the first bytes of several. The flush of a flow is permanent. Its
-    records on disk become unreadable. Its running requests are served to their end but leave
-    nothing in the cache. Compiled grammars are dropped too.
+    `namespace` is a namespace, or the first bytes of several. The flush of a flow is permanent. The
+    flow's records on disk become unreadable. The flow's running requests are served to their end
+    but leave nothing in the cache. Compiled grammars are dropped too.
     """
 
     flow: str | None = None

@@ -11,7 +11,7 @@ MOST_LATE_GAPS = 0.01  # share of late gaps up to which a target counts as met
 
 
 class TierTokens(msgspec.Struct, frozen=True, array_like=True):
-    """The cached tokens of a prompt by their tier, together its `cached_tokens`.
+    """The cached tokens of a prompt by their tier, which add up to its `cached_tokens`.
 
     Tokens that are being loaded for another sequence already count as `device`.
     """
@@ -116,7 +116,7 @@ class TierStats(msgspec.Struct, frozen=True, kw_only=True):
 class FetchStats(msgspec.Struct, frozen=True, kw_only=True):
     """The blocks fetched from other engines over one transport, since the start."""
 
-    fetches: int = 0  # requests for blocks that were sent
+    fetches: int = 0  # sent requests for blocks
     failed: int = 0  # fetches that ended before all available blocks had come
     blocks: int = 0  # blocks that came, were verified and are cached
     bytes: int = 0

@@ -11,7 +11,7 @@
     weight_formats     formats of matrices in memory and in files
     modules                  what loading, sharding and the forward pass ask of a layer's parts
     rank_group, grid, names, token_marks, lfs_pointers, errors
-    model_files        reading of descriptions that somebody else wrote
+    model_files       reading of files that are not trusted
 
 Each module imports only from the modules below it.
 """

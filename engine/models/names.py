@@ -57,8 +57,8 @@ class CheckpointNames:
     drafting_layers: range = range(0)
     # The layers that read another layer's KV. The files may have unused KV projections for them.
     sharing_layers: range = range(0)
-    # The matrices joined in the files: a part of the joined name, and the part in each matrix's
-    # name.
+    # The matrices joined in the files: a part of the joined name, and its replacements in the
+    # matrices' own names.
     merged: tuple[tuple[str, tuple[str, ...]], ...] = ()
     # The number of a layer's experts that may be one tensor in the files, or 0. Such tensors are
     # (E, 2 I, H) and (E, H, I), with scales (E, 2 I, 1) and (E, H, 1) in fp8.

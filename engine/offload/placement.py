@@ -19,7 +19,7 @@ from engine.models.errors import WrongSetting
 
 GIB = 1 << 30
 NUM_BUFFERS = 2  # buffers on the device: one is read while the other is filled
-_SHORT = 0.9994  # this part of a size, rounded to four digits, is below the size
+_SHORT = 0.9994  # factor that makes a size, rounded to four digits, smaller than before
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ def evenly_spaced(num_layers: int, count: int) -> tuple[int, ...]:
 
 
 def place(layer_bytes: Sequence[int], gib: float) -> Placement:
-    """Choose the fewest layers with `gib` GiB of weights, given the bytes of every layer.
+    """Choose the fewest layers that together have `gib` GiB, given the bytes of every layer.
 
     Raises WrongSetting if all layers together have fewer GiB, or if the choice would free no
     memory.

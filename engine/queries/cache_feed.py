@@ -32,7 +32,7 @@ from prefix_cache.tree.snapshot import Snapshot
 from prefix_cache.tree.tree import RadixTree
 
 PIECE_BLOCKS = 4096  # number of blocks of a snapshot that one turn sends
-MESSAGE_BYTES = PIECE_BLOCKS * KEY_BYTES  # bytes of keys in a message; more begin the next message
+MESSAGE_BYTES = PIECE_BLOCKS * KEY_BYTES  # bytes of keys after which a new message begins
 MOST_UNDER_WAY = 4 * TAKEN_EVERY
 SIGN_EVERY = 1024  # number of turns between messages to a gateway that is behind
 SNAPSHOT_PACE_S = 0.002  # seconds between two pieces, in an idle engine

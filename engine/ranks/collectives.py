@@ -1,7 +1,7 @@
 """The collectives between computing ranks: over gloo on a CPU, over NCCL on GPUs.
 
     total    all-gather of the ranks' products, which the next reader adds in rank order
-             of many numbers on more than two ranks: each rank adds up a part, then all-gather
+             for many numbers, if ranks are more than two: each adds up a part, then all-gather
     gather   all-gather
     share    broadcast of rank 0
     least    the smallest of the ranks' numbers; before steps are computed

@@ -61,7 +61,7 @@ class SampleRows(RankMessage, frozen=True):
 class SkipRows(RankMessage, frozen=True):
     """An order to sample nothing in the step of `LaunchForward`.
 
-    A drafting head computes its KV.
+    A draft head computes its KV even then.
     """
 
 

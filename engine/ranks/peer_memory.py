@@ -96,7 +96,7 @@ class PeerMemory:
 
 @dataclass(frozen=True, slots=True)
 class PeerPlace:
-    """A rank among others, with their rendezvous and their agreement."""
+    """A rank, with the store where all ranks meet, and their minimum of a number (`least`)."""
 
     rank: int
     num_ranks: int

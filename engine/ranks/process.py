@@ -24,8 +24,8 @@ from storage.waiting import wait_for_any
 
 # The seconds from a rank's death to this process's end, enough to tell all clients.
 GRACE_S = 2.0
-# The seconds after a failed start of another rank. This rank notices once it has loaded its
-# weights.
+# The seconds from another rank's failed start to this process's end. This process may notice the
+# failure only once it has loaded its weights.
 START_GRACE_S = 60.0
 NOT_STARTED = (EXIT_CANNOT_START, EXIT_NOT_SERVED)
 END_S = 10.0  # seconds until ranks that were asked to end are killed

@@ -183,7 +183,7 @@ class RanksDisk:
         self._leave(left, slots)
 
     def _leave(self, left: set[int], slots: Sequence[set[int]]) -> None:
-        """Erase or keep the records in `left`, which not all ranks have. Each rank has `slots`."""
+        """Erase or keep the records in `left`, which not all ranks have. `slots` are by rank."""
         if not left:
             return
         new = self._new(slots)

@@ -15,7 +15,7 @@ The step times are predicted (`step_times.py`). Among sizes that fit, the size w
 tokens is chosen. A step reads all weights for its decodes anyway, so a part of that time is not
 charged to prompts. The part is the share of decodes among all sequences.
 
-Except for a target, no bound is below 2.5 times the step's time without prompts. Otherwise the
+Every bound except a target is at least 2.5 times the step's time without prompts. Otherwise the
 step's fixed cost would weigh too much. Prompts always get a fifth of the step's time, so they never
 starve. Once the rows are known, rows that would exceed a target are cut (`tokens_within`).
 

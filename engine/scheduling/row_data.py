@@ -103,7 +103,7 @@ def _next_ids(row: ScheduledRow) -> bytes:
 
 
 def unsent(scheduled: Scheduled) -> None:
-    """Note that the runner may lack the data of this step's rows."""
+    """Record that the runner may lack the data of this step's rows."""
     for row, data in zip(scheduled.rows, scheduled.step.rows, strict=True):
         if data.block_ids:
             row.sequence.num_sent = data.first_block

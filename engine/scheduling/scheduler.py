@@ -120,8 +120,8 @@ class Scheduler:
     def schedule(self, now: float, *, max_tokens: int | None = None) -> Scheduled:
         """Decide the next step.
 
-        `max_tokens` lowers the token budget, but prompts get at least as many tokens as sequences
-        may run.
+        `max_tokens` lowers the token budget, but never below twice `max_running`, which leaves
+        prompts at least `max_running` tokens.
         """
         budget = self._limits.max_batch_tokens
         if max_tokens is not None:

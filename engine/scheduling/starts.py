@@ -2,8 +2,8 @@
 
     admit_first   each flow's first sequence, if the flow has no running sequence and owes little
     admit         all other sequences in the queue's order, while there is room
-    admit_behind  then sequences of flows that hold less than their part, which take back the rest
-                  of their part (`fairness/parts.py`), even while other flows have no room
+    admit_behind  then sequences of flows that hold less than their part. These flows take blocks
+                  back (`fairness/parts.py`), even while there is no room for other flows
     make_room     a running sequence's next block
 
 A preempted sequence goes to the front of its flow's queue.
@@ -176,7 +176,7 @@ class SequenceStarts:
         return {one.flow for one in self._active.holding}.union(self._queue.waiting_flows())
 
     def _with_few_loads(self, rank: Rank) -> Rank:
-        """Leave out sequences of flows that have their part of the sequences that load.
+        """Leave out sequences of flows that already have as many loading sequences as they may.
 
         Else a flow's loads could keep other flows' sequences from starting.
         """

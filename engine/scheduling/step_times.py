@@ -43,7 +43,7 @@ NUM_REMEMBERED = 8  # number of steps whose ratio to the prediction is remembere
 # A step that ended before the host looked took this share of the time until then, by assumption.
 MISSED = 7 / 8
 FORGETS = 1000  # captured steps until launch times are forgotten: a launch may have stalled
-HIDDEN = 1.2  # a step of fewer launch times says little about the device
+HIDDEN = 1.2  # a step shorter than this many launches says little about the device
 SHORTEST_CONTEXT = 256  # shortest context, in tokens, whose rate is reported
 LATE = 0.005  # share of steps whose gaps exceed the predicted seconds times `late_ratio`
 LATE_STEP = 0.03  # share by which a late step raises `late_ratio`
@@ -201,7 +201,7 @@ class StepTimes:
         return sum(units * self._rates[place] for place, units in self._terms(shape))
 
     def _is_hidden(self, shape: StepShape, seconds: float) -> bool:
-        """Tell whether the launch took as long as the step: `seconds` then say little."""
+        """Return whether the launch took about as long as the step, so `seconds` say little."""
         return self._device_seconds(shape) < seconds < HIDDEN * self.launch_seconds(shape.new)
 
     def _correct(self, terms: list[tuple[int, float]], error: float) -> None:

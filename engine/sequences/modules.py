@@ -7,8 +7,9 @@ follow, into which the modules' other tokens are copied:
     | head, whole blocks | module A, whole blocks | B | end of head, start and end of A, ... own |
     0                                            num_tokens
 
-A module that attends to the head is computed by a sequence with one module, the head. A sequence is
-charged for the module tokens that were computed because of the sequence.
+The head is a request's first module. To compute a module that attends to the head, a sequence is
+run whose only module is the head. A sequence is charged for the module tokens that were computed
+because of the sequence.
 
 Elsewhere: when a module is computed (`module_keeper`).
 """

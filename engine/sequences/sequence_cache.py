@@ -289,7 +289,7 @@ class SequenceCache:
         self._cache.want_states(lease, positions)
 
     def _want_state_of(self, sequence: Sequence, holder: Sequence) -> None:
-        """Make `holder` keep its recurrent state where the waiting `sequence` parts from it."""
+        """Make `holder` keep its recurrent state where the waiting `sequence` diverges from it."""
         if holder.lease is None or holder.lease.states is None:
             return
         mine, theirs = (np.frombuffer(one.block_keys, np.int32) for one in (sequence, holder))

@@ -1,8 +1,8 @@
 """The fingerprint of everything that a KV block's bits depend on, as 32 bytes.
 
-A model never reads blocks with another fingerprint, since namespaces are derived from it. Weights
-are digested by xxh3, which is fast and shows accidental changes. xxh3 is no cryptographic hash, but
-whoever can forge weights controls the machine anyway.
+A model never reads blocks with another fingerprint, since namespaces are derived from fingerprints.
+Weights are digested by xxh3, which is fast and shows accidental changes. xxh3 is no cryptographic
+hash, but whoever can forge weights controls the machine anyway.
 """
 
 from __future__ import annotations

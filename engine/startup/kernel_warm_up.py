@@ -7,8 +7,10 @@ cuBLAS chooses one of many kernels by the number of rows, and loads a kernel at 
 Loading waits until the device is idle. Without a warm-up, the first step of a size would wait 150
 ms and more. Products of all sizes are therefore computed once:
 
+    numbers of rows                         products
+
     every number of rows that may sample    all layers, and the head
-    every 24th number beyond                all layers, as in steps of prompts
+    every 24th larger number                all layers, as in steps of prompts
 
 The smallest sizes come first, and on a slow device the warm-up ends after MOST_S.
 """

@@ -16,8 +16,8 @@ _log = logging.getLogger(__name__)
 def measure_step(core: EngineCore) -> None:
     """Decode a request of no tenant, and log the seconds of a step and the target.
 
-    Log a warning if the target is shorter, since it cannot be met at any load. The request neither
-    reads nor writes the cache, and is not counted.
+    If the target is shorter than such a step, log a warning, since no load lets it be met. The
+    request neither reads nor writes the cache, and is not counted.
     """
     core.run_own(
         Generate(

@@ -1,8 +1,10 @@
 """The handling of a fetch's messages, which copies arriving blocks into their slots.
 
-    bytes     Block: decrypted into its slot                           the block has arrived
-    by slots  Slots: copied from the neighbour's pool, Taken is sent   the blocks are copied
-              Still: the neighbour held them until after the copy      the blocks have arrived
+    way       message and its handling                                    outcome
+
+    bytes     `Block`: decrypted into its slot                            the block has arrived
+    by slots  `Slots`: copied from the neighbour's pool, `Taken` is sent  the blocks are copied
+              `Still`: the neighbour held them until after the copy       the blocks have arrived
 
 While the slots of one message are copied, the next message is handled. Blocks come in order. A
 block that fails authentication or is out of order ends the fetch. Blocks that arrived before stay

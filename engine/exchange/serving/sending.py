@@ -2,8 +2,8 @@
 
     waiting ---- as many as the window allows ----> sent ---- the asker confirms ----> taken
 
-If the asker copies blocks itself, one message names many blocks with a few slices of bytes. Work
-for each block would keep the copying GPU waiting.
+If the asker copies blocks itself, one message names many blocks, and is made from a few slices of
+bytes. Work for each single block would keep the copying GPU waiting.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class Sending:
             self._waiting.append(blocks)
 
     def stop(self, end: Ended) -> None:
-        """Note that no more blocks come. Drop the unsent blocks unless `end.is_all`."""
+        """Record that no more blocks come. Drop the unsent blocks unless `end.is_all`."""
         self.end = end
         if not end.is_all:
             self._waiting.clear()

@@ -8,8 +8,8 @@ With recurrent states, the blocks up to the last kept state are sent at once, wi
 request of this engine is still computing the prompt, the blocks and state are sent after its first
 token.
 
-An ask has hashed names of namespaces, and the tree compares tokens only there. Blocks in lower
-tiers are loaded as for a request of the same flow, and count for that flow.
+An ask names namespaces by hashes, and its tokens are compared only with blocks in these namespaces.
+Blocks in lower tiers are loaded as for a request of the same flow, and count for that flow.
 """
 
 from __future__ import annotations

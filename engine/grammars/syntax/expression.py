@@ -20,8 +20,8 @@ class UnsoundGrammar(ValueError):
 class Chars:
     """A character of a set.
 
-    `spelled` is a regular expression for a set that ranges cannot give. The `ranges` then have at
-    least the meant characters.
+    `spelled` is a regular expression for a set that ranges cannot give. The `ranges` then contain
+    at least these characters.
     """
 
     ranges: Ranges

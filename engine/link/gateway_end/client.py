@@ -177,13 +177,13 @@ class EngineClient(EngineQueries):
         return True
 
     def partition(self, flows: Mapping[str, FlowQuota]) -> None:
-        """Divide the cache among these flows, also in an engine that connects later."""
+        """Divide the cache among these flows, now and in every engine that connects later."""
         self._partition = Partition(flows=dict(flows))
         if self._welcome is not None:
             self._send(self._partition)
 
     def flush_recorded(self, flushes: Mapping[str, str | None]) -> None:
-        """Send recorded flushes, also to an engine that connects later."""
+        """Send recorded flushes to the engine, now and whenever an engine connects."""
         self._flushes.tell(flushes, is_connected=self._welcome is not None)
 
     def _begin(self, request: Generate, on_end: OnEnd | None) -> EventQueue:

@@ -1,4 +1,4 @@
-"""A wait for short work that continues if the waiting task is cancelled."""
+"""The waiting for short work to its end, even if the waiting task is cancelled."""
 
 from __future__ import annotations
 

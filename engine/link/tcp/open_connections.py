@@ -1,6 +1,6 @@
 """A bound on the connections of a listening ZMQ socket.
 
-    accepted ... ended    counted, with or without the key; without it a peer is cut off (`curve`)
+    accepted ... ended    counted; a peer without the key is soon disconnected (`curve`)
     at the bound          the kernel drops packets to the listening socket: a new peer waits, and
                           connects once another connection has ended
 

@@ -31,7 +31,7 @@ _log = logging.getLogger(__name__)
 
 
 class Strangers:
-    """A watch on the peers of a socket that is not yet bound. Closed before the socket."""
+    """A watch on a socket's peers. Opened before the socket is bound, closed before the socket."""
 
     def __init__(
         self,

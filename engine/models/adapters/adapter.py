@@ -88,7 +88,8 @@ def adapter_digest(files: AdapterFiles) -> bytes:
 def read_adapter(files: AdapterFiles, fits: AdapterShapes) -> Adapter:
     """Make an adapter from its files' content. Raises AdapterRefused, which names the fault.
 
-    Matrices in the model's dtype stay in `files.weights`, and change these bytes.
+    Matrices in the model's dtype are views of `files.weights`. The scale changes these bytes in
+    place.
     """
     config = read_adapter_config(files.config)
     rank = max(config.rank, config.of_joined.rank)
@@ -164,7 +165,7 @@ def _of_stack(
 
 
 def _scaled(name: str, a: Tensor, b: Tensor, scale: float, fits: AdapterShapes) -> Pair:
-    # A product is computed in float32, and takes the place of B if B has the model's dtype.
+    # The scaled B overwrites B if B has the model's dtype. Else it is a new tensor in float32.
     scaled = b.mul_(scale) if b.dtype is fits.dtype else b.float() * scale
     return _kept(name, a, fits), _kept(name, scaled, fits)
 

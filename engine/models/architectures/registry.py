@@ -148,7 +148,7 @@ SERVED = ServedModels(
     },
     (PLAIN, ONLINE_FP8, PLANNED_INT4, MXFP4),
 )
-# The files that describe quantised weights beside a plain config.json, and their tools.
+# The files that describe quantised weights if config.json does not, with the tools that write them.
 QUANTISED_BESIDE: Mapping[str, str] = {
     "hf_quant_config.json": "ModelOpt",
     "quantize_config.json": "AutoGPTQ, older than quantization_config",

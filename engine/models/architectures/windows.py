@@ -85,7 +85,7 @@ def by_layer(raw: WindowFields) -> Windows:
 
 
 def one_full_in(period: int, window: int = USUAL_WINDOW, *, first: bool = False) -> WindowRule:
-    """Return a rule by `layer_types`, else one layer in `period` layers has no window."""
+    """Return a rule: windows as in `layer_types`, or else in all but one of `period` layers."""
 
     def rule(raw: WindowFields) -> Windows:
         count = raw.num_hidden_layers

@@ -55,7 +55,7 @@ class _Cut:
     sections: tuple[int, ...]
 
     def of(self, tensor: TensorSlice | Tensor, size: int) -> Tensor:
-        """Read this part of a tensor whose `dim` has `size`, or all if `size` does not divide."""
+        """Read this part of a tensor with `size` in `dim`, or all if `size` does not divide."""
         before = [slice(None)] * self.dim
         parts = [tensor[(*before, one)] for one in self._slices(size)]
         return parts[0] if len(parts) == 1 else torch.cat(parts, self.dim)

@@ -2,7 +2,7 @@
 
 Model checkpoints store each matrix of each expert separately, in a form of `int4_forms`. Here one
 tensor holds all experts of a layer (`kernels.experts.four_bit_matrices`). One word holds a scale
-and its zero point, and loading one leaves the other's bits unchanged. Shards divide the gated
+and its zero point, and loading either leaves the other's bits unchanged. Shards divide the gated
 columns, by whole groups.
 """
 

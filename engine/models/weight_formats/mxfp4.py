@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 NAME = "mxfp4"
 GROUP = 32  # columns that share a scale
-LARGEST_SCALE = 128  # largest scale that kernels multiply by: 2 to the power of 1
+LARGEST_SCALE = 128  # largest stored scale that kernels support; it stands for a factor of 2
 USUAL = 2.9  # standard deviation of uniform numbers
 _SPAN_BYTES = INT4_SPAN // 2 + INT4_SPAN // GROUP  # bytes of a row's numbers and scales
 

@@ -107,7 +107,7 @@ def packed_experts(
 
         gate_up_proj (E, H, 2 I), gate_up_proj_bias (E, 2 I)    down_proj (E, I, H), ..._bias (E, H)
 
-    Shards divide I, which is the same dimension in a view and in its tensor.
+    Shards divide I. Each yielded view has I at its own dimension `shard_dim`.
     """
     count, both, size_in = config.num_experts, 2 * config.size, config.size_in
     apart = gate_up.values.view(-1, 2, config.size, size_in)

@@ -52,7 +52,8 @@ class PoolBudget:
 def budget_on_cuda(*, free: int, weights: int, activations: int, fraction: float) -> PoolBudget:
     """Return the pool's bytes if the engine takes `fraction` of the memory free at first.
 
-    `free` is at present, `weights` are already loaded, `activations` are for the largest step.
+    `free` are the bytes free now, beside the loaded `weights`. `activations` are for the largest
+    step.
     """
     return PoolBudget(
         int((free + weights) * fraction) - weights - activations,
