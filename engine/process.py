@@ -39,7 +39,7 @@ class AnotherRankIsGone(Exception):
 
 
 class Core(Protocol):
-    """An interface to the engine's core, which tests replace by a scripted core."""
+    """An interface to the engine's core. Tests use a scripted core."""
 
     @property
     def is_idle(self) -> bool:

@@ -209,8 +209,8 @@ class Runner(Protocol):
         """Start computing `step`: its moves, the forward pass, the sampling.
 
         The step before may still be running, and its sample for the batch slot is then the pending
-        token. A launch that raises has no effect on later steps if their rows send its new blocks
-        and parameters again.
+        token. A launch that raises has no effect on later steps, if their rows send the failed
+        step's new blocks and parameters again.
         """
         ...
 

@@ -210,9 +210,9 @@ class PrefixCache:
         """Lease the leading blocks on the device for reading.
 
         Returns None if the device has no such block. The lease has no private block, and counts as
-        a use of its blocks. With `is_part`, the holder has another lease too. When `owner` needs
-        room, only that other lease counts. With `with_state`, the lease ends at the last state
-        checkpoint on the device and includes it.
+        a use of its blocks. `is_part` means that the holder has another lease besides. When `owner`
+        needs room, only that other lease counts. With `with_state`, the lease ends at the last
+        state checkpoint on the device and includes it.
         """
         self._at(now)
         lease = self._leasing.read(path, token_ids, owner, now, with_state=with_state)
@@ -293,9 +293,9 @@ class PrefixCache:
         """Commit the whole blocks of `token_ids[:num_computed]` to the tree.
 
         `token_ids` are the sequence's tokens from position 0. The KV of these tokens up to
-        `num_computed` is in the lease's blocks. `block_keys` are the prompt's keys, 16 bytes a
-        whole block. Keys of generated blocks are computed here. If the tree already has an equal
-        block, the lease keeps its own block and also holds the tree's. Raises LeaseError.
+        `num_computed` is in the lease's blocks. `block_keys` are the prompt's keys, 16 bytes for
+        each whole block. Keys of generated blocks are computed here. If the tree already has an
+        equal block, the lease keeps its own block and also holds the tree's. Raises LeaseError.
 
         With `is_written` false, another cache computed the blocks. The blocks then do not count as
         written under the lease's label.

@@ -112,8 +112,8 @@ class Restart:
 
         Blocks that the policy values most come first, and each block follows its prefix. At most
         `Tiers.max_disk_writes` copies are under way at once. The caller completes the plan and
-        calls again. Returns the number of planned copies. The save is complete when it is 0 and no
-        copy is under way.
+        calls again. Returns the number of planned copies. The save is complete when this number is
+        0 and no copy is under way.
         """
         if Tier.DISK not in self._capacity.allocators:
             return 0

@@ -91,8 +91,8 @@ class BlockRecord:
 class Plan(msgspec.Struct, frozen=True):
     """Copies to be made between tiers, in any order.
 
-    Each move is reported once, as done, failed or lost. Until then nothing else may use its slots.
-    The slots in `erase` are erased before any of `moves`, which may fill them again.
+    Each move is reported once, as done, failed or lost. Until then nothing else may use the move's
+    slots. The slots in `erase` are erased before any of `moves`, which may fill them again.
     """
 
     moves: tuple[Move, ...] = ()
@@ -122,7 +122,7 @@ class Completed:
     # Times of copies, except the disk's.
     copied: list[Copied] = field(default_factory=list)
     # Moves to the device that are released before their end. Later steps wait for the missing
-    # layers. The moves are done once such a step is over.
+    # layers. The moves are done once one of these steps is over.
     released: list[Move] = field(default_factory=list)
 
     def add_copied(self, moves: Sequence[Move], blocks: int, seconds: float) -> None:

@@ -177,7 +177,7 @@ class TierMover:
             self._batches.append(_CopyBatch(flow.moves, len(flow.source_slots), copying, slots))
 
     def _sound(self, flow: _Direction) -> _Direction:
-        """Return the moves of `flow` whose blocks are sound, and count the other moves as lost."""
+        """Return the moves of `flow` with sound blocks, and count the other moves as lost."""
         if self._digests is None or flow.ends[0] is not Tier.HOST:
             return flow
         damaged = self._digests.damaged(flow.source_slots.tolist())

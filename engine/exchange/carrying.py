@@ -62,7 +62,7 @@ class CarriedPrefixes:
 
     @property
     def is_holding(self) -> bool:
-        """True if an import holds blocks, which it does for a bounded time."""
+        """True if an import holds blocks. The time of holding is bounded."""
         return any(one.lease is not None for one in self._imports.values())
 
     def answer(self, query: Carrying, now: float) -> Carried:

@@ -63,7 +63,7 @@ def open_exchange(
     between_gpus: bool = True,
     silence_s: float = SILENCE_S,
 ) -> ExchangeThreads:
-    """Open the exchange for the blocks of `pool`, whose model has this `fingerprint`.
+    """Open the exchange for the blocks of `pool`, which a model with this `fingerprint` computes.
 
     Other engines ask at `where`, a path or a TCP host and port, unless it is None. `states` is the
     pool of the model's recurrent states or windows, if any. With `between_gpus`, engines of one

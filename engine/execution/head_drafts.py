@@ -43,7 +43,7 @@ class NextTokens:
 
 @dataclass(frozen=True, slots=True)
 class HeadStep:
-    """The head's part of a step whose decoder was launched. `hidden` (T, H) is the decoder's."""
+    """The draft head's part of a launched step. `hidden` (T, H) is the decoder's."""
 
     decoder: Decoder
     pool: Sequence[Tensor]

@@ -42,7 +42,7 @@ class PrefixOrder:
 
     def __init__(self) -> None:
         self.leases: list[int] = []
-        self._keys: list[bytes] = []  # sorted block ids as bytes, one key a lease
+        self._keys: list[bytes] = []  # sorted block ids as bytes, a key for each lease
         self._runs: list[int] = []
         self._key_of: dict[int, bytes] = {}
 

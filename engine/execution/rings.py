@@ -1,7 +1,7 @@
 """The rings of a step, which hold the keys of layers with an attention window.
 
     decode, VERIFY    block b in the row's ring, at b % places
-    others            earlier blocks in the row's ring, the blocks of new tokens in scratch blocks
+    other rows        earlier blocks in the row's ring, the blocks of new tokens in scratch blocks
 
 Before the forward pass, a ring is copied if its row reads and writes different slots. The slots
 differ for prompts, and where the cache keeps the ring unchanged. After the forward pass, the last

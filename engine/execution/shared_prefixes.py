@@ -58,7 +58,7 @@ class SharingRule:
 
 @dataclass(frozen=True, slots=True)
 class Sharing:
-    """The order of the decode rows of one step, whose row at place p is `order[p]`.
+    """The order of the decode rows of one step. The row at place p is `order[p]`.
 
     S groups come first. `starts` (S + 1,) int32 are the groups' first places, and the end of the
     last group. `key_ends` (S,) int32 are the numbers of tokens that the groups read together. The

@@ -57,7 +57,7 @@ class Launches:
 
     @property
     def verify_drafts(self) -> bool:
-        """True if a launched step verifies drafts, whose sequences wait for its samples."""
+        """True if a launched step verifies drafts. The step's sequences wait for its samples."""
         return any(has_drafts(scheduled.step.rows) for scheduled, _, _ in self._under_way)
 
     def launch(self, scheduled: Scheduled) -> bool:

@@ -7,8 +7,8 @@
              <- CacheEvents 2 ...
 
 A block is named by its key (`prefix_cache.hashing`), which is chained over secret namespaces. A key
-reveals no tenant, and no token is sent. A gateway that does not confirm its events gets no more of
-them. Once it has confirmed them, or when it subscribes again, it gets a new snapshot.
+reveals no tenant, and no token is sent. A gateway that does not confirm its events gets no more
+events. Once the gateway has confirmed them, or when it subscribes again, it gets a new snapshot.
 
 Elsewhere: which gateways listen (`engine.queries.cache_feed`).
 """
@@ -26,7 +26,7 @@ class Added(msgspec.Struct, frozen=True, array_like=True, tag="added"):
     """An event: KV blocks were added to the tree. `tier` is the fastest tier with a copy."""
 
     tier: TierName
-    keys: bytes  # 16 bytes a block
+    keys: bytes  # 16 bytes for each block
 
 
 class Moved(msgspec.Struct, frozen=True, array_like=True, tag="moved"):

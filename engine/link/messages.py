@@ -148,7 +148,7 @@ class PromptModule(msgspec.Struct, frozen=True, array_like=True):
     token_ids: bytes  # int32, little endian; padded to whole blocks; nothing attends to padding
     num_tokens: int  # tokens without the padding
     positions: bytes  # int32, little endian, one for each token
-    namespace: bytes  # 16 bytes; only for this module at these positions
+    namespace: bytes  # 16 bytes, used only for this module at these positions
     block_keys: bytes  # 16 bytes for every block
     head_tokens: int | None = None  # first tokens, copied from the head module, if any
 
@@ -201,7 +201,7 @@ class Generate(msgspec.Struct, frozen=True, kw_only=True, tag="generate"):
     marks: tuple[Mark, ...] = ()  # in order of their tokens
     question: int = 0  # tokens before the user's last message (`Welcome.has_states`); 0: unknown
     source: FetchSource | None = None  # engine to fetch uncached blocks from
-    is_counted: bool = True  # whether the prompt counts as looked up: one engine counts it
+    is_counted: bool = True  # whether the engine counts the prompt as looked up; one engine does
 
     # Whether drafts may be verified, which does not change the answer.
     drafts: bool = True
@@ -234,8 +234,8 @@ class Partition(msgspec.Struct, frozen=True, kw_only=True, tag="partition"):
     """An order to divide each tier of the cache among these flows by fair shares.
 
     The order replaces the partition sent before. Without any flow, flows share all tiers
-    (`Generate.cache_quota`). Otherwise a flow that is not named has no part. Not answered, and may
-    be repeated.
+    (`Generate.cache_quota`). Otherwise a flow that is not named has no part. The order is not
+    answered, and may be repeated.
     """
 
     flows: dict[str, FlowQuota]
@@ -245,7 +245,8 @@ class RecordedFlushes(msgspec.Struct, frozen=True, kw_only=True, tag="flushes"):
     """All flushes ever recorded: flush id to flow, or to None for a flush of everything.
 
     The engine does the flushes that its cache and disk have not done yet. A gateway sends this
-    message first after the welcome, and later with new flushes. Not answered, and may be repeated.
+    message first after the welcome, and later with new flushes. The message is not answered, and
+    may be repeated.
     """
 
     flushes: dict[str, str | None]

@@ -53,7 +53,7 @@ def _without_waiting(path: str, flags: int) -> int:
 
 
 def read_file(path: Path) -> bytes:
-    """Read a whole file. Raises OSError, also if the file is not regular or too large."""
+    """Read a whole file. Raises OSError if the file is unreadable, not regular or too large."""
     with opened(path) as file:
         if os.fstat(file.fileno()).st_size > MAX_BYTES:
             raise FileTooLarge(errno.EFBIG, f"it has more than {MAX_BYTES >> 20} MiB")

@@ -38,8 +38,8 @@ class CheckpointTensor:
     section. `convert` turns the checkpoint's tensor into the kept tensor. `convert` raises
     CheckpointError, without the name, for values that are not served. `stored_shape` is the shape
     in the checkpoint that `convert` expects. Without `required`, the tensor may be absent, and
-    `view` then has no elements. With `is_scale`, the tensor is a scale of weights, whose values are
-    checked.
+    `view` then has no elements. With `is_scale`, the tensor holds scales of weights, and the scales
+    are checked.
     """
 
     name: str

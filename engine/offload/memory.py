@@ -24,7 +24,7 @@ class RunMemory:
         self._used = 0
 
     def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-        """Return the next tensor in the run of bytes, whose contents stay."""
+        """Return the next tensor in the run of bytes, without writing to its bytes."""
         first, size = self._used, prod(shape) * dtype.itemsize
         self._used = end_after(first, size)
         return self._run[first : first + size].view(dtype).view(shape)

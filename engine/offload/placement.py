@@ -19,7 +19,7 @@ from engine.models.errors import WrongSetting
 
 GIB = 1 << 30
 NUM_BUFFERS = 2  # buffers on the device: one is read while the other is filled
-_SHORT = 0.9994  # factor that makes a size, rounded to four digits, smaller than before
+_SHORT = 0.9994  # a size times this factor is below the size, even if rounded to four digits
 
 
 @dataclass(frozen=True, slots=True)

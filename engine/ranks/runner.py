@@ -1,11 +1,11 @@
-"""The runner of several ranks: rank 0 sends each step to other ranks, then computes it too.
+"""The runner of several ranks: rank 0 sends each step to other ranks, then computes its own part.
 
 A launch that fails on one rank leaves other ranks waiting for that rank. The launch cannot be tried
 again, so any failure ends the engine, even a lack of device memory.
 
-If this rank puts its launches off, another rank may wait for it in a step, and read no messages
-meanwhile. Deferred steps must therefore be small beside the ring. Before a large step is sent, all
-deferred steps are launched.
+If this rank defers its launches, another rank may wait in a step for this rank, and read no
+messages until then. Deferred steps must therefore be small beside the ring. Before a large step is
+sent, all deferred steps are launched.
 """
 
 from __future__ import annotations

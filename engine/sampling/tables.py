@@ -70,8 +70,8 @@ class SlotTables:
     def seen_by(self, penalties: Penalties[Tensor]) -> tuple[Tensor, Tensor]:
         """Return a table of counts, and its row for each of the K rows with a penalty, (K,).
 
-        The table is `seen`. If rows follow drafts, it is a copy (K, V) that counts the drafts
-        before each row.
+        The table is `seen`, or if rows follow drafts, a copy (K, V) that counts the drafts before
+        each row.
         """
         rows = penalties.draft_rows
         if not len(rows):

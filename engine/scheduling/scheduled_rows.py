@@ -47,7 +47,7 @@ class ScheduledRow(msgspec.Struct, frozen=True, eq=False, gc=False):
 
     @property
     def is_over(self) -> bool:
-        """True if the sequence has released the row's blocks, which drops the row's result."""
+        """True if the sequence has released the row's blocks. The row's result is then dropped."""
         return self.lease_id != self.sequence.lease_id
 
 

@@ -38,7 +38,7 @@ _PAIRS = _KEYS + 2
 
 LEARNS = 0.3  # share of an error that is corrected at once, after the first corrections
 MEASURED_TOKENS = 64  # minimum prompt tokens of a step that teaches a token's cost
-NUM_REMEMBERED = 8  # number of steps whose ratio to the prediction is remembered
+NUM_REMEMBERED = 8  # number of remembered ratios of a step's time to its prediction
 
 # A step that ended before the host looked took this share of the time until then, by assumption.
 MISSED = 7 / 8

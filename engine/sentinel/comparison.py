@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 BOUNDS = {"float32": 0.01}  # nats, by the dtype of the computation
-ROUNDED_BOUND = 0.25  # nats, for bfloat16 and float16, also with fp8 or int4
+ROUNDED_BOUND = 0.25  # nats, for bfloat16 and float16, with or without fp8 or int4
 FEW = 16  # tokens; of n < FEW tokens, the bound is multiplied by sqrt(FEW / n)
 LISTED = 8  # number of tokens that a report lists
 

@@ -199,7 +199,7 @@ class Sentinel:
         return running
 
     def forget(self, flow: str | None) -> str | None:
-        """Drop the kept answer if it is of `flow`, by default any answer.
+        """Drop the kept answer if it is of `flow`, or in any case if `flow` is None.
 
         Return the request to cancel.
         """

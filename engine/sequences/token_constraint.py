@@ -75,7 +75,7 @@ class TokenConstraint(Protocol):
         return (self.allowed(),)
 
     def forced(self) -> Drafts:
-        """Return next tokens that are the only allowed tokens, if they are found cheaply."""
+        """Return the next tokens while only one token is allowed, if they are found cheaply."""
         return ()
 
     def advance(self, token_id: int) -> None:

@@ -16,7 +16,7 @@ _log = logging.getLogger(__name__)
 def measure_step(core: EngineCore) -> None:
     """Decode a request of no tenant, and log the seconds of a step and the target.
 
-    If the target is shorter than such a step, log a warning, since no load lets it be met. The
+    If the target is shorter than the step, log a warning, since the target is then never met. The
     request neither reads nor writes the cache, and is not counted.
     """
     core.run_own(

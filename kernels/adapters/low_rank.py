@@ -1,8 +1,8 @@
 """The adapters' products added to the model's: product[t] += B[slot of t] (A[slot of t] x[t]).
 
-Tokens are ordered by slot once a step (`kernels.experts.order`), in tiles of one slot each. The
-largest number of tiles follows from the sizes alone, so a captured graph serves any mix of slots.
-One kernel multiplies slices of A's columns. A second kernel adds the slices' products and
+Tokens are ordered by slot once for each step (`kernels.experts.order`), in tiles of one slot each.
+The largest number of tiles follows from the sizes alone, so a captured graph serves any mix of
+slots. One kernel multiplies slices of A's columns. A second kernel adds the slices' products and
 multiplies the sum by B, part by part. Programs of slot 0, which has no adapter, do nothing. As in
 Punica (Chen et al., 2023) and S-LoRA (Sheng et al., 2023), the model's own product is computed once
 for all tokens.

@@ -12,8 +12,8 @@ One-shot sends each of N ranks N - 1 times the rows, two-shot 2 (N - 1) / N time
 the link once more, so it is used for many rows of more than two ranks.
 
 The sentinel is a number with all bits set: a NaN that no kernel computes, or an integer that is
-never sent. A place without the sentinel has its number, in whatever order writes arrive, without
-flags or fences. NCCL's LL and TensorRT-LLM's Lamport kernels use this method too.
+never sent. A place without the sentinel has received its number. Writes may arrive in any order, so
+no flags or fences are needed. NCCL's LL and TensorRT-LLM's Lamport kernels use this method too.
 
 Each row counts its own turns, on each rank, so a replayed graph continues from the last turn. The
 count repeats 0, 1, 2, since an unbounded count would overflow after days.

@@ -3,8 +3,8 @@
 The time of few tokens is bound by reading matrices, which have a quarter of the bytes of 16-bit
 matrices. The time of many tokens is bound by arithmetic. A number is unpacked once for each 128
 pairs of a token and an expert. Unpacking takes some 3 instructions beside 128 multiplications, and
-on Hopper both run at the same time. Writing out a layer's experts in 16 bits would move 4.5 bytes a
-number in each step, and take scratch memory.
+on Hopper both run at the same time. Writing out a layer's experts in 16 bits would move 4.5 bytes
+for each number in each step, and take scratch memory.
 """
 
 from __future__ import annotations

@@ -172,7 +172,7 @@ def product_kernel(
         HEIGHT: gl.constexpr = FACTORS * N
         SPANS: gl.constexpr = (K + 127) // 128
         WHOLE: gl.constexpr = K // 128
-        LEFT: gl.constexpr = K % 128 // 32  # places of the last span, if it is partial
+        LEFT: gl.constexpr = K % 128 // 32  # runs of 32 columns in a partial last span
         SCALES: gl.constexpr = 1 if MXFP4 else 128 // GROUP  # words of a row in a span
         EVERY: gl.constexpr = 4 if MXFP4 else GROUP // 32  # places between scales
         H: gl.constexpr = 128

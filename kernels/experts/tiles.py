@@ -15,7 +15,7 @@ from kernels.experts.order import CHUNKS
 
 @dataclass(frozen=True, slots=True)
 class ExpertTile:
-    """A tile of `rows` pairs by `features` of a matrix, and `depth` bytes of both at a time."""
+    """The size of a tile: `rows` pairs by `features` of a matrix, read `depth` bytes at a time."""
 
     rows: int
     features: int

@@ -129,7 +129,7 @@ def _kernel(
             given = _inputs(row_x, read, at, channel, inside, goes_on, x_stride, KEEP)
             acc += given.to(tl.float32) * taps.to(tl.float32)
         tl.store(out + place, (acc / (1.0 + tl.exp(-acc))).to(out.dtype.element_ty), mask=inside)
-        if begin == 0:  # only this program reads the state; it writes once its threads have read
+        if begin == 0:  # only this program reads the state, before it writes
             kept = tl.arange(0, KEEP_PADDED)[:, None]
             is_kept = (kept < KEEP) & (channel < C)
             at_end = (tl.load(kept_after + row) if TOKENS == 1 else new) - KEEP + kept

@@ -72,7 +72,7 @@ class Ghost:
 
 
 class Ghosts:
-    """A ghost list: the keys of the last evicted runs, 16 bytes a block.
+    """A ghost list: the keys of the last evicted runs, 16 bytes for each block.
 
     A run of new blocks is compared with a ghost key by key. So only blocks that were in the tree
     before count as used before.

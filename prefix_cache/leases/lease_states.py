@@ -13,10 +13,10 @@ A row that verifies drafts also writes one state. If the state turns out to foll
 the sequence continues from the state before (`verified_end`).
 
 A sequence owns two slots. A sequence owns a third slot while sequences have less than half of all
-slots. Where tiers are partitioned, it owns a third while its owner's partition has a free slot
-(`holds`). With three slots, the next row always finds a slot other than the newest state's and the
-kept state's. With two, it overwrites the kept state. The lease also reads states of the tree, which
-are not evicted meanwhile (`read`).
+slots. Where tiers are partitioned, the sequence owns a third slot while its owner's partition has a
+free slot (`holds`). With three slots, the next row always finds a slot other than the newest
+state's and the kept state's. With two slots, the next row overwrites the kept state. The lease also
+reads states of the tree, which are not evicted meanwhile (`read`).
 
 If the state is the ring buffer of a window (`in_place`), decodes write the slot that they read. The
 ring stays valid at every position up to two blocks before the row's end. Rows of prompts write

@@ -180,7 +180,7 @@ class LoadOrRecompute:
         return there
 
     def _on_trial(self, found: Whereabouts, loads: int, flow: str) -> int:
-        """Return how many blocks to load on trial, because such loads were refused many times."""
+        """Return how many blocks to load on trial, since loads from a tier were often refused."""
         lower = found.host + found.disk
         if loads < lower and found.disk and self._refusals.is_due((Tier.DISK, flow)):
             return lower

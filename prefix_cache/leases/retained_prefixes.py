@@ -141,7 +141,7 @@ class RetainedPrefixes:
         return 0 if top is None else self._removals.prune_from(top, top.start)
 
     def drop(self, owner: str) -> None:
-        """Unlist all prefixes of `owner`, whose blocks have been forgotten."""
+        """Unlist all prefixes of `owner`, after the owner's blocks have been forgotten."""
         self._by_owner.pop(owner, None)
 
     def _swept(self, owner: str) -> OrderedDict[bytes, _Entry]:

@@ -3,7 +3,7 @@
     open -> [loading] -> (launched, [left_out], committed)* -> [forget] -> end
 
 If a checkpoint lies below the device, it is copied to a device slot. All leases that begin at the
-checkpoint wait for the copy, and fail if it fails.
+checkpoint wait for the copy, and fail if the copy fails.
 """
 
 from __future__ import annotations
@@ -179,7 +179,7 @@ class StateLeasing:
                 states.kept = one
 
     def refresh(self, node: Node) -> None:
-        """Update the eviction order of checkpoints up to `node`, whose retention has changed."""
+        """Update the eviction order of checkpoints up to `node` after their retention changed."""
         if not self._checkpoints.is_empty:
             for one in node.way_up():
                 self._checkpoints.offer(one)

@@ -5,7 +5,7 @@ one of these outcomes:
 
     arrived       the blocks lie in the slower tier as well; if the copy was to make room, their
                   faster copies are forgotten, unless the blocks were used meanwhile
-    failed        the slot there is free again; the node is not copied down again before it is used
+    failed        the target slot is free again; the node is not copied down before its next use
     lost          the copy that was read is damaged: reported to the caller
 """
 
@@ -211,7 +211,7 @@ class Capacity:
         return not any(one.transfers and one.owner != owner for one in node.way_up())
 
     def took_on_disk(self, taken: Iterable[int], erased: Iterable[int]) -> None:
-        """Reserve the disk slots that the tree uses after a start, and plan to erase others."""
+        """Reserve the disk slots that the tree uses after a start. Plan to erase other slots."""
         slots = np.array(list(taken), dtype=np.int32)
         self.allocators[Tier.DISK].reserve(slots)
         self._in_flight.erase(erased)

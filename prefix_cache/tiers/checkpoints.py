@@ -165,7 +165,7 @@ class Checkpoints:
     def may_put(self, owner: str) -> bool:
         """Make room for one more state checkpoint of `owner` within its share.
 
-        Returns False if its other checkpoints cannot be evicted now.
+        Returns False if the owner's other checkpoints cannot be evicted now.
         """
         return self.device.is_exempt(owner) or self._trim(self.device, owner, 1)
 

@@ -128,9 +128,9 @@ class Quotas:
     def is_kept(self, owner: str, is_busy: Callable[[str], bool]) -> bool:
         """Return whether `owner` is within its partitions, apart from its sequences' blocks.
 
-        If False, some of its blocks are leaving a tier, and its requests wait until they have left.
-        So the blocks that a request finds do not depend on how long copies take. A busy owner waits
-        only for the blocks over its partition.
+        Otherwise, some of the owner's blocks are leaving a tier, and the owner's requests wait
+        until these blocks have left. So the blocks that a request finds do not depend on how long
+        copies take. A busy owner waits only for the blocks over its partition.
         """
         if not self._parts:
             return True

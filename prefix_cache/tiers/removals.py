@@ -88,11 +88,11 @@ class Removals:
         return is_copied
 
     def forget_copies(self, tier: Tier, node: Node, start: int, end: int, owner: str) -> None:
-        """Forget the copies in `tier` of the blocks [start, end), which slower tiers have too."""
+        """Forget the copies in `tier` of the blocks [start, end), which have slower copies."""
         self._forget(tier, node, slice(start, end), COPIED, owner)
 
     def forget_redundant(self, tier: Tier, wanted: int, owner: str = "") -> bool:
-        """Forget up to `wanted` of a tier's copies that faster tiers have too.
+        """Forget up to `wanted` redundant copies in `tier`: their blocks have faster copies.
 
         Returns False if there is no such copy. Where owners are set apart, only copies of `owner`'s
         blocks are forgotten.

@@ -2,8 +2,8 @@
 
 The recurrent states that are evicted next are first copied to the tier below (`copy_ahead`). A new
 request waits for these copies if states would otherwise be lost (`make_room`). A running sequence
-does not wait. Only states that were found again or are retained go to disk. Few are written at
-once, so a slow disk delays no request.
+does not wait. Only states that were found again or are retained go to disk. Few states are written
+at once, so a slow disk delays no request.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class StateCopies:
         """Start to copy down the recurrent states that are evicted next.
 
         Where tiers are partitioned, only states of owners at their bounds are copied. So the states
-        that an owner keeps do not depend on others.
+        that an owner keeps do not depend on other owners.
         """
         grown, self._checkpoints.grown = self._checkpoints.grown, set()
         for at in self._below:
@@ -88,8 +88,8 @@ class StateCopies:
     def load(self, node: Node, owner: str) -> Transfer | None:
         """Start to copy the node's recurrent state from a lower tier to a device slot.
 
-        Returns None if no slot is free. The device must have no copy of the state, and none under
-        way.
+        Returns None if no slot is free. The device must have no copy of the state, and no copy may
+        be under way.
         """
         source = checkpoint_of(node).lower_tier
         if source is None:

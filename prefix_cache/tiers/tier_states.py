@@ -124,7 +124,7 @@ class TierStates:
             self.candidates.add(node)
 
     def victim(self, owner: str, *, spares: bool = False) -> Node | None:
-        """Return the node whose copy is evicted first for `owner`, or None if all are in use.
+        """Return the first node to lose its copy for `owner`'s needs, or None if all are in use.
 
         With `spares`, owners below their floors give up no copy. Updates outdated priorities.
         """
@@ -135,7 +135,7 @@ class TierStates:
         return None
 
     def own_victim(self, owner: str) -> Node | None:
-        """Return the node of `owner` whose copy is evicted first, or None if all are in use."""
+        """Return the first of `owner`'s nodes to lose its copy, or None if all are in use."""
         while (node := self.candidates.own(owner)) is not None:
             if self._is_up_to_date(node):
                 return node

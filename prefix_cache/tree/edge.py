@@ -113,7 +113,7 @@ class Edge:
 
     @property
     def keys(self) -> bytes:
-        """A copy of the keys, 16 bytes a block."""
+        """A copy of the keys, 16 bytes for each block."""
         return bytes(self._keys)
 
     def key(self, index: int) -> bytes:

@@ -2,7 +2,7 @@
 
 A reader applies the pieces and all changes (`changes`) in their order. After the last piece it has
 the tree's blocks. A block that was in the tree at the start is in a piece, unless a change has
-reported that it left. Every later block is in the changes.
+reported that the block left. Every later block is in the changes.
 
 A node is looked up from the position where its parent ended when the parent was visited. So nodes
 that were split off since then are in the piece too.

@@ -17,8 +17,8 @@ class DiskConfig:
     """The settings of the disk tier: the directory of the blocks, and their disk space.
 
     A read that takes longer than `read_deadline_s` fails. After a write of more than
-    `write_deadline_s`, the disk's process is killed. Until it is dead it may read the block, so the
-    block's memory is not used again.
+    `write_deadline_s`, the disk's process is killed. The block's memory is used again only once the
+    process is dead, since a live process may read it.
     """
 
     directory: Path

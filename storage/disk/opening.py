@@ -6,8 +6,8 @@
     DIRECTORY/blocks.quarantine/    the last file that was set aside
 
 A file is removed if its records have another origin (fingerprint, block size, encryption), or if
-others have filled the disk. A file is set aside if it cannot be opened or lacks its last page. The
-file is also set aside if the process that had it open died. In all these cases the tier starts
+other users have filled the disk. A file is set aside if it cannot be opened or lacks its last page.
+The file is also set aside if the process that had it open died. In all these cases the tier starts
 empty. The quarantined file is removed once the disk has no space for it beside a file of full size.
 """
 

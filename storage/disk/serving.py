@@ -6,8 +6,8 @@
 
 An error of the file ends the process at once, and the engine starts another process with a new
 file. If the file system has too little free space, writes stop until there is space, and reads go
-on. If others have filled the file system completely, the process removes the file and ends. When
-the engine is gone, the process ends after all queued writes.
+on. If other users have filled the file system completely, the process removes the file and ends.
+When the engine is gone, the process ends after all queued writes.
 """
 
 from __future__ import annotations

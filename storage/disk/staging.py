@@ -47,7 +47,7 @@ class Staging:
         self._owed[ticket] = buffer
 
     def answered(self, ticket: int) -> bool:
-        """Free the buffer of a given-up read. Return whether `ticket` was such a read."""
+        """Free the buffer of a given-up read. Return whether `ticket` was a given-up read."""
         buffer = self._owed.pop(ticket, None)
         if buffer is None:
             return False

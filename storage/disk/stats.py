@@ -60,7 +60,7 @@ class DiskCounters:
             self._gave_up()
 
     def died(self, *, disk_full: bool) -> None:
-        """Count the end of the process, with all of its records as lost.
+        """Count the end of the process, and count all its records as lost.
 
         `disk_full` means that the process ended because its file system was nearly full, which is
         no failure.

@@ -38,9 +38,9 @@ _THREADS = 8
 class HostPool:
     """The memory of the host tier, (num_blocks, block_bytes) uint8, allocated once.
 
-    Any thread may allocate it, and one thread uses and drops it. Copies on the device's streams
-    read and write it, so a slot is used again only after its copy's end. Messages with the disk's
-    process agree on who may use a block.
+    Any thread may allocate the memory, and one thread uses and drops it. Copies on the device's
+    streams read and write the memory, so a slot is used again only after its copy's end. Messages
+    with the disk's process agree on who may use a block.
     """
 
     def __init__(

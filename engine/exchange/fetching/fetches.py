@@ -39,7 +39,7 @@ class FetchNeverEnded(RuntimeError):
 
 
 class Progress(NamedTuple):
-    """The progress of a sequence, whose first `end` tokens have come."""
+    """The progress of a sequence: its first `end` tokens have come."""
 
     sequence: Sequence
     end: int

@@ -53,7 +53,7 @@ BUSY = "it sends to many already"
 
 
 class ThreadEnded(RuntimeError):
-    """An error of the engine: a thread of the exchange has died, and its leases would stay."""
+    """An error of the engine: a thread of the exchange has died, and would never end its leases."""
 
 
 Asker = tuple[bytes, int]

@@ -6,9 +6,10 @@
     sharing   4, 8, 16, 32 ... decodes, alone and with 128, 256, 512 tokens of other rows
 
 The bucket decides which attention kernels are launched. Buckets for one and for two rows of new
-tokens split their keys finely. Separate buckets are for decodes that read prefixes together, which
-take two launches. The time of a matrix product depends on the number of tokens, and some numbers
-take longer than larger numbers. `engine.step_sizes` has the sizes that the scheduler needs too.
+tokens split the rows' keys finely. Separate buckets are for decodes that read prefixes together,
+which take two launches. The time of a matrix product depends on the number of tokens, and some
+numbers of tokens take longer than larger numbers. The scheduler needs some of these sizes, which
+`engine.step_sizes` has.
 """
 
 from __future__ import annotations

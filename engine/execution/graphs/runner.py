@@ -1,4 +1,4 @@
-"""A runner that replays captured graphs, and runs steps eagerly that fit no bucket."""
+"""A runner that replays captured graphs, and eagerly runs steps that fit no bucket."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ allow less.
 
 A keyword without effect is left out. A keyword that llguidance cannot enforce is an error, which
 names the keyword and its place. In the JSON schema of a tool that is not strict, such a keyword is
-ignored. An unknown `format` is ignored, since JSON Schema says that it only describes.
+ignored. An unknown `format` is ignored, since by JSON Schema a `format` only describes values.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
     {"properties": {...}, "patternProperties": {"^(?!(?=[^]*(?:^x)))": false}}
 
 A condition on names becomes look-aheads at the start of a pattern. Names that do not meet the
-condition have the JSON schema `false`. Patterns of other names must not match such names.
+condition have the JSON schema `false`. Patterns of other names must not match these names.
 """
 
 from __future__ import annotations

@@ -70,7 +70,8 @@ def _containing(read: Expression) -> Expression:
             within = _resolved(read, is_start=is_start, is_end=is_end)
             if within != NOTHING:
                 found.append(in_order([*before, within, *after]))
-    # The last form allows any text around a pattern without anchors, so it includes the others.
+    # The last form allows any text around a pattern without anchors, so it includes the other
+    # forms.
     return found[-1] if not _has_anchor(read) else one_of(found) if found else NOTHING
 
 

@@ -61,7 +61,7 @@ def _escaped(part: Expression) -> Expression:
 
 
 def _by_number(part: Chars, high: int) -> Expression | None:
-    r"""Return the escapes `\u00HL` of the control characters of `part` whose digit H is `high`."""
+    r"""Return the escapes `\u00HL` with `high` as H, for the control characters of `part`."""
     digits = [f"{low:{form}}" for low in range(16) if _has(part, 16 * high + low) for form in "xX"]
     if not digits:
         return None

@@ -160,7 +160,7 @@ class _Reader:
         return self._token(of_text(said["text"], said["text_flags"]))
 
     def _token(self, terminal: Expression) -> Expression:
-        """Return the terminal. Within a rule, also allow ignored texts before it."""
+        """Return the terminal. Within a rule, ignored texts may precede the terminal."""
         return terminal if self._is_terminal else in_order([Rule(_IGNORED), terminal])
 
     def _closed(self, mark: str) -> Expression:

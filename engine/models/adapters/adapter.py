@@ -52,7 +52,7 @@ class Adapter:
 
     digest: bytes
     rank: int
-    matrices: Mapping[str, Pair]  # in host memory; of several ranks, this rank's share
+    matrices: Mapping[str, Pair]  # in host memory: this rank's share of each matrix
     num_bytes: int  # in the host memory of all ranks together
     invocation: tuple[int, ...] = ()
 

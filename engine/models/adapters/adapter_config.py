@@ -1,7 +1,7 @@
 """The adapter_config.json of a PEFT adapter: its rank and scale, or why it is not served.
 
-A field may be set only if it is read here or does not change the computation. Unknown fields of
-later PEFT versions are refused by name.
+A field may be set only if this module reads it, or if it does not change the computation. Unknown
+fields of later PEFT versions are refused by name.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _TokenId = Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]
 
 
 class AdapterConfig(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The rank and scale of an adapter, whose product is `scale` * B A x, with A of `rank` rows.
+    """The rank and scale of an adapter. The product is `scale` * B A x, and A has `rank` rows.
 
     An activated adapter (aLoRA, https://arxiv.org/abs/2504.12397) changes a prompt's tokens after
     the last occurrence of `invocation`. The model alone computes earlier tokens.

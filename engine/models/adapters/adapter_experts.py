@@ -73,7 +73,7 @@ def place_of(own: str, experts: ExpertsByLayer) -> ExpertPlace | None:
 
 
 def stack_of_all(name: str, config: ExpertsConfig, a: Tensor, b: Tensor) -> Iterator[Stack]:
-    """Yield the stacks of A and B for all experts, whose sizes tell which matrices change."""
+    """Yield the stacks of A and B for all experts. Their sizes tell which matrices change."""
     inner, down = stacked(config)
     rank, rest = divmod(len(a), config.num_experts)
     sizes = [*a.shape[1:], *b.shape[:1]] if config.halves else [*b.shape[:1], *a.shape[1:]]

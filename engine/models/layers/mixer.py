@@ -106,7 +106,7 @@ class Mixer(ABC):
     ) -> Tensor:
         """Compute the output (T, H), whole or in parts.
 
-        With `outputs`, it is (S, H) of these tokens.
+        With `outputs`, the output is (S, H), of these tokens.
         """
 
 

@@ -33,7 +33,7 @@ LATENTS = ("fc1_latent_proj", "fc2_latent_proj")  # projections before and after
 class SharedExpertConfig:
     """The MLP that every token uses.
 
-    If `weighted`, its output is multiplied by the sigmoid of a product.
+    If `weighted`, the MLP's output is multiplied by the sigmoid of a product.
     """
 
     mlp: MlpConfig

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-USUAL = 100.0  # standard deviation of dummy values in e4m3, whose largest is 448
+USUAL = 100.0  # standard deviation of dummy values in e4m3, in which the largest number is 448
 
 
 def fill(values: Tensor, scales: Tensor, generator: torch.Generator) -> None:

@@ -90,7 +90,7 @@ class ExpertViews(Int4Views):
         return self._tensor(suffix, self.values, rows_dim, convert, stored)
 
     def steps(self, suffix: str, rows_dim: int) -> CheckpointTensor:
-        """Return the tensor of scales, whose loading keeps the zero points."""
+        """Return the tensor of scales, which can be loaded without changing zero points."""
         from kernels.experts.four_bit_matrices import ZERO_BITS, int4_scales
 
         view = self.scales if rows_dim else self.scales.T
@@ -102,7 +102,7 @@ class ExpertViews(Int4Views):
         return self._tensor(suffix, view, rows_dim, convert, stored, is_scale=True)
 
     def points(self, suffix: str, rows_dim: int, convert: Convert) -> CheckpointTensor:
-        """Return the tensor of zero points, whose loading keeps the scales."""
+        """Return the tensor of zero points, which can be loaded without changing scales."""
         from kernels.experts.four_bit_matrices import ZERO_BITS
 
         view = self.scales if rows_dim else self.scales.T

@@ -4,8 +4,8 @@
     down_proj_blocks (E, H, I / 32, 16)         down_proj_scales (E, H, I / 32)
 
 Rows of gate and up alternate in files. In memory all rows of gate precede all rows of up, and bits
-have another order (`kernels.experts.four_bit_matrices`). All other matrices of such a checkpoint
-are unquantised. Shards divide I, in whole groups of 32.
+have another order (`kernels.experts.four_bit_matrices`). All other matrices of a checkpoint in
+mxfp4 are unquantised. Shards divide I, in whole groups of 32.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ class QueueLimits:
     capacity: int = 1024
     quantum: int = 512  # tokens that a flow of weight 1 gets in a round
     lookahead: int = 16  # number of a flow's oldest sequences that are compared
-    patience: int = 8  # number of times that its flow may pass over a sequence
+    patience: int = 8  # number of times that a flow may pass over one of its sequences
     max_idle_flows: int = 4096
     greed: float = 3.0  # waiting sequences allowed to a flow for each free place
     batch_share: float = 1 / 8  # batch's share of the work while both priorities wait

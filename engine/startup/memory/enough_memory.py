@@ -46,7 +46,7 @@ def lacks_memory(error: BaseException) -> bool:
 
 
 def warn_of_little_room(wanted: int) -> None:
-    """Warn if a pool exceeds free memory. Pools take memory only as they fill, so it may fit."""
+    """Warn if a pool exceeds free memory. It may fit, since a pool takes memory as it fills."""
     room = host_free_memory()
     if wanted > room.bytes:
         _log.warning(

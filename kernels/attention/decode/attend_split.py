@@ -3,7 +3,7 @@
     schedule    find the split's item and its keys, from a step's inputs
     [wait]      for the previous kernel, which writes queries and the newest keys
     attend      tile after tile
-    write       the output if a row is one split, else a partial, and the last program merges
+    write       the output if a row has one split, else a partial, and the last program merges
 
 Device code only.
 

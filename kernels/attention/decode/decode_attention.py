@@ -2,13 +2,13 @@
 
 This is split-KV attention ("flash-decoding"), with the keys of shared prefixes read once for all
 rows that share them. Work comes in items: a range of keys, and the decode rows that read it. The
-keys of all items, in tiles, are scheduled into splits of a size chosen once a step (`split_sizes`).
-A batch of mixed lengths then fills the device as an even batch does:
+keys of all items, in tiles, are scheduled into splits of a size chosen once for each step
+(`split_sizes`). A batch of mixed lengths then fills the device as an even batch does:
 
     lengths     ########################################   ####   ############   #
     splits       [    0    ][    1    ][    2    ][   3  ]  [4 ]   [ 5  ][ 6  ]   [7]
 
-    grid (KV heads, splits) -> the output if a row is one split, else a partial output and its
+    grid (KV heads, splits) -> the output if a row has one split, else a partial output and its
     log-sum-exp, float32, which the row's last split to finish merges
 
 Shared keys are attended in a separate launch, before the rows' own keys. When the last own split of
@@ -17,7 +17,7 @@ counts itself in `BatchLayout.arrivals`. The count shows whether the split is th
 
 The largest number of splits follows from the number of items alone. Each program finds its split's
 item from the lengths in device memory (`attend_split`). The launch can therefore be captured in a
-CUDA graph. The output of a row whose context is 0 is 0.
+CUDA graph. For a row with a context of 0, the output is 0.
 
 Over a window a row reads only the window's keys, and rows read no keys together. All rows are then
 cut into equal numbers of splits (`split_window`).

@@ -1,4 +1,4 @@
-"""The number of keys in a split of decode attention, chosen on the host once a step.
+"""The number of keys in a split of decode attention, chosen on the host for each step.
 
 Each KV head's keys are cut into splits (`decode_attention`), of which a fixed number run at once.
 Splits of one size run in waves, the last of which may be partial:

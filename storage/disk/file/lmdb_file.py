@@ -75,7 +75,7 @@ class Changes:
             self._transaction.put(key, payload, db=self._payloads)
 
     def delete(self, slot: int) -> None:
-        """Empty `slot`. Raises FileDamaged, and FileFull since a delete takes pages too."""
+        """Empty `slot`. Raises FileDamaged, and FileFull since a delete needs free pages."""
         with _translated():
             key = _KEY.pack(slot)
             self._transaction.delete(key, db=self._headers)
