@@ -9,7 +9,7 @@
 `ratoon bench --workload NAME` and `benchmarks.flood` measure the same requests on a real server.
 
 The first command replays the named workloads with the step times of
-`tests.doubles.modelled.products`. With --mixture it takes those of
+`tests.doubles.modelled.products`. With --mixture it takes the step times of
 `tests.doubles.modelled.mixture`. --bursts replays *mixed* and then *itl* on one engine. The engine
 predicts the steps of *itl* by the steps of *mixed*. The other commands take a fixed time for each
 token (`StepModel`). --flood prints a victim's times, and the throughput of all. --equals replays 16

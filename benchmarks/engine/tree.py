@@ -123,7 +123,7 @@ def admit(bench: Bench, repeats: int) -> Times:
 
 
 def acquire_and_release(bench: Bench, repeats: int) -> Times:
-    """Match, lease and release a cached prompt, whose last block is copied."""
+    """Match, lease and release a cached prompt. Its last block is copied."""
     ids = bench.prompt()
     bench.put(ids)
     return [micros(bench.acquire_and_release, ids) for _ in range(repeats)]

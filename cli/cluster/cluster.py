@@ -54,7 +54,7 @@ def up(file: SettingsFile) -> None:
     """
     settings = read_settings(file)
     if settings.ray_address is None:
-        # an error is raised once, here, and not on every machine
+        # an error is raised once, in this process, and not on every machine
         checked_source(settings.model, settings.engine)
     check_gateway_ports(settings)
     if settings.is_one_machine:
@@ -64,7 +64,7 @@ def up(file: SettingsFile) -> None:
         for one in (signal.SIGTERM, signal.SIGINT):  # Ray has installed its own handlers
             signal.signal(one, lambda *_: stop.set())
         check_machines(settings, machines(ray))
-        if settings.ray_address is None:  # Ray was started here, so no other machine can join
+        if settings.ray_address is None:  # this process started Ray, so no other machine can join
             check_room(settings, machines(ray))
         placed = PlacedEngines(ray, settings)
         for number in range(settings.engines):
@@ -110,7 +110,7 @@ def check_machines(settings: ClusterSettings, found: Sequence[RayMachine]) -> No
 
 
 def end_here(ray: Any, grace_s: float, *, settle_s: float = LOOK_S) -> None:
-    """End the engines of a Ray that was started here, unless Ray itself was told to end.
+    """End the engines of a Ray that this process started, unless Ray itself was told to end.
 
     A signal to all processes of a group or of a systemd unit reaches Ray as well. Ray then needs up
     to `settle_s` seconds to end.

@@ -20,8 +20,8 @@ REDIS_TIMEOUT_S = 2.0
 def make_state(data_dir: Path, shared: Shared) -> None:
     """Create the gateways' state and keys, as a later gateway of this machine would.
 
-    If the state is in Redis, nothing is created here, since a gateway creates that state. Raises
-    BadSetting.
+    If the state is in Redis, this function creates nothing, since a gateway creates that state.
+    Raises BadSetting.
     """
     if shared.redis_url is None:
         first_start(data_dir, None)

@@ -1,9 +1,9 @@
 """A check that the machines of a Ray cluster have room for the requested engines.
 
-Ray                    too little room
-------------------------------------------------------------------------------------------
-Ray ran before         an engine that fits no machine waits, and its status line says so
-Ray is started here    an engine that fits no machine, or more engines than fit, are refused
+Ray                       outcome
+-------------------------------------------------------------------------------------------
+ran before the command    an engine that fits no machine waits, and its status line says so
+is started by it          an engine that fits no machine, or more engines than fit, are refused
 """
 
 from collections.abc import Mapping, Sequence

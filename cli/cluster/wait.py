@@ -25,7 +25,7 @@ MOST_SEQUENCES = 1000
 RATE_S = 30.0  # seconds between two queries of rates and counts, which list all flows
 WINDOW = "1m"
 WINDOW_S = 60.0
-RATE_CONTEXT = 1024  # context length, in tokens, whose prefill rate is read
+RATE_CONTEXT = 1024  # context length, in tokens, at which the prefill rate is read
 NOT_MEASURED = 1e4  # tokens a second, assumed of an engine that has computed nothing yet
 
 _UNBEGUN = ("waiting", "loading", "prefill")

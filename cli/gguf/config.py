@@ -78,7 +78,7 @@ def _vocabulary(header: GgufHeader) -> int:
 
 
 def _gemma_scale(config: dict[str, Any]) -> Any:
-    """Return query_pre_attn_scalar, by whose root attention scores are divided.
+    """Return query_pre_attn_scalar. Attention scores are divided by its square root.
 
     The file does not give this number. The number is the head size, except for the largest model,
     as in llama.cpp.

@@ -31,7 +31,7 @@ class StoredKind:
     """A kind of text that tenants store by name, with the paths and bodies of its requests."""
 
     name: str
-    path: str  # the path of requests that store and, with `own`, of requests that list
+    path: str  # path at which texts are stored and, with `own`, listed
     stored: Callable[[str, str], Body]  # makes the storing request's body, from model and text
     id_of: Callable[[Body], str]
     use: Callable[[str, str], tuple[str, Body]]  # makes path and body of a use, from model and id

@@ -1,7 +1,7 @@
 """A check, before the start, that host memory has room for an engine's weights.
 
 The engine would need seconds to report the error. Only the matrices of layers count, without norms
-and biases. So the engine refuses all that is refused here, and may refuse more.
+and biases. So the engine refuses everything that this check refuses, and may refuse more.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ Counts = dict[str, Any]
 
 
 def folded(tenants: Iterable[Counts]) -> list[Counts]:
-    """Fold the deleted tenants of GET /admin/cache/stats into one entry after the others.
+    """Fold the deleted tenants of GET /admin/cache/stats into one last entry.
 
     The entry of a single deleted tenant is unchanged.
     """

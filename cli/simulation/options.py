@@ -24,7 +24,7 @@ output_field = partial(field, panel="Output")
 
 @dataclass(frozen=True, slots=True)
 class SimulatedModelFlags:
-    """The flags for a model whose costs are those of the simulation."""
+    """The flags for the model that gives the simulation its costs."""
 
     model: str | None = machine_field(
         None, "A model, as 'ratoon plan' takes it: its costs, and its recurrent states."

@@ -108,7 +108,7 @@ class _Part:
     replica: SimulatedReplica
     request: RoutingRequest
     served: ServedRequest
-    ready_at: float  # time at which all tokens that are not computed here have arrived
+    ready_at: float  # time at which all tokens that this replica does not compute have arrived
     load: float
     fetched: int = 0
 

@@ -34,7 +34,7 @@ class ServerAddress(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AnothersFile(PrivateFileError):
-    """An address file of another user, to whose address no keys must be sent."""
+    """An address file of another user. No keys must be sent to its address."""
 
 
 @contextmanager

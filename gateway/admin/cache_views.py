@@ -72,7 +72,7 @@ class TenantView(msgspec.Struct, frozen=True, kw_only=True):
     evictions_suffered: int
     written_blocks: int
     unread_blocks: int  # number of written blocks that no request has reused so far
-    # number of tokens of prefixes with a breakpoint whose retention time has not passed
+    # number of tokens that breakpoints retain in the cache now
     retained_tokens: int
     tiers: dict[str, ShareStats]
     caused: BlocksByReason  # other tenants' blocks evicted for this tenant, by tier

@@ -5,9 +5,9 @@ made with the pepper. With that much entropy one fast keyed hash is enough. The 
 HMAC-SHA256(pepper, key). Digests cannot be chosen without the pepper, so the time of a lookup tells
 an attacker nothing.
 
-A key with a valid tag (`is_marked`) cannot be made up. Older keys have no tag. If they were never
-found here, only a few are looked up at a time. A flood of made-up keys therefore takes little of
-the store's time and delays no other key.
+A key with a valid tag (`is_marked`) cannot be made up. Older keys have no tag. Of older keys that
+were never found, only a few are looked up at a time. A flood of made-up keys therefore takes little
+of the store's time and delays no other key.
 
 Looked-up keys are remembered for a few seconds, so that authentication costs microseconds. A change
 made through this keyring takes effect at once. So does a change that the keyring is notified of

@@ -30,7 +30,7 @@ _ALIKE = 0.5  # minimum fraction of distinct tokens that two similar prompts sha
 _WHOLE = PromptPart("prompt", "messages", "")
 # bytes of a prompt that take as long to read as one character takes to tokenise
 _BYTES_PER_CHARACTER = 64
-_WINDOW = 96  # tokens on each side of the first difference whose text is compared
+_WINDOW = 96  # tokens on each side of the first difference; their text is compared
 
 
 @dataclass(frozen=True, slots=True)

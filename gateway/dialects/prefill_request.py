@@ -112,7 +112,7 @@ def _width(text: str) -> int:
 
 
 def check_dimensions(asked: int | None, hidden_size: int, name: str, param: str) -> None:
-    """Raise BadRequest if the field `name` (`param`) asks for more than `hidden_size` numbers."""
+    """Raise BadRequest if `asked` exceeds `hidden_size`. The error names `name` and `param`."""
     if asked is not None and asked > hidden_size:
         raise BadRequest(
             f"`{name}` is {asked}, the model's embeddings have {hidden_size}", param=param

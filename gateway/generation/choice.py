@@ -221,7 +221,7 @@ class Choice:
         for count, token_id in enumerate(token_ids, start=1):
             self._tokens += 1
             piece = self._text.push(token_id)
-            # with too few tokens to stop here, no stop string may begin in this text
+            # the choice must not stop yet, so no stop string may begin in this text
             if self._tokens <= self._min_tokens:
                 pieces.append(self._stops.flush() + piece)
                 continue

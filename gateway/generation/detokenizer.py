@@ -32,7 +32,7 @@ class TokenDecoder(Protocol):
 
 
 class Detokenizer:
-    """A decoder of one choice's tokens, whose returned pieces join to the whole text."""
+    """A decoder of one choice's tokens. The returned pieces join to the whole text."""
 
     def __init__(self, decoder: TokenDecoder, *, skip_special_tokens: bool) -> None:
         self._decoder = decoder

@@ -1,7 +1,7 @@
 """The limits in Redis, and a local stand-in while Redis is down, slow, full or read-only.
 
-Redis answers      Redis decides; its grants are counted here too, so that the local buckets
-                   show how much this process has admitted
+Redis answers      Redis decides; its grants also count in the local buckets, which then show
+                   how much this process has admitted
 Redis is away      this process decides alone, at its share of every rate; a tenant with a
                    budget is refused, because a budget must never be exceeded (Unavailable)
 Redis is back      Redis is sent the requests admitted and the charges made meanwhile
@@ -59,7 +59,7 @@ class GuardedLimiter:
         self._catching_up: asyncio.Task[None] | None = None
 
     async def reserve(self, demand: Demand) -> Verdict:
-        """Reserve in Redis, or here while Redis is away.
+        """Reserve in Redis, or in this process while Redis is away.
 
         While Redis is away, a tenant with a budget gets Unavailable.
         """

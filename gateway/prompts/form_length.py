@@ -1,7 +1,7 @@
 """The limit on the length of grammars and schemas, checked before they are processed.
 
-A grammar is written before it is sent to the engine, and each choice has a copy. A long grammar
-must be refused here, before the engine could refuse it.
+A grammar is written before it is sent to the engine, and each choice has a copy. The gateway
+therefore refuses a long grammar before the engine could.
 """
 
 from gateway.errors import BadRequest

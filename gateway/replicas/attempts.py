@@ -117,7 +117,7 @@ class Attempts:
             self._pass_on(self._unbegun)
 
     def candidates(self, ready: list[str]) -> list[str]:
-        """Select the `ready` replicas to try, if possible those not tried before."""
+        """Select the `ready` replicas to try, if possible only replicas not tried before."""
         room = [name for name in ready if name not in self.full]
         return [name for name in room if name not in self.left] or room
 

@@ -6,7 +6,7 @@
 | probe | serving | the answer of the replica that has most of the prompt |
 | pin | ready, once each has fetched the prefix | one replica's blocks; a refusal is raised |
 | unpin, marked prefixes | serving | joined, each prefix once |
-| forget a marked prefix | serving; then the ones that have it unmarked | one replica's |
+| forget a marked prefix | serving; then the replicas that have it unmarked | one replica's |
 | read an adapter | serving | one replica's; an error if one refuses it or reads another |
 | drop an adapter | serving | the sum |
 | read a pinned prefix | serving, one after the other | the first replica's that has it |

@@ -1,4 +1,4 @@
-"""A router to the replica with most of the prompt cached, then the least loaded replica.
+"""A router to the replica that has cached most of the prompt, the least loaded among equals.
 
 Routers that know only caches work like this. This router exists for comparisons.
 """

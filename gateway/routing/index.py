@@ -111,7 +111,7 @@ class CacheIndex:
 
 
 def _found(keys: Keys, having: Sequence[tuple[str, Levels]]) -> dict[str, FoundBlocks]:
-    """Find these replicas' parts of a prompt, whose first block all of them have.
+    """Find these replicas' parts of a prompt. All of them have its first block.
 
     The search runs for each replica. The search is one function that calls only `bisect`, since
     further calls would take as long as the search.

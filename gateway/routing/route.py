@@ -70,7 +70,7 @@ def sent_by(request: RoutingRequest, route: Route) -> Iterator[tuple[str, Routin
 class Routing(RouterEvents, Protocol):
     """The questions that replicas ask of a router. Belongs to one event loop.
 
-    Calls that report events return at once, as those of `Router` do.
+    Calls that report events return at once, as the calls of `Router` do.
     """
 
     @property

@@ -42,6 +42,6 @@ async def run(config: GatewayConfig, worker: WorkerConfig | None = None) -> None
 
 
 def freeze_startup_objects() -> None:
-    """Exempt all present objects from garbage collection, whose pauses would delay streams."""
+    """Exempt all present objects from garbage collection, since its pauses would delay streams."""
     gc.collect()
     gc.freeze()

@@ -1,7 +1,7 @@
 """The last requests that were refused or failed before their answers began, and counts by code.
 
-Streams that broke off after they had begun are only in the access log. Messages are the ones sent
-to the clients; they quote no prompts or keys.
+Streams that broke off after they had begun are only in the access log. Messages are stored as the
+clients received them, and quote no prompts or keys.
 """
 
 from collections import Counter, deque

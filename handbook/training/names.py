@@ -1,7 +1,7 @@
 """The names in a handbook: real names, and names made up from syllables.
 
-A checksum of its spelling puts every made-up name (and every open-ended value) in one of two
-splits. So the names of a held-out handbook never occur in training.
+Every made-up name, and every open-ended value, belongs to one of two splits, by a checksum of its
+spelling. So the names of a held-out handbook never occur in training.
 """
 
 from __future__ import annotations

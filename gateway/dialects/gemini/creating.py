@@ -1,4 +1,4 @@
-"""The creation of a cached content, whose prompt is computed into the cache.
+"""The creation of a cached content: its prompt is computed into the cache.
 
 The computed prompt ends with a user's turn after the content. The prompts of later requests also
 have a user's turn there. The template therefore renders the content to the same text in all

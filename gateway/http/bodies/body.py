@@ -55,7 +55,7 @@ _QUOTED_INPUT = re.compile(r"^Invalid (?:enum )?value .*", re.DOTALL)
 
 
 class JsonDecoder(Protocol[T_co]):
-    """A decoder of bodies, such as msgspec's, whose errors it raises."""
+    """A decoder of bodies, such as msgspec's decoder. It raises msgspec's errors."""
 
     def decode(self, spelled: Body, /) -> T_co:
         """Decode a body."""

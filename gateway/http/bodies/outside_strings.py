@@ -17,7 +17,7 @@ PIECE = 1 << 18  # number of bytes scanned between two turns of other threads
 
 
 def outside_strings(spelled: Text, passed_over: bytes = b"") -> Iterator[npt.NDArray[np.uint8]]:
-    """Yield the characters outside of strings, piece by piece, without those in `passed_over`.
+    """Yield the characters outside of strings, piece by piece, except those in `passed_over`.
 
     `passed_over` must not contain a quote.
     """

@@ -128,7 +128,7 @@ class BodyFraming:
 
     @classmethod
     def of(cls, headers: list[tuple[bytes, bytes]]) -> BodyFraming:
-        """Read the framing from a valid head's fields, whose names are in lower case."""
+        """Read the framing from a valid head's fields. Their names are in lower case."""
         fields = dict(headers)
         if b"transfer-encoding" in fields:
             return cls(None)

@@ -31,7 +31,7 @@ from gateway.prompts.templates.shapes import (
 from gateway.prompts.templates.verdicts import Judged, afresh
 from gateway.turn_formats.turn_format import ToolsText
 
-_MOST_KINDS = 64  # maximum number of messages in a shape whose verdict is remembered
+_MOST_KINDS = 64  # maximum messages of a shape; no verdict on longer shapes is remembered
 
 Variables = Mapping[str, Any]
 

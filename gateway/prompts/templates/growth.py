@@ -156,7 +156,7 @@ def _check_bits(bits: int) -> None:
 
 
 def as_list(value: Any) -> Any:
-    """Return the result of a filter such as `map` as a list, whose size is known."""
+    """Return the result of a filter such as `map` as a list, since a list's size is known."""
     if not isinstance(value, Iterator):
         return value
     items = []

@@ -23,7 +23,7 @@ AUDIT = "ratoon:audit"  # list of audit entries, the newest first
 ISOLATION_REPORT = "ratoon:isolation-report"
 ENGINES = "ratoon:engines"  # hash from address to engine record
 FLUSHES = "ratoon:flushes"  # hash from tenant id ("" for all tenants) to flush record
-# channel of changes, whose messages are ids of tenants, prefixes or flushes
+# channel of changes; its messages are ids of tenants, prefixes or flushes
 CHANGES = "ratoon:changes"
 
 

@@ -2,7 +2,7 @@
 
 Records are JSON, as in SQLite. Every change is one transaction (`transaction`), which also
 publishes changes of tenants, keys and prefixes to all gateways. Usage is one hash for each tenant
-and day, whose numbers only grow.
+and day. The numbers in a hash only grow.
 
 The configuration of Redis decides how durable a change is. With an append-only file that is synced
 every second, a power cut may lose a second. After FLUSHALL everything is lost, and calls raise

@@ -264,7 +264,7 @@ class DatabaseFile:
 
 
 def _identified(connection: sqlite3.Connection, expected: ExpectedState) -> str:
-    """Return the file's id, which a new file gets here. Raises WrongState."""
+    """Return the file's id, after giving an id to a new file. Raises WrongState."""
     tables = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]
     connection.execute("CREATE TABLE IF NOT EXISTS identity (id TEXT NOT NULL)")
     found = _stored_id(connection)

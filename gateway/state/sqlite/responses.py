@@ -144,7 +144,7 @@ def check_tenant(connection: sqlite3.Connection, tenant_id: str) -> None:
 def _make_room(connection: sqlite3.Connection, tenant_id: str, room: ResponseRoom) -> None:
     """Remove the oldest responses until the stored bytes fit into `room`.
 
-    The responses of this tenant are removed first, then those of the tenant with the most bytes.
+    This tenant's responses are removed first, then responses of the tenant with the most bytes.
     """
     while _bytes(connection, "WHERE tenant_id = ?", tenant_id) > room.of_tenant:
         _drop_oldest(connection, tenant_id)

@@ -17,7 +17,7 @@ _OLDEST = 2
 
 
 class SchemaTooNew(Exception):
-    """The error of a file written by a later release, whose schema is unknown here."""
+    """The error of a file that a later release has written with a newer schema."""
 
 
 def make_schema(connection: sqlite3.Connection, path: Path) -> None:

@@ -47,7 +47,7 @@ _BETWEEN = f"{_START}assistant"
 
 
 class HarmonyFormat:
-    """The `ToolFormat` of gpt-oss, whose parser also reads reasoning."""
+    """The `ToolFormat` of gpt-oss. Its parser also reads reasoning."""
 
     name: ClassVar[str] = "harmony"
     reads_reasoning: ClassVar[bool] = True
