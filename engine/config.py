@@ -34,7 +34,8 @@ class ModelSettings(msgspec.Struct, frozen=True, kw_only=True):
     dtype: DtypeName = "auto"  # auto: float32 on cpu, the dtype of the model files on cuda
     load_format: LoadFormat = "safetensors"
     quantization: Quantization = "none"
-    # The GiB of each rank's weights that stay in host memory, in whole layers. 0 keeps none there.
+    # The GiB of each rank's weights that stay in host memory, in whole layers. 0: no layer stays
+    # there.
     cpu_offload_gb: float = 0.0
     max_model_len: int | None = None  # maximum context in tokens; None: the model's own
     adapters_dir: str | None = None  # folder of loadable LoRA adapters; None: no adapters

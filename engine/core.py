@@ -131,7 +131,7 @@ class EngineCore:
             self.step()
 
     def spill(self, seconds: float) -> None:
-        """Write blocks to disk that are not on it yet, hottest first, for at most `seconds`.
+        """Write the blocks that are not on disk yet, hottest first, for at most `seconds`.
 
         All requests have ended before the call. New requests are refused meanwhile.
         """

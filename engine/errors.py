@@ -29,7 +29,7 @@ MOST_SAID = 1000  # maximum characters of an error's message, which may quote th
 
 
 def cut(text: str, most: int = MOST_SAID) -> str:
-    """Shorten `text` to `most` characters: both ends, and the number left out between them."""
+    """Shorten `text` to `most` characters: keep both ends, and tell how many are left out."""
     if len(text) <= most:
         return text
     gap = f" [{len(text) - most} characters more] "

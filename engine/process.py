@@ -55,7 +55,7 @@ class Core(Protocol):
         ...
 
     def spill(self, seconds: float) -> None:
-        """Write blocks to disk that are not on it yet, for at most `seconds`."""
+        """Write to disk the blocks that are not on disk yet, for at most `seconds`."""
         ...
 
     def fail_all(self, error: EngineError) -> None:

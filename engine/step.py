@@ -79,8 +79,8 @@ class Row(msgspec.Struct, frozen=True, array_like=True, gc=False):
     block_ids: bytes  # blocks of the batch slot that were not sent before; mostly empty
     new: NewRequest | None = None  # set in the first sampling row of a lease
 
-    # The token after each token in a SCORE row. In a row that samples nothing, the token after its
-    # last token.
+    # The token after each token in a SCORE row. In a row that samples nothing, the token after the
+    # row's last token.
     next_ids: bytes = b""
     # The slots of recurrent states: `state_in` holds the state at `start`, `state_out` gets the
     # state at `end`. Slot 0 holds no state. Both are 0 without recurrent layers.

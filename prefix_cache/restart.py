@@ -90,7 +90,7 @@ class Restart:
         """Start to load the prefixes with the most hits, up to `blocks` blocks.
 
         The blocks are copied to free slots of the device and keep their lower copies. Nothing is
-        evicted. The copies are in the next plan. Returns their number.
+        evicted. The copies are in the next plan. Returns the number of copies.
         """
         left = room = min(blocks, self._capacity.allocator.num_free)
         lower = [node for node in self._tree.nodes() if not node.edge.is_on_device]

@@ -112,8 +112,8 @@ def draft_further(
 ) -> list[Tensor]:
     """Launch the draft head `FURTHER` times.
 
-    Return the drafts (A,) of each launch. Samples other than a row's last sample that counts get
-    `NO_DRAFT`.
+    Return the drafts (A,) of each launch. Only the last sample that counts in each row gets a
+    draft. Other samples get `NO_DRAFT`.
     """
     chosen = followed.chosen(token_ids, drafted.sampled)
     places = torch.arange(len(chosen), device=chosen.device)

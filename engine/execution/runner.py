@@ -180,8 +180,8 @@ class EagerForward:
         # before the sampling, which changes logits
         readings = None if hidden is None else read(hidden, self.logits, rows)
         sampled = self.sampler.launch(self.logits, rows, self.inputs, allowed)
-        # A row with several samples may keep any of them here. Its sequence waits until all samples
-        # are on the host.
+        # A row with several samples may keep any of its samples here. Its sequence waits until all
+        # samples are on the host.
         self.last_tokens.index_copy_(0, self.batch_slots, sampled.tokens)
         launched: Launched = sampled
         if readings is not None:

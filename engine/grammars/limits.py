@@ -14,7 +14,7 @@ CHECK_S = 1  # processor seconds to compile a grammar; one second more is tolera
 PATIENCE_S = 20.0  # maximum seconds of waiting for a check's end
 START_S = 120.0  # maximum seconds until the process has read the vocabulary
 CLOSE_S = 5.0  # maximum seconds of waiting for a compiling thread
-CHECK_BYTES = 512 << 20  # maximum address space of a checking worker, beside its vocabulary
+CHECK_BYTES = 512 << 20  # maximum address space of a checking worker, without its vocabulary
 
 # Less than the stack of the engine's threads, where a checked grammar must fit too.
 CHECK_STACK_BYTES = 1 << 20

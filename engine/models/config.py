@@ -70,7 +70,7 @@ class ModelSizes(msgspec.Struct, kw_only=True):
 
     @property
     def layer_input_weights(self) -> int:
-        """The number of weights of the layers' own inputs, beside the embeddings."""
+        """The number of weights of the layers' own inputs, without the embeddings."""
         return 0
 
     @property

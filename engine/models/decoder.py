@@ -31,7 +31,7 @@ from kernels.ops import Ops
 class PendingLayers(Protocol):
     """An interface to the later layers of the KV pool, which may be loading when a step begins.
 
-    The first such layer is `first`.
+    `first` is the first of these layers.
     """
 
     first: int

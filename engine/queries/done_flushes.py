@@ -16,8 +16,8 @@ from typing import NamedTuple
 from engine.link.erasure import TierErasure
 from storage.disk.file.done_flushes import MOST
 
-# About 30 MB. The file has room for a limited number of flushes. Flushes beyond that are done again
-# on each connection.
+# About 30 MB. The file has room for a limited number of flushes. Further flushes are done again on
+# each connection.
 MOST_KNOWN = 4 * MOST
 
 

@@ -4,8 +4,8 @@ A launch that fails on one rank leaves other ranks waiting for that rank. The la
 again, so any failure ends the engine, even a lack of device memory.
 
 If this rank defers its launches, another rank may wait in a step for this rank, and read no
-messages until then. Deferred steps must therefore be small beside the ring. Before a large step is
-sent, all deferred steps are launched.
+messages until then. Deferred steps must therefore be small compared with the ring. Before a large
+step is sent, all deferred steps are launched.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from engine.ranks.ring import RING_BYTES
 from engine.ranks.stage_runners import DeferringRunner
 from engine.step import Bitmask, Forward, Launched, Runner, Step
 
-# A step with more bytes is large. At most as many steps as ranks are deferred, and a row takes some
-# tens of bytes. Deferred small steps therefore fit the ring.
+# A step with more bytes counts as large. At most as many steps as ranks are deferred, and a row
+# takes some tens of bytes. Deferred small steps therefore fit the ring.
 LARGE_BYTES = RING_BYTES // (4 * MOST_RANKS)
 
 

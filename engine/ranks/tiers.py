@@ -155,7 +155,7 @@ class RanksDisk:
     def stats(self) -> DiskProcessStats:
         """The counters of this rank's disk.
 
-        Owners count until all ranks have forgotten the owner.
+        An owner counts as being forgotten until all ranks have forgotten the owner.
         """
         self._take()
         stats = self._own.stats

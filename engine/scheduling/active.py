@@ -104,7 +104,7 @@ class ActiveSequences:
         self._start(sequence, builder, now)
 
     def start_over(self, sequence: Sequence, now: float) -> None:
-        """Return a sequence whose loads failed to the front of its flow's queue."""
+        """Put a sequence back at the front of its flow's queue, because its loads failed."""
         self.stop(sequence, now)
         self.num_failed_loads += 1
         sequence.loads = "never"  # a second load might fail too

@@ -58,6 +58,6 @@ class StepDrafts:
 
 
 def _may_have_drafts(sequence: Sequence) -> bool:
-    """Return whether tokens may be drafted now, which an overwritten recurrent state forbids."""
+    """Return whether tokens may be drafted now. An overwritten recurrent state forbids drafts."""
     states = None if sequence.lease is None else sequence.lease.states
     return sequence.drafts and not (states is not None and states.overwrites)

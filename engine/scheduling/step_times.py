@@ -22,7 +22,7 @@ from engine.step import DECODE, VERIFY, Row
 from engine.step_sizes import MOST_NEW, SHARING_NEW_TOKENS, new_tokens, padded, places_for
 
 ROWS = (1, 64, 128, 256, 384, 512, 640, 768, 1024, 1280, 1536, 2048, 3072, 4096, 8192, 16384)
-TOO_LARGE = (1536, 2048, 2560, 3072, 4096, 6144)  # prompt tokens, more than in captured graphs
+TOO_LARGE = (1536, 2048, 2560, 3072, 4096, 6144)  # prompt tokens; too many for captured graphs
 NOT_CAPTURED = (16, 32, 64, 128, 256, 384, 512, 768, 1024)  # prompt tokens without a captured graph
 LARGE = 8192  # rows of a step that is bound by arithmetic
 
@@ -87,7 +87,7 @@ class StepTimes:
         `weights` is a first estimate of a step's fixed cost, in rows of a large step.
         """
         self.is_measured = False
-        # The ratio of a gap to the predicted seconds of its step, which few gaps exceed.
+        # The ratio of a gap to its step's predicted seconds. Few gaps have a higher ratio.
         self.late_ratio = 1.0
         self._most_captured = most_captured
         self._weights = weights

@@ -62,7 +62,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class OpenedPart:
-    """The runner of this rank's steps, and its parts.
+    """The runner of this rank's steps, and the runner's parts.
 
     `fingerprint` is of this rank's blocks, and the fingerprints of several ranks differ.
     """

@@ -44,7 +44,7 @@ def origin_of(
 
 
 def _beside_adapters(config: EngineConfig) -> str:
-    """Name the computation of an engine with adapters, which quantises inputs in another kernel.
+    """Name the computation of an engine with adapters, where another kernel quantises inputs.
 
     With adapters of experts, a step that uses an adapter rounds the experts' inner product.
     """

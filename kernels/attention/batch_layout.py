@@ -63,7 +63,7 @@ class BatchLayout:
     arrivals: Tensor | None = None
     # (1 or 2, 2) int32, for shared keys if there are any, then for the rows' own keys. The first
     # number is the maximum number of keys in a split of decode attention. The second is the number
-    # of splits beyond one per item (`split_sizes`). None: no item is split.
+    # of splits in addition to one for each item (`split_sizes`). None: no item is split.
     splits: Tensor | None = None
 
     @property

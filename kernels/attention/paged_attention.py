@@ -57,7 +57,7 @@ def _gather(kv: Tensor, table: Tensor, context: int) -> tuple[Tensor, Tensor]:
     if is_fp8(kv):
         gathered = dequantised(kv, blocks).permute(1, 2, 0, 3, 4).contiguous()
     else:
-        # Permuted before the gather, the heads make a contiguous result. Transposing after the
+        # Permuting the heads before the gather makes the result contiguous. Transposing after the
         # gather would take twice as long.
         gathered = kv.permute(1, 2, 0, 3, 4).index_select(2, blocks)
     both = gathered.view(2, num_kv_heads, -1, head_dim)[:, :, :context].float()

@@ -30,12 +30,12 @@ class DecodeTuning:
     stages: int  # number of tiles in flight, plus one
     at_once: int
     alone: float  # time of a program alone, relative to its time on a fully used device
-    begin_keys: int  # time that a split takes beside its keys, in keys that could be read meanwhile
+    begin_keys: int  # a split's time beside reading keys, in keys that could be read in that time
     least_keys: int  # minimum number of keys in a split; a multiple of `tile`
-    splits: int  # maximum number of splits of all KV heads, beyond one per item
+    splits: int  # maximum number of splits of all KV heads, in addition to one for each item
 
     def most_splits(self, kv_heads: int) -> int:
-        """Return the maximum number of splits of one KV head, beyond one per item."""
+        """Return the maximum number of splits of a KV head, in addition to one for each item."""
         return max(self.splits // kv_heads, 1)
 
 
@@ -71,7 +71,7 @@ def worth_sharing(saved_tokens: int, token_bytes: int) -> bool:
 
 
 def decode_tuning(head_dim: int, dtype: torch.dtype) -> DecodeTuning:
-    """Choose the tuning for a head dim of up to 512. Above 256 the compiler's report decides."""
+    """Choose the tuning for a head dim of up to 512. Above 256, the compiler's report chose it."""
     # Two warps take half the instructions, as measured for 16-bit numbers and 128 dims.
     warps = 4 if dtype == torch.float32 or head_dim > 128 else 2
     return DecodeTuning(

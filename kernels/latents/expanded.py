@@ -21,7 +21,8 @@ from kernels.latents.latent_shape import LatentShape
 from kernels.latents.scratch import MOST_EXPANDED
 
 # The minimum number of new tokens of a step. A step with fewer may be in a captured graph, whose
-# longest context is far above most contexts. Keys and values would be computed for all of it.
+# longest context is far above most contexts. Keys and values would be computed for that whole
+# context.
 LEAST_TOKENS = 1_025
 
 

@@ -1,4 +1,4 @@
-"""The memory that attention over latents takes beside its result."""
+"""The memory that attention over latents takes in addition to its result."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ from kernels.norms.gate import Gate
 FP8_WARPS = 16  # warps of a program for a row: few, so more programs run at the same time
 _COLUMNS = 1024
 
-# Multiply by the reciprocal. Numbers that are negligible beside 1 may become 0.
+# Multiply by the reciprocal. Numbers that are negligible compared with 1 may become 0.
 SILU = tl.constexpr("""{ .reg .f32 t;
     mul.f32 t, $1, 0fBFB8AA3B; ex2.approx.ftz.f32 t, t; add.f32 t, t, 0f3F800000;
     rcp.approx.ftz.f32 t, t; mul.f32 $0, $1, t; }""")

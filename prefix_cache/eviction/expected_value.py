@@ -1,7 +1,7 @@
 """The eviction policies `lru` (in `eviction_policy.py`) and `value`, which is defined here.
 
     lru      keeps the blocks that were used last
-    value    keeps the blocks that are likeliest to be used again for the room that they take; the
+    value    keeps the blocks with the highest chance of reuse relative to the room they take; the
              chance is learned for each number of uses
 
 `value` sets a node's priority when a request that used the node ends. The priority does not change
@@ -129,7 +129,7 @@ class Ghosts:
 
 
 class ExpectedValue(EvictionPolicy):
-    """A policy that keeps nodes with a high chance of reuse for their size.
+    """A policy that keeps nodes with a high chance of reuse relative to their size.
 
     Priority is a time, counted in blocks that enter the tree. A node stays for `patience` x its
     chance of reuse x the number of blocks in the tree. A node that was used only once loses

@@ -5,14 +5,14 @@ When an owner needs more blocks than are free, blocks are taken from the first o
     UNPINNED    published prefixes that are no longer pinned
     OVER_OWN    the owner that wants more, if it would exceed its ceiling
     OVER        other owners over their ceilings
-    ABOVE       owners above their floors, first the owner with the most blocks for its weight;
-                for the owner that wants more, the wanted blocks count as held
+    ABOVE       owners above their floors, first the owner with the most blocks relative to its
+                weight; for the owner that wants more, the wanted blocks count as held
     OWN         the owner that wants more, even below its floor
     BELOW       any owner, if no other class has a block
 
 While every owner is between floor and ceiling, this order is weighted max-min fairness. The owner
-with the most blocks for its weight gives up blocks, until all owners that want more hold equally
-many blocks for their weight.
+with the most blocks relative to its weight gives up blocks, until the blocks of all owners that
+want more are in proportion to their weights.
 
 Where the tier is partitioned, an owner's partition is both its floor and its ceiling. Only owners
 over their partition give up blocks (`Offloader.trim`).

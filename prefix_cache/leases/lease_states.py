@@ -146,8 +146,8 @@ class LeaseStates:
         """Return the position of the recurrent state that a row of drafts writes.
 
         The row has the tokens from `start` to `end`. The tokens from `known` on are drafts. Each
-        draft is accepted with `probability` if the drafts before it are. After a rejected draft, a
-        state behind it is useless, and all the row's tokens are computed again.
+        draft is accepted with `probability` if all earlier drafts are accepted. After a rejected
+        draft, a state behind it is useless, and all the row's tokens are computed again.
         """
         whole = (start // self.block_size + 1) * self.block_size
         if whole <= end:

@@ -30,7 +30,7 @@ class ReuseAccounting:
         self._written[owner] += blocks
 
     def found(self, way: Iterable[Node]) -> dict[str, int]:
-        """Count all blocks of the nodes that a request has found as read.
+        """Count all blocks of these nodes as read, because a request has found the nodes.
 
         Returns the number of blocks that no request had found before, by the label of their writer.
         """

@@ -112,8 +112,8 @@ class PrefixMatch:
 def last_checkpoint(at: Position, *, on_device: bool = False) -> Position:
     """Return the end of the last node up to `at` that has a state checkpoint.
 
-    Without a checkpoint, this is the root's end. With `on_device`, only checkpoints that the device
-    has or gets count.
+    Without a checkpoint, the result is the root's end. With `on_device`, only checkpoints that the
+    device has or gets count.
     """
     node = at.node
     if at.within and node.parent is not None:

@@ -19,7 +19,7 @@ Resolve = Callable[[JsonValue], JsonValue]
 
 
 def exclude_each_other(alternatives: Sequence[JsonValue], resolve: Resolve) -> bool:
-    """Return whether certainly no value fits two of the alternatives."""
+    """Return True only if no value fits two of the alternatives."""
     return len(alternatives) <= MAX_ALTERNATIVES and _all_exclude(alternatives, resolve)
 
 

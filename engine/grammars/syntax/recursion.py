@@ -106,7 +106,7 @@ def _with(single: Mapping[str, Expression], part: Expression) -> Expression:
 def _ways(rule: Rule, body: Expression, *, at_end: bool) -> _Ways | None:
     """Divide `body` into branches with and without recursion.
 
-    Return None for recursion elsewhere.
+    Return None if there is recursion at another place.
     """
     if body == rule:
         return [EMPTY], []

@@ -88,8 +88,7 @@ def adapter_digest(files: AdapterFiles) -> bytes:
 def read_adapter(files: AdapterFiles, fits: AdapterShapes) -> Adapter:
     """Make an adapter from its files' content. Raises AdapterRefused, which names the fault.
 
-    Matrices in the model's dtype are views of `files.weights`. The scale changes these bytes in
-    place.
+    Matrices in the model's dtype are views of `files.weights`, and are scaled in place.
     """
     config = read_adapter_config(files.config)
     rank = max(config.rank, config.of_joined.rank)

@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 class WindowFields(ModelSizes, kw_only=True):
-    """The fields of config.json for windows, beside the sizes."""
+    """The fields of config.json for windows, in addition to the sizes."""
 
     max_position_embeddings: Positive | None = None
     sliding_window: int | msgspec.UnsetType | None = msgspec.UNSET

@@ -26,7 +26,7 @@ TIED_HEAD = "lm_head.weight"
 _DECODER_ALONE = "embed_tokens.weight"  # the embedding in a decoder saved without an output head
 _SHARD = re.compile(r"(?P<stem>.+)-\d+-of-(?P<count>\d+)\.safetensors")
 _SERVED = "served are safetensors with Hugging Face's names"
-# The errors for directories without safetensors, by the pattern of their files.
+# The errors for directories without safetensors, by the pattern of their files' names.
 _OTHERS: tuple[tuple[str, type[ModelError], str], ...] = (
     ("adapter_config.json", UnsupportedModel, "a LoRA adapter, to be merged into its model,"),
     ("*.gguf", UnsupportedModel, "weights in GGUF (--model may name the file)"),

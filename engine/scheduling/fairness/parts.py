@@ -5,10 +5,10 @@ The engine lends a flow's unused KV blocks, batch slots and state slots to other
     blocks  A flow whose sequences use less than its part takes blocks from flows that use more
             than their parts. A part is the flow's partition, or its floor where tiers are pooled. A
             visiting flow also takes pooled blocks beyond its part, if the giving flow still has
-            more blocks for its weight afterwards.
-    slots   A flow without slots takes a slot from the flow with the most slots for its weight, if
-            the giving flow keeps a slot. A visiting flow takes further slots, if the giving flow
-            still has more slots for its weight afterwards.
+            more blocks afterwards, relative to its weight.
+    slots   A flow without slots takes a slot from the flow with the most slots relative to its
+            weight, if that flow keeps a slot. A visiting flow takes further slots, if that flow
+            still has more slots afterwards, relative to its weight.
 
 A visiting flow has arrived lately, while other flows were there (`arrivals.py`). Between flows that
 are always there, the queue decides who gets a slot. The latest arrival of the giving flow is
@@ -90,7 +90,7 @@ class SlotParts:
     def victim(self, sequence: Sequence, *, is_visiting: bool) -> Sequence | None:
         """Choose the sequence that gives up a slot, or None.
 
-        The choice is the latest arrival of the flow with the most slots for its weight.
+        The choice is the latest arrival of the flow with the most slots relative to its weight.
         """
         flows = [flow for flow in self._may_give if flow != sequence.flow]
         if not flows:

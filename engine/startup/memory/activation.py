@@ -1,4 +1,4 @@
-"""The memory that the largest step takes on a CUDA device beside weights and pool.
+"""The memory that the largest step takes on a CUDA device, without weights and pool.
 
 The forward pass of a step of prompts is run and measured. A formula bounds the additional memory of
 decodes and sampling, since it depends on shared prefixes and sampling options.

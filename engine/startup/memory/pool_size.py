@@ -151,8 +151,8 @@ def host_blocks(
     """Count the blocks of the host tier, including recurrent states.
 
     `free` is in bytes. Each of several ranks has its part of every block, and the same `share` of
-    the memory. `state_blocks` is as in `below`. If the operator gave a number of tokens, states are
-    added to it.
+    the memory. `state_blocks` is as in `below`. If the operator gave a number of tokens, blocks for
+    states are added.
     """
     if config.cache.host_cache_tokens is not None:
         blocks = config.cache.host_cache_tokens // config.cache.block_size

@@ -57,9 +57,10 @@ def split_sizes(kv: Tensor) -> SplitSizes:
 
 
 def best_split(lengths: Ints, tuning: DecodeTuning, kv_heads: int) -> tuple[int, int]:
-    """Find the fastest (keys per split, splits beyond one per item) for items of `lengths` (I,).
+    """Find the fastest number of keys in a split, for items of `lengths` (I,).
 
-    Keys per split are a multiple of `tuning.tile`. Splits are at most `tuning.most_splits`.
+    Returns these keys, a multiple of `tuning.tile`, and the number of splits in addition to one for
+    each item, at most `tuning.most_splits`.
     """
     tiles: Ints = -(-lengths[lengths > 0] // tuning.tile)
     sizes, splits = possible_splits(tiles, tuning, kv_heads)

@@ -1,10 +1,10 @@
 """The attention of several new tokens over paged keys, for Hopper's TMA and WGMMA.
 
-The kernel computes the partial outputs of `prefill_attention`, for equal query blocks and splits,
-with the warps of `hopper_warps`. TMA sees the pool as one matrix of slots, and copies a head's
-block as one box, found by the block's id. The kernel serves 16-bit numbers and head dims 64 and
-128, with windows and sinks, without caps. It runs on compute capability 9.0 only, and not in the
-interpreter.
+The kernel computes the partial outputs of `prefill_attention`, for the same query blocks and
+splits, with the warps of `hopper_warps`. TMA sees the pool as one matrix of slots, and copies a
+head's block as one box, found by the block's id. The kernel serves 16-bit numbers and head dims 64
+and 128, with windows and sinks, without caps. It runs on compute capability 9.0 only, and not in
+the interpreter.
 
 Elsewhere: when the kernel is used (`prefill_attention`).
 """

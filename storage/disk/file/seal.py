@@ -52,7 +52,7 @@ class Header:
     key: SealingKey
     payload_nonce: bytes
     payload_tag: bytes
-    covered: bytes  # bytes that the payload's tag covers beside the payload
+    covered: bytes  # bytes that the payload's tag covers in addition to the payload
 
 
 class RecordSeal:
