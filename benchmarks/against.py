@@ -1,4 +1,4 @@
-"""The comparison of two checkouts, which are measured by turns on one machine.
+"""The comparison of two checkouts, which are measured in turn on one machine.
 
 The checkout that runs first changes each round, so that warming up or slowing down affects both. A
 number's name shows whether a small or a large value is better. Seconds and bytes should be small,

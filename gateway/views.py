@@ -26,7 +26,7 @@ def view_of(kind: type[V], *records: msgspec.Struct, **computed: Any) -> V:
 class TokensByTier(msgspec.Struct, frozen=True):
     """The number of tokens in each cache tier, or from each tier.
 
-    `state` is the tier of the recurrent state at their end, if that tier has no tokens.
+    `state` is the tier of the recurrent state at the tokens' end, if that tier has no tokens.
     """
 
     device: int

@@ -22,8 +22,8 @@ def engine(
 ) -> None:
     """Run the engine alone: it owns the accelerator and the cache.
 
-    For your own process supervisor. It serves the gateways that connect to --socket, and has no
-    HTTP interface. With --register, gateways find the engine until it is asked to end.
+    For your own process supervisor. The engine serves the gateways that connect to --socket, and
+    has no HTTP interface. With --register, gateways find the engine until it is asked to end.
 
     Examples: for a gateway on this machine; for gateways on others:
 

@@ -76,8 +76,8 @@ def show_usage(
 ) -> None:
     """Print the rows of GET /admin/usage as a table of 80 columns, with large numbers shortened.
 
-    `names` maps ids to names of tenants that exist. Other tenants were deleted, and share a row a
-    day unless `every`.
+    `names` maps ids to names of tenants that exist. Other tenants were deleted, and share one row
+    for each day unless `every`.
     """
     cells = [cell for _, day in groupby(rows, _DAY) for cell in _cells(list(day), names, every)]
     if rows:

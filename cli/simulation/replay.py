@@ -1,8 +1,8 @@
 """A replay of a trace through the real `PrefixCache`, not a model of it.
 
 The trace gives each block an id instead of tokens. So the replay's cache has blocks of one token,
-which is the id. The cache compares, splits, holds, evicts and moves the same blocks as with all
-tokens.
+which is the id. The cache compares, splits, holds, evicts and moves the same blocks as if it had
+all tokens.
 
 Requests do not overlap, so no block is held for long. Only whole blocks are shared, and the last
 token is always computed. Generated tokens are unknown, so they are not cached and not part of the

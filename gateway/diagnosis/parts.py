@@ -1,4 +1,4 @@
-"""The parts of a prompt by the names of its request, and the search for a character's part.
+"""The parts of a prompt, named as in its request, and the search for a character's part.
 
 A template decides where the parts are in the prompt, and may trim them. The parts are therefore
 searched for in the prompt's own text. Tools (by their names) and the system's texts are searched

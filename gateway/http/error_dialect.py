@@ -68,7 +68,7 @@ class Dialects:
         self._elsewhere = [(re.compile(pattern), begin) for pattern, begin in known]
 
     def of(self, path: str) -> ErrorDialect:
-        """Return the dialect with a suffix of `path`, or else with its longest prefix."""
+        """Return the dialect that has a suffix of `path`, or else the longest prefix of `path`."""
         for suffixes, dialect in self._ends:
             if path.endswith(suffixes):
                 return dialect

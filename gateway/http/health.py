@@ -33,11 +33,11 @@ class ReplicaReply(msgspec.Struct, frozen=True, omit_defaults=True):
 class HealthReply(msgspec.Struct, frozen=True, omit_defaults=True):
     """Answer of both health checks. `reason` explains a bad status.
 
-    `/readyz` answers "ready", "not_ready" without an engine, "stalled" while its process stands
-    still, or the worst fault of the stored state (`gateway.state.faults`). With "state_evicts" and
-    "disk_full", requests are still served. `replicas` lists several engines, of which one ready
-    engine is enough. `router` tells whether the process that chooses an engine answers this worker;
-    "no answer" does no harm.
+    `/readyz` answers "ready", "not_ready" without an engine, "stalled" while the engine's process
+    stands still, or the worst fault of the stored state (`gateway.state.faults`). With
+    "state_evicts" and "disk_full", requests are still served. `replicas` lists several engines, of
+    which one ready engine is enough. `router` tells whether the process that chooses an engine
+    answers this worker; "no answer" does no harm.
     """
 
     status: str

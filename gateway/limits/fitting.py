@@ -36,9 +36,8 @@ def within_budget(
 ) -> int | None:
     """Return how many tokens of each answer the `left` micro-units buy; None: no token.
 
-    The tokens are the larger of two numbers: half of the tokens that all of `left` would buy for
-    each of `answers` answers, and `expected`, as far as `left` buys them. The budget's rest is for
-    other requests.
+    If all of `left` buys n tokens for each of `answers` answers, an answer gets n / 2 tokens, or
+    `expected` tokens if these are more, but at most n. The rest is for other requests.
     """
     left -= prices.cost(TokenCounts(computed=prompt_tokens))
     each = prices.generated * answers

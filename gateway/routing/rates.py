@@ -68,7 +68,7 @@ class ReplicaRates:
     """The rates of one replica. `now` is monotonic seconds."""
 
     def __init__(self, compute_s: float = COMPUTE_S) -> None:
-        """Expect computing a token to take `compute_s`, the other replicas' rate if known."""
+        """Expect `compute_s` seconds for computing a token: the other replicas' rate, if known."""
         self.compute = Rate(compute_s, PRIOR_COMPUTED)
         self.host, self.disk = Rate(HOST_S), Rate(DISK_S)
         # Keyed by whether the fetch is over TCP.

@@ -69,8 +69,8 @@ class Flushing(Renewed):
     ) -> FlushResult:
         """Drop the cached blocks of a tenant, or (None) of all tenants, for good.
 
-        `again_s` and `erased` are passed to `record`. Raises Unavailable, and then nothing is
-        dropped, or an EngineError other than EngineUnavailable.
+        `again_s` and `erased` are passed to `record`. Raises Unavailable, without dropping
+        anything, or an EngineError other than EngineUnavailable.
         """
         flush = await self.record(tenant_id, again_s, erased)
         flushed = await self.ask(flush, flush.id)

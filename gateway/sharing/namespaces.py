@@ -12,7 +12,7 @@ Scopes are tuples, framed part by part (`derive_namespace`), and no two kinds of
     ("published",)   ("published", "group", id)   ("all",)   ("all", "salt", s)
     ("group", id)    ("tenant", id)               ("tenant", id, "salt", s)
 
-A prompt module, and a prompt's own blocks after modules, have (..., "module", digest) below these.
+For prompt modules, and for a prompt's own blocks after modules, "module" and a digest are added.
 The first bytes of such a namespace depend only on the schema, not on the salt or the adapter. All
 blocks of a schema can therefore be dropped by these bytes.
 """
@@ -176,7 +176,7 @@ class Namespaces:
     def module(
         self, caller: Caller, salt: str | None, fingerprint: bytes, schema: str, digest: str
     ) -> Namespace:
-        """Derive the caller's namespace of KV blocks that depend on the content with this `digest`.
+        """Derive the caller's namespace for KV blocks of the content with this `digest`.
 
         The blocks belong to modules of the caller's schema with the id `schema`.
         """

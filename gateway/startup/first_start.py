@@ -159,7 +159,7 @@ def _is_done(data_dir: Path) -> bool:
 
 
 def _secrets_of(data_dir: Path, shared: Shared) -> Secrets:
-    """Create the secrets, or read them if there is a store, whose keys new secrets would void."""
+    """Create the secrets. If a store exists, read them, since new secrets would void its keys."""
     if shared.secrets_dir is None and not (data_dir / STATE_FILE).exists():
         return load_or_create_secrets(data_dir)
     return find_secrets(data_dir, shared)

@@ -34,7 +34,7 @@ class PrivateFileDamaged(PrivateFileError):
 
 
 def require_private(path: Path, mode: int) -> None:
-    """Raise FileExposed if `mode`, the st_mode of `path`, admits others than the owner."""
+    """Raise FileExposed if `mode`, the st_mode of `path`, admits users other than the owner."""
     if mode & _OTHERS:
         raise FileExposed(
             f"{path} is not private to its owner (mode {stat.S_IMODE(mode):04o}). "

@@ -243,7 +243,8 @@ class TurnReader:
     def json_value(self, limit: int) -> Read[str]:
         """Read a JSON value; return "" if it is invalid or longer than `limit` characters.
 
-        Numbers and words are not checked. The text after a number shows whether it is whole.
+        Numbers and words are not checked. Only the text after a number shows whether the number is
+        whole.
         """
         if (yield from self.peek()) not in _BEGIN_JSON:
             return (yield from self.run(_ATOM, limit))

@@ -220,7 +220,7 @@ class BoundedConnection(CountedConnection):
             self._enter(State.ANSWERING, None)
 
     def on_response_complete(self) -> None:
-        """Parse the next waiting request, since the application has answered the last."""
+        """Parse the next waiting request, since the application has answered the one before."""
         self.server_state.total_requests += 1
         if self.state is State.ANSWERING:
             self._await_request()

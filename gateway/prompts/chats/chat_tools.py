@@ -80,7 +80,7 @@ _PLAIN = msgspec.json.Decoder(dict[str, Any])
 
 
 def _schema() -> dict[str, Any]:
-    """Return the schema inlined. References in a `Raw` field's description would not resolve."""
+    """Return the schema without references, since a `Raw` field's description resolves none."""
     kinds = {_FunctionTool: "Tool", _CustomTool: "CustomTool"}
     items, named = msgspec.json.schema_components([*kinds], ref_template="{name}")
     titles = {"_Function": "Function", "_Custom": "Custom", "CacheControl": "CacheControl"}

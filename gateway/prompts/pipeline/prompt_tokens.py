@@ -26,8 +26,7 @@ from gateway.prompts.tokens.tokenizer import TokenIds, Tokenizer
 from gateway.prompts.verbatim_turns.verbatim import ChatKeys, VerbatimTurns
 from gateway.tenant_limits import Limits
 
-# The number of pieces at a rendered chat's end that are searched for tags that open the answer's
-# reasoning.
+# The number of last pieces of a rendered chat in which a tag may open the answer's reasoning.
 _TAIL = 4
 _TAIL_CHARS = 256
 _LAST_CHARS = 32  # number of characters before an answer that may change the answer's first token

@@ -171,7 +171,7 @@ def _thought(parts: Sequence[Part]) -> tuple[Reasoning]:
 
 
 def _rows(messages: Sequence[Message], traits: TemplateTraits) -> Iterator[Message]:
-    """Join turns that must alternate, and add an empty user's turn before a turn that needs one."""
+    """Join turns that must alternate, and add empty user's turns where the template needs them."""
     run: list[Message] = []  # messages that become one message; only the last may have calls
     for message in messages:
         if _says_nothing(message) and not traits.empty_answers:

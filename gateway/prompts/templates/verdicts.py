@@ -1,7 +1,7 @@
 """The remembered verdicts on shapes of a tenant's chats, since a verdict takes a rendering.
 
 Tenants share neither verdicts nor their memory. Otherwise the time of a chat would reveal another
-tenant's variables and shapes. `fitted.py` makes and uses the verdicts.
+tenant's variables and shapes.
 
 Elsewhere: what a verdict means (`fitted.py`).
 """

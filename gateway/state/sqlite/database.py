@@ -53,10 +53,10 @@ class DatabaseFile:
     """An open SQLite file.
 
     Each connection's `run` is for one thread at a time, and `look` is for any thread. `prepare`
-    brings the file to its schema, in a transaction. A power cut loses nothing of a `durable` file,
-    and the last seconds of changes of any other file. A file that is not durable can be used on an
-    event loop, since almost only `look` syncs it. `fault` is the file's known fault, and `id` the
-    id in the file, if known.
+    brings the file to its schema, in a transaction. A power cut loses nothing of a `durable` file.
+    Any other file loses the changes of the last seconds. A file that is not durable can be used on
+    an event loop, since almost only `look` syncs it. `fault` is the file's known fault, and `id`
+    the id in the file, if known.
 
     The constructor opens or makes the file (0600), waiting for the disk. A damaged file is opened
     too, and then refuses every call. Raises FileExposed, WrongState, DatabaseFull, DatabaseAway,
@@ -195,7 +195,7 @@ class DatabaseFile:
         try:
             return self._try(connection, work)
         except DatabaseFull:
-            self._try(connection, write_back)  # afterwards the WAL begins again, in its own room
+            self._try(connection, write_back)  # then the WAL is written again from its start
         try:
             return self._try(connection, work)
         except DatabaseFull:
