@@ -117,7 +117,7 @@ def models(
     names them, and what the other causal models of transformers lack. If MODEL would not be served,
     prints the line with which 'ratoon serve' would end, and exits with 1. Opens no tensors, and
     downloads no weights. For a directory or a hub id, also prints the formats of calls and
-    reasoning, and how chats are changed that the template does not take. The flags of 'ratoon
+    reasoning, and how chats that the template does not take are changed. The flags of 'ratoon
     serve' for chats can be tried here.
 
     Examples:

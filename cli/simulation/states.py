@@ -26,7 +26,7 @@ class StateCosts:
     cache_ratio: float
 
     def slots(self, device_tokens: int) -> int:
-        """Count the device's state slots, with the slots of one running sequence."""
+        """Count the device's state slots, including the slots of one running sequence."""
         sizes = StateSizes(self.state_bytes, 1, self.cache_ratio)
         return state_slots(PoolBudget(0, ""), device_tokens * self.kv_bytes_per_token, sizes)
 

@@ -1,4 +1,4 @@
-"""The signatures of receipts: Ed25519 (RFC 8032), by a key that the installation's secrets give.
+"""The signatures of receipts: Ed25519 (RFC 8032), with a key derived from the secrets.
 
 All gateways of an installation have the same secrets, so they sign with one key. The key lasts as
 long as the secrets. The receipt's JSON is signed in one form: names sorted, no blanks.

@@ -28,7 +28,7 @@ class WorkerRequest:
 
 
 class OwnRequests(LeastOutstandingRouter):
-    """A router by a worker's own requests. Belongs to one event loop."""
+    """A router that knows only a worker's own requests. Belongs to one event loop."""
 
     def __init__(self, most_told_key_bytes: int = MOST_TOLD_KEY_BYTES) -> None:
         super().__init__()

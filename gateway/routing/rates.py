@@ -29,8 +29,8 @@ HOST_S, DISK_S = COMPUTE_S / 10, COMPUTE_S / 2
 UNTRIED = 0.2
 FETCH_S = UNTRIED * COMPUTE_S
 PRIOR_TOKENS = 512  # the weight of the expected rate, in tokens
-# Tokens that count for the mean rate of all replicas when one replica's rate is estimated. Prompts
-# of a burst are computed together, and the first to end seems to have taken all of that time.
+# Weight, in tokens, of all replicas' mean rate in the estimate of one replica's rate. Prompts of a
+# burst are computed together, and the first that ends seems to have taken all of that time.
 PRIOR_COMPUTED = 8_192
 OLD_S = 60.0
 LATE_S = 60.0  # seconds; an engine whose clock is set back by more has restarted

@@ -165,7 +165,7 @@ class ChatTemplate:
         return Rendered(begun.pieces, prefill.text or prefill.thought)
 
     def _begun(self, chat: _Chat, prefill: Prefill, *, opens: bool) -> Rendered:
-        """Render the chat before a prefill, which opens the reasoning itself if `opens`."""
+        """Render the chat before a prefill. If `opens`, the prefill itself opens the reasoning."""
         asked = replace(chat, messages=chat.messages[:-1], asks=True)
         if opens and self.reasoning is not None:
             text, mark = self._text(asked)

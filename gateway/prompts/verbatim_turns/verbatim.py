@@ -51,7 +51,7 @@ from gateway.turn_formats.reading import TurnReader
 # maximum number of renderings of a chat with turns put back, besides the rendering without them
 _RENDERINGS = 3
 _TAIL = 16  # number of pieces at a prompt's end that are searched for tags of reasoning
-_BYTES_PER_CHARACTER = 4  # bytes per character of a turn, whose thoughts may be rendered again
+_BYTES_PER_CHARACTER = 4  # bytes of a turn counted as one character to tokenise
 _NO_CHARACTER = "\N{REPLACEMENT CHARACTER}"
 
 

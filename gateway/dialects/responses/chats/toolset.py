@@ -97,7 +97,7 @@ class Toolset:
         return frozenset(one.type for one in self.passed_over)
 
     def calls(self) -> Mapping[str, Called]:
-        """Map each tool's name for the model to the form of its calls for the client."""
+        """Map the model's name of a tool to the form in which the client gets the tool's calls."""
         return {one.shown_name: one.called for one in self.offered.values()}
 
     def named(self, kind: str, name: str | None, namespace: str | None) -> list[str]:
