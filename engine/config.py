@@ -24,7 +24,7 @@ LoadFormat = Literal["safetensors", "dummy"]
 KvDtype = Literal["auto", "fp8"]
 DraftsName = Literal["auto", "off"]
 WindowsName = Literal["auto", "freed", "whole"]
-Quantization = Literal["none", "fp8"]  # of unquantised weights, while loading
+Quantization = Literal["none", "fp8"]  # how unquantised weights are quantised while loading
 
 
 class ModelSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -123,7 +123,7 @@ class ProcessSettings(msgspec.Struct, frozen=True, kw_only=True):
     device: DeviceName = "auto"
     # The bytes of free host memory from which this replica computes its sizes. None: all.
     host_memory_bytes: int | None = None
-    num_threads: int | None = None  # threads of the CPU; None: the number of cores less one
+    num_threads: int | None = None  # number of CPU threads; None: one less than the cores
     grace_s: float = 5.0  # seconds that running requests may go on after SIGTERM
 
 

@@ -53,7 +53,7 @@ class FoundPrefix(NamedTuple):
     """The part of a prompt that a lease would find in the cache."""
 
     found: Whereabouts
-    partial: int  # leading tokens of the next block that a lease would copy
+    partial: int  # number of the next block's first tokens, which a lease would copy
     matched: int  # prompt tokens in the tree, with or without a recurrent state at their end
 
 

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from engine.drafting.acceptance import MOST_DRAFTS
 
-StepSeconds = Callable[[int], float | None]  # by the step's number of one-token rows
+StepSeconds = Callable[[int], float | None]  # seconds of a step by its number of one-token rows
 
 THRESHOLDS = (0.85, 0.7, 0.55, 0.42, 0.3, 0.2, 0.12, 0.06)
 COUNT = len(THRESHOLDS)

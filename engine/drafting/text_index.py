@@ -15,7 +15,7 @@ import numpy as np
 from prefix_cache.hashing import TokenIds
 
 RUN = 2  # tokens of the shortest match
-LONGEST = 32  # maximum number of tokens that are compared before a place
+LONGEST = 32  # maximum number of compared tokens before a place
 WINDOW = 1 << 17  # maximum number of places kept
 MOST_TRIED = 16  # maximum number of places that a search compares
 _TABLE_BITS = (8, 16)  # minimum and maximum number of bits of a hash

@@ -20,7 +20,7 @@ from engine.grammars.token_mask import GrammarConstraint
 from engine.grammars.vocabulary import NoVocabulary, read_vocabulary
 from engine.link.messages import SamplingParams
 
-SMALL_VOCABULARY = 1 << 14  # tokens; a larger vocabulary takes seconds to read, at the start
+SMALL_VOCABULARY = 1 << 14  # tokens; reading more takes seconds, so it is done at the start
 _log = logging.getLogger(__name__)
 
 

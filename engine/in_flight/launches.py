@@ -48,7 +48,7 @@ class Launches:
         self._masked: MaskedStep | None = None  # last step, until its sampling is launched
         self._launches: deque[float] = deque(maxlen=NUM_REMEMBERED)
         self._settled_at = 0.0
-        self._ended_at: float | None = 0.0  # end of the last step; None if not seen
+        self._ended_at: float | None = 0.0  # end of the last step; None if the host did not see it
         self._began_at: float | None = None  # start of the first running step, perhaps predicted
         self._num_refused = 0
 

@@ -26,7 +26,7 @@ from engine.link.tcp.curve import LinkKey, Socket, connect_with, read_link_key
 
 HEARTBEAT_S = 0.5
 PATIENCE_S = 5.0  # maximum seconds of a health check
-MISSED = 4  # missed heartbeats in a row that mean a stopped process: less than 3 s
+MISSED = 4  # missed heartbeats in a row that mean a stopped process, after less than 3 s
 _COUNT_BYTES = 8
 
 

@@ -14,7 +14,7 @@ OnEnd: TypeAlias = Callable[[Finished | Failed], None]
 """Called with the engine's end of a request, once, when it comes."""
 
 
-ANSWER_S = 5.0  # seconds: a hanging engine must not hang the routes that report it
+ANSWER_S = 5.0  # seconds; short, so a hanging engine does not hang the routes that report it
 
 ReplicaState = Literal["ready", "stalled", "draining", "absent", "handshake_failed", "refused"]
 

@@ -403,7 +403,7 @@ class Failed(msgspec.Struct, frozen=True, kw_only=True, tag="failed"):
     code: str
     message: str
     retry_after_s: float | None = None
-    reused: Reused | None = None  # None: not begun; this and later fields as in `Finished`
+    reused: Reused | None = None  # None if not begun; this and later fields are as in `Finished`
     computed_tokens: int = 0
     completion_tokens: int = 0
     cache: WrittenAndRead = WrittenAndRead()

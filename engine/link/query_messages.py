@@ -107,7 +107,7 @@ class MarkedPrefix(msgspec.Struct, frozen=True, array_like=True):
     tokens: int
     tiers: TierTokens
     seconds: float  # seconds of retention after each use
-    left: float  # seconds of retention that are left without further use
+    left: float  # seconds until the retention ends without further use
 
 
 class MarkedPrefixes(Reply, frozen=True, kw_only=True, tag="marked"):

@@ -212,7 +212,7 @@ class ShareStats(msgspec.Struct, frozen=True, kw_only=True):
     """A flow's usage and quota in one tier, in blocks."""
 
     held: int
-    floor: int  # guaranteed blocks: less than the quota where not all floors fit
+    floor: int  # guaranteed blocks; less than the quota's floor if not all floors fit
     ceiling: int
     fair: float  # fair share if every flow wanted more
 

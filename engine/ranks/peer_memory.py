@@ -25,7 +25,7 @@ from torch import Tensor
 from kernels.collectives import peer_gather
 from kernels.collectives.peer_rows import TURNS, PeerProduct, PeerRows, ints_of, open_rows
 
-c10d: Any = torch._C._distributed_c10d  # torch's types do not cover it
+c10d: Any = torch._C._distributed_c10d  # torch's types do not cover this module
 
 NAME = "ratoon-peers"
 LEAST_COLUMNS = 128  # threads of the smallest program; each thread polls its own numbers

@@ -55,7 +55,7 @@ def product_kernel(
     HEIGHT: tl.constexpr = FACTORS * N
     SPANS: tl.constexpr = (K + 127) // 128
     SCALES: tl.constexpr = 1 if MXFP4 else 128 // GROUP  # words of a row in a span
-    EVERY: tl.constexpr = 4 if MXFP4 else GROUP // 32  # places between scales
+    EVERY: tl.constexpr = 4 if MXFP4 else GROUP // 32  # runs of 32 columns in a word of scales
     dtype: tl.constexpr = x.dtype.element_ty
     pair, real, row = rows_of_tile(pairs, tile, tokens, TOP_K, GATED, ROWS)
     feature = tl.program_id(0) * FEATURES + tl.arange(0, FEATURES)

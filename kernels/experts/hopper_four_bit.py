@@ -174,7 +174,7 @@ def product_kernel(
         WHOLE: gl.constexpr = K // 128
         LEFT: gl.constexpr = K % 128 // 32  # runs of 32 columns in a partial last span
         SCALES: gl.constexpr = 1 if MXFP4 else 128 // GROUP  # words of a row in a span
-        EVERY: gl.constexpr = 4 if MXFP4 else GROUP // 32  # places between scales
+        EVERY: gl.constexpr = 4 if MXFP4 else GROUP // 32  # runs of 32 columns in a word of scales
         H: gl.constexpr = 128
         dtype: gl.constexpr = x.dtype.element_ty
         ACC: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [8, 1], [16, ROWS, 16])

@@ -31,7 +31,7 @@ from kernels.norms.gate import SILU, Gate
 
 MAX_FLOAT_TOKENS = 64  # maximum number of tokens for which outputs of `down` are float32
 _SCALES = {"none": 0, "channel": 1, "block": 2}
-_FP8_DEPTH = 128  # columns of a tile, which share a scale in blocks
+_FP8_DEPTH = 128  # columns of a tile; with scales by block they share a scale
 
 
 def gated_reference(

@@ -34,8 +34,8 @@ MAX_ROWS = 32
 MIN_STRIPS, MAX_STRIPS = 48, 128
 _STRIP, _TILE, _STAGES = 64, 128, 6
 _MIN_ROWS = 16
-_LT_ROWS = range(MAX_ROWS + 1, 113)  # row counts for which cuBLASLt measured faster
-_LT_FEATURES = 32_768  # for weights of up to this many rows; a model's output head has more rows
+_LT_ROWS = range(MAX_ROWS + 1, 113)  # row counts for which cuBLASLt was measured to be faster
+_LT_FEATURES = 32_768  # maximum rows of a weight for cuBLASLt; a model's output head has more
 
 
 LinearOp = Callable[[Tensor, Tensor, Tensor | None], Tensor]

@@ -21,7 +21,7 @@ from kernels.launch.rounding import cdiv, next_power_of_2
 from kernels.launch.row_warps import row_warps
 from kernels.limits import check_hidden_size
 
-_COLUMNS = 1024  # columns of a program, if a group is not larger
+_COLUMNS = 1024  # columns of a program, or more if a group is larger
 
 
 def reference(

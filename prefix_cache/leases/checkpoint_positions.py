@@ -16,9 +16,9 @@ from collections.abc import Iterable, Iterator
 
 from prefix_cache.leases.lease import Lease
 
-LEAST_SAVED = 128  # on an H200, computing 160 tokens takes as long as reading the weights
+LEAST_SAVED = 128  # minimum saved tokens; on an H200, 160 take as long as reading the weights
 TAIL = 256  # tokens at the end of a long text, in which its question begins
-LEAST_BEFORE_TAIL = 1024  # tokens of a text before its tail that are worth a step
+LEAST_BEFORE_TAIL = 1024  # minimum tokens of a text before its tail for which a step pays
 
 
 def prompt_positions(

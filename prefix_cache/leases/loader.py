@@ -42,7 +42,7 @@ class PlannedLoad:
     unsure: set[Transfer] = field(default_factory=set)
     is_released: bool = False
     leases: list[Lease] = field(default_factory=list)
-    after: PlannedLoad | None = None  # the open load of the blocks right before
+    after: PlannedLoad | None = None  # the open load of the blocks just before these
     followers: list[PlannedLoad] = field(default_factory=list)
 
 

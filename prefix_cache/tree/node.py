@@ -94,7 +94,7 @@ class Transfer:
     # Whether steps may read the blocks before the copies end. The steps wait for missing layers.
     is_released: bool = False
     missed: set[int] = field(default_factory=set)  # positions of blocks that have not arrived
-    lost: set[int] = field(default_factory=set)  # missed blocks whose source copy is damaged
+    lost: set[int] = field(default_factory=set)  # missed positions with a damaged source copy
 
     def parts(self) -> list[tuple[Node, int, int]]:
         """Return each node with the range [start, end) of its blocks in this transfer."""

@@ -265,7 +265,7 @@ class BlockClient:
         try:
             message = self._codec.decode_from_source(frames[0].buffer)
         except WireError:
-            return  # an engine of another version, whose fetch ends without an answer
+            return  # the engine has another version, and the fetch ends without an answer
         one = peer.on_the_way.get(message.number)
         if one is None:
             return

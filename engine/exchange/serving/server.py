@@ -193,7 +193,7 @@ class BlockServer:
         try:
             message = self._codec.decode_to_source(frame)
         except WireError:
-            return  # an asker of another version, which computes the blocks
+            return  # the asker has another version, and computes the blocks itself
         asker = (client, message.number)
         sending = self._sendings.get(asker)
         if isinstance(message, Ask):

@@ -19,7 +19,7 @@ CPU_BATCH_TOKENS, CUDA_BATCH_TOKENS = 512, 8192  # tokens of the largest step by
 CPU_SHARE = 0.25  # share of free memory: other programs and mapped weights need memory too
 CPU_LIMIT = 4 * 1024**3
 HOST_SHARE = 0.25  # share of free memory for the host tier
-HOST_LIMIT = 64 * 1024**3  # host tier below a GPU: pinning takes about a second for a few GiB
+HOST_LIMIT = 64 * 1024**3  # maximum below a GPU, since pinning takes about a second for a few GiB
 AHEAD_PART = 8  # at most one in 8 device blocks is kept free by copying down early
 
 # The maximum number of tokens in the blocks kept free, which two large steps compute.
@@ -77,7 +77,7 @@ class StateSizes:
     state_bytes: int
     max_running: int
     cache_ratio: float
-    scratch_bytes: int = 0  # bytes beside all slots (`window_pool`)
+    scratch_bytes: int = 0  # bytes in addition to all slots (`window_pool`)
     of_sequence: int = ANSWER_SLOTS
 
 
