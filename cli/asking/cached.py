@@ -19,7 +19,7 @@ DialectOption = Annotated[
     Dialect | None,
     typer.Option(
         "--as",
-        help="Of which route the body is. [dim]\\[default: completions if it has a prompt, "
+        help="The route that the body is for. [dim]\\[default: completions if it has a prompt, "
         "else chat][/dim]",
         show_default=False,
     ),

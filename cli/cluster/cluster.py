@@ -30,12 +30,13 @@ NO_MACHINE = "waiting"
 
 SettingsFile = Annotated[Path, argument("FILE", "The cluster's settings, in YAML.")]
 RayAddress = Annotated[
-    str, typer.Option("--ray-address", help="Ray's HOST:PORT. [dim]\\[default: the one here][/dim]")
+    str,
+    typer.Option("--ray-address", help="Ray's HOST:PORT. [dim]\\[default: this machine's][/dim]"),
 ]
 DrainS = Annotated[
     float,
     typer.Option(
-        "--drain-s", help="Most seconds for what engines have begun; then it is cut off.", min=0.0
+        "--drain-s", help="Most seconds for running requests, which are then cut off.", min=0.0
     ),
 ]
 

@@ -57,15 +57,15 @@ class VerifyFlags:
         "URL of the tenants' routes, if the admin routes have another port. [dim]\\[default: "
         "--url, or http://RATOON_HOST:RATOON_PORT][/dim]",
     )
-    tiers: str = _test(",".join(_TIERS), help="Which of these tiers to test, with commas.")
+    tiers: str = _test(",".join(_TIERS), help="Tiers to test, with commas.")
     samples: int = _test(
         2000, help="Samples of each class in the timing test; 0: no timing test.", min=0
     )
     timing_tokens: int = _test(512, help="Tokens of each prompt of the timing test.", min=32)
     eviction_trials: int = _test(
         4,
-        help="Trials for each of five numbers of tokens in the eviction test (one shows "
-        "nothing, two may); 0: no such test.",
+        help="Trials of the eviction test for each of five numbers of "
+        "tokens; fewer than two show nothing. 0: no such test.",
         min=0,
     )
     max_fill_tokens: int = _test(
@@ -88,7 +88,7 @@ class VerifyFlags:
         show_default=False,
     )
     restart: bool = _test(
-        False, "--restart", help="Test a restart too: ask for one at the end, and wait for it."
+        False, "--restart", help="Also test a restart: ask for one at the end, and wait for it."
     )
     report: Path | None = _test(None, help="Also write the report to this file, as Markdown.")
 

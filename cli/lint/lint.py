@@ -20,7 +20,7 @@ _COLUMNS = ("part", "character", "what", "excerpt", "what to do")
 def lint(
     request: Annotated[str, typer.Argument(help="A request's body as JSON; - is standard input.")],
     against: Annotated[
-        Path | None, typer.Option(help="An earlier request: what differs from it first.")
+        Path | None, typer.Option(help="An earlier request, to find the first difference.")
     ] = None,
     block_size: Annotated[int, typer.Option(help="Tokens of a block of the cache.", min=1)] = 16,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,

@@ -33,13 +33,13 @@ class LoadFlags:
     )
     extra_body: str | None = _load(
         None,
-        """JSON of fields that every request has besides or instead: '{"tools": [...], """
+        """JSON of fields to add to every request, or to replace: '{"tools": [...], """
         """"tool_choice": "required"}'.""",
     )
     requests: int = _load(64, "Requests in all.", min=1)
     concurrency: int = _load(8, "Requests in flight at once, without --rate.", min=1)
     prompt_tokens: int = _load(512, "Tokens of every prompt.", min=1)
-    shared_tokens: int = _load(256, "How many of these all prompts begin with.", min=0)
+    shared_tokens: int = _load(256, "Tokens with which all prompts begin alike.", min=0)
     output_tokens: int = _load(64, "Tokens of every answer.", min=1)
     dataset: Path | None = _load(
         None,
@@ -70,7 +70,7 @@ class ArrivalFlags:
 
     rate: float | None = _arrivals(
         None,
-        "Requests that arrive a second (an open loop); 'inf': all at once. [dim]\\[default: a "
+        "Arrivals per second, in an open loop; 'inf': all at once. [dim]\\[default: a "
         "closed loop of --concurrency callers][/dim]",
         min=0.001,
         show_default=False,
@@ -84,8 +84,8 @@ class ArrivalFlags:
     )
     batching: str | None = _arrivals(
         None,
-        "Hold requests back: 'static:32' until 32 wait and the former batch has ended, "
-        "'dynamic:32:50ms' until 32 wait or one has waited 50 ms; 'continuous' not. Several, "
+        "Hold requests back: 'static:32' until 32 wait and the batch before has ended, "
+        "'dynamic:32:50ms' until 32 wait or one has waited 50 ms; 'continuous': never. Several, "
         "or 'all', are compared. Without --rate all arrive at once.",
     )
 
@@ -100,13 +100,15 @@ class SloFlags:
     """The flags for the bounds on a request's times."""
 
     slo: str | None = _slo(
-        None, "The most that times may be, such as 'ttft=2s,tpot=50ms,e2e=30s'; adds the goodput."
+        None, "Upper bounds on times, such as 'ttft=2s,tpot=50ms,e2e=30s'; adds the goodput."
     )
     slo_share: float = _slo(
-        0.9, "Share of requests that have to meet it, for --find-rate.", min=0.01, max=1.0
+        0.9, "Share of requests that must meet --slo, for --find-rate.", min=0.01, max=1.0
     )
     find_rate: bool = _slo(
-        False, "Find the highest rate at which that share meets it, by bisection from --rate."
+        False,
+        "Find the highest rate at which --slo-share of requests "
+        "meet --slo, by bisection from --rate.",
     )
     find_seconds: float = _slo(
         120.0, "Seconds that the search may take; each rate is tried for a tenth of them.", min=1.0

@@ -23,7 +23,7 @@ def audit(
     admin: AdminFlags,
     limit: Annotated[int, typer.Option(help="Rows to show.", min=1, max=_PAGE)] = 50,
     every: Annotated[
-        bool, typer.Option("--all", help="Also each change that verify-isolation made.")
+        bool, typer.Option("--all", help="Also show each change that verify-isolation made.")
     ] = False,
 ) -> None:
     """Show the changes made over the admin routes, newest first.

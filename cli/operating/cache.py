@@ -43,7 +43,7 @@ async def stats_of(client: AdminClient) -> dict[str, Any] | None:
 def stats(
     admin: AdminFlags,
     every: Annotated[
-        bool, typer.Option("--all", help="Deleted tenants one by one, not together.")
+        bool, typer.Option("--all", help="Show deleted tenants one by one, not together.")
     ] = False,
 ) -> None:
     """Show the cache's content and hit rates.
@@ -73,7 +73,7 @@ def evictions(admin: AdminFlags) -> None:
 def flush(
     admin: AdminFlags,
     tenant: Annotated[
-        str | None, typer.Option(help="Only those of this tenant, by name or id.")
+        str | None, typer.Option(help="Drop only this tenant's prefixes, by name or id.")
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
 ) -> None:

@@ -77,10 +77,10 @@ def import_(
         typer.Option(help="The exporting installation's 'ratoon receipts key'."),
     ],
     name: Annotated[
-        str | None, typer.Option(help="Its name here.", show_default="its name there")
+        str | None, typer.Option(help="The prefix's new name.", show_default="its name there")
     ] = None,
     scope: Annotated[
-        str, typer.Option(help="Who may share it: 'all', or a group by name or id.")
+        str, typer.Option(help="Who may share the prefix: 'all', or a group by name or id.")
     ] = EVERYONE,
 ) -> None:
     """Publish a prefix from another installation's file, without computing it.

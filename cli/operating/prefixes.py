@@ -29,14 +29,14 @@ def _file(help_text: str) -> Any:
 def create(
     admin: AdminFlags,
     name: Annotated[
-        str, argument("NAME", "Its name; publishing a name again makes a new version.")
+        str, argument("NAME", "The prefix's name; publishing it again makes a new version.")
     ],
     system: Annotated[Path | None, _file("A system message, as text.")] = None,
     messages: Annotated[Path | None, _file("The first messages of a chat, in JSON.")] = None,
     text: Annotated[Path | None, _file("The beginning of a completion's prompt.")] = None,
     tools: Annotated[Path | None, _file("Tools of a chat, in JSON.")] = None,
     scope: Annotated[
-        str, typer.Option(help="Who may share it: 'all', or a group by name or id.")
+        str, typer.Option(help="Who may share the prefix: 'all', or a group by name or id.")
     ] = EVERYONE,
 ) -> None:
     """Publish a prefix: a file with a system message, with messages in JSON, or with a text.

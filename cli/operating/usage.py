@@ -33,19 +33,20 @@ _COUNTED = (
 _DAY = itemgetter("day")
 _UNITS = ("", "k", "M", "G", "T")
 Day = Annotated[
-    str | None, typer.Option(metavar="DAY", help="Such as 2026-01-31.", show_default=False)
+    str | None, typer.Option(metavar="DAY", help="A day, such as 2026-01-31.", show_default=False)
 ]
 
 
 def usage(
     admin: AdminFlags,
     tenant: Annotated[
-        str | None, typer.Option(help="Only this tenant's, by name or id.", show_default=False)
+        str | None,
+        typer.Option(help="Show only this tenant's usage, by name or id.", show_default=False),
     ] = None,
     first: Day = None,
     last: Day = None,
     every: Annotated[
-        bool, typer.Option("--all", help="Deleted tenants one by one, not together by day.")
+        bool, typer.Option("--all", help="Show deleted tenants one by one, not together by day.")
     ] = False,
 ) -> None:
     """Show tenants' usage by key and day (UTC), and in all; by default of the last 31 days.

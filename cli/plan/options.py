@@ -42,16 +42,16 @@ class MemoryFlags:
     """The flags for the sizes of the KV tiers."""
 
     gpu: str | None = machine_field(
-        None, "A GPU such as h100 or l4: its memory, and its rates as far as these are not given."
+        None, "A GPU such as h100 or l4: sets its memory, and the rates that are not given."
     )
     gpu_gib: float = cache_field(141.0, "Memory of one GPU, in GiB.", min=0.001)
     gpus: int = cache_field(1, "GPUs that one model is split over.", min=1)
     tensor_parallel: int = cache_field(
-        1, "Ranks that each layer is divided between, each with a GPU.", min=1, max=MOST_RANKS
+        1, "Ranks among which each layer is divided, each with a GPU.", min=1, max=MOST_RANKS
     )
     pipeline_parallel: int = cache_field(
         1,
-        "Stages that the layers are divided between, each with --tensor-parallel GPUs.",
+        "Stages among which the layers are divided, each with --tensor-parallel GPUs.",
         min=1,
         max=MOST_RANKS,
     )
@@ -67,7 +67,7 @@ class MemoryFlags:
         1.0, "Fixed time of a load before its first byte, in ms.", min=0.0
     )
     kv_dtype: Literal["auto", "fp8", "float32", "bfloat16", "float16"] = cache_field(
-        "auto", "Type of weights and KV; auto: the checkpoint's own. fp8: that of KV alone."
+        "auto", "Type of weights and KV; auto: the checkpoint's own. fp8: only of KV."
     )
 
     @property

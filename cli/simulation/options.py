@@ -54,7 +54,7 @@ class TierTokenFlags:
         min=1,
     )
     settle: SettleName = cache_field(
-        "at-once", "When copies between tiers end; in-time: as long as their bytes take."
+        "at-once", "When copies between tiers end; in-time: after the time that their bytes take."
     )
 
 
@@ -64,12 +64,12 @@ class TenancyFlags:
 
     tenants: int = cache_field(
         0,
-        "Divide the trace's sessions (requests that begin alike) among so many tenants; 0: "
-        "as the trace says.",
+        "Divide the trace's sessions (requests that begin alike) among this many tenants; 0: as "
+        "the trace says.",
         min=0,
     )
     tenant_sizes: TenantSizes = cache_field(
-        "equal", "How sessions are divided: alike, or by Zipf's law."
+        "equal", "How sessions are divided: equally, or by Zipf's law."
     )
     cache_sharing: Literal["partitioned", "pooled"] = cache_field(
         "pooled",
@@ -85,7 +85,9 @@ ShapeFlags = Annotated[
         ModelShape(),
         {
             "parameters": machine_flag("Parameters that each token is multiplied with.", min=1.0),
-            "kv_bytes_per_token": machine_flag("As 'ratoon plan' prints.", min=1),
+            "kv_bytes_per_token": machine_flag(
+                "A token's bytes of KV, as 'ratoon plan' prints.", min=1
+            ),
             "attention_flops": machine_flag(
                 "FLOPs of one token and one position before it: 4 x layers x query heads x head "
                 "size.",
@@ -103,16 +105,16 @@ class SimulatedReplicaFlags:
     replicas: int = replica_field(1, "Engines; each has tiers of the sizes given.", min=1)
     router: RouterName = replica_field(
         "first-token",
-        "The router that is reported in full. The others are replayed as well, and one cache "
-        "as large as all.",
+        "The router that is reported in full. The others are replayed as well, and one cache as "
+        "large as all caches.",
     )
     speed: float = replica_field(
-        1.0, "How many times faster than in the trace requests come.", min=0.001
+        1.0, "Factor by which requests come faster than in the trace.", min=0.001
     )
     fetch_gb_s: float = replica_field(
         0.0,
-        "GB/s between replicas, which fetch what is predicted to come faster than it is "
-        "computed; 0: never.",
+        "GB/s between replicas, which fetch blocks if this is predicted to be faster than "
+        "computing; 0: never.",
         min=0.0,
     )
     prefill_replicas: int = replica_field(
@@ -120,12 +122,11 @@ class SimulatedReplicaFlags:
     )
     gateways: int = replica_field(
         1,
-        "Gateways before the replicas: each knows all caches, and of the queues its own "
-        "requests alone.",
+        "Gateways in front of the replicas; each knows all caches, but only its own requests.",
         min=1,
     )
     target_itl_ms: float = replica_field(
-        0.0, "Milliseconds of a step that also decodes, at most; 0: 60.", min=0.0
+        0.0, "Most milliseconds of a step that also decodes; 0: 60.", min=0.0
     )
 
     def check(self) -> None:
@@ -166,7 +167,7 @@ class OutputFlags:
 
     sizes: str = output_field(
         "",
-        "Further total sizes, divided among the tiers alike: 250k,1M,2M. [dim]\\[with a plot: "
+        "Further total sizes, divided in the same proportions: 250k,1M,2M. [dim]\\[with a plot: "
         "a quarter, half, 1, 2 and 4 times the total][/dim]",
     )
     plot: Path | None = output_field(

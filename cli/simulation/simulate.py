@@ -69,7 +69,7 @@ def simulate(
     drafts: DraftFlags,
     output: OutputFlags,
     trace: Annotated[
-        Path | None, typer.Argument(help="A file with one JSON object a line.")
+        Path | None, typer.Argument(help="A file with a JSON object in each line.")
     ] = None,
 ) -> None:
     """Replay a request trace through the cache's own code; report hit rates and estimated TTFT.

@@ -2,7 +2,7 @@
 
 `serving` answers requests, and `queries` answers queries.
 
-Elsewhere: how requests (`serving`).
+Elsewhere: how requests are sent to a replica (`serving`).
 """
 
 import asyncio

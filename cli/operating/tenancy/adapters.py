@@ -15,7 +15,9 @@ def load(
     admin: AdminFlags,
     tenant: TenantArgument,
     name: NameArgument,
-    path: Annotated[str, argument("PATH", "Its folder, below --adapters-dir of the engine.")],
+    path: Annotated[
+        str, argument("PATH", "The adapter's folder, below the engine's --adapters-dir.")
+    ],
 ) -> None:
     """Load a PEFT adapter for a tenant, in place of an adapter of the same name.
 
@@ -54,7 +56,7 @@ def drop(admin: AdminFlags, tenant: TenantArgument, name: NameArgument) -> None:
 def allow(
     admin: AdminFlags,
     tenant: TenantArgument,
-    count: Annotated[int, argument("COUNT", "How many; 0: none.")],
+    count: Annotated[int, argument("COUNT", "How many adapters; 0: none.")],
 ) -> None:
     """Let a tenant load adapters itself, from the folder that is named by its id.
 

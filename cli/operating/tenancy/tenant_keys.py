@@ -26,7 +26,7 @@ def create(
     admin: AdminFlags,
     tenant: TenantArgument,
     expires_in: Annotated[
-        str | None, typer.Option(help="How long it works, such as 30d, 12h, 45m or 90s.")
+        str | None, typer.Option(help="How long the key works, such as 30d, 12h, 45m or 90s.")
     ] = None,
 ) -> None:
     """Issue a key. It is shown only once; the server stores a digest.

@@ -26,12 +26,12 @@ class LimitFlags:
 
     requests_per_minute: int | None = _limit_field(None, help="Requests a minute.")
     tokens_per_minute: int | None = _limit_field(
-        None, help="Tokens a minute, computed and generated ones; cached ones do not count."
+        None, help="Tokens a minute, computed or generated; cached tokens do not count."
     )
     burst_s: float | None = _limit_field(
         None,
         max=60,
-        help="How much may come at once: the rate of this many seconds. Without it: 60.",
+        help="Seconds whose rate may come at once. Left out: 60.",
     )
     max_concurrent: int | None = _limit_field(None, help="Requests at once.")
     max_request_tokens: int | None = _limit_field(
@@ -47,9 +47,7 @@ class BudgetFlags:
     budget: float | None = _limit_field(
         None, help="Units of the server's --price-... flags; 0 removes the budget."
     )
-    period: PeriodName | None = plain_field(
-        None, help="In which the budget may be spent: 'month' without this."
-    )
+    period: PeriodName | None = plain_field(None, help="Period of the budget. Left out: 'month'.")
 
 
 def limits(
@@ -64,8 +62,8 @@ def limits(
     target_itl_ms: Annotated[
         float | None,
         typer.Option(
-            help="Milliseconds between tokens that 99 of 100 gaps keep to, in place of the "
-            "server's; requests of 'batch' have no target.",
+            help="Milliseconds that 99 of 100 gaps between tokens stay "
+            "within, in place of the server's; requests of 'batch' have no target.",
             min=0,
             max=60_000,
             show_default=False,
@@ -125,10 +123,11 @@ def quota(
     admin: AdminFlags,
     tenant: TenantArgument,
     floor: Annotated[
-        float | None, _share(help="Share of every tier that other tenants cannot take from it.")
+        float | None, _share(help="Share of every tier that other tenants cannot take.")
     ] = None,
     ceiling: Annotated[
-        float | None, _share(help="Largest share of every tier that it keeps; 1: no ceiling.")
+        float | None,
+        _share(help="Largest share of every tier that the tenant keeps; 1: no ceiling."),
     ] = None,
 ) -> None:
     """Show or change a tenant's share of the cache.

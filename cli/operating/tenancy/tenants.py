@@ -12,7 +12,7 @@ from cli.operating.tenancy.tenant_limits import TenantArgument, described, quota
 from cli.options.options import AdminFlags, argument
 from cli.output import moment, print_answer, print_rows
 
-NewName = Annotated[str, argument("NAME", "Its name; must be unique.")]
+NewName = Annotated[str, argument("NAME", "A name that no other has.")]
 
 
 def create(
@@ -20,7 +20,7 @@ def create(
     name: NewName,
     weight: Annotated[
         float,
-        typer.Option(help="Its share of the engine compared with others.", min=0.001, max=1000),
+        typer.Option(help="Share of the engine, relative to other tenants.", min=0.001, max=1000),
     ] = 1.0,
 ) -> None:
     """Add a tenant.
@@ -90,7 +90,7 @@ def enable(admin: AdminFlags, tenant: TenantArgument) -> None:
 def usage_tiers(
     admin: AdminFlags,
     tenant: TenantArgument,
-    show: Annotated[bool, typer.Option("--show/--hide", help="Whether it is told.")],
+    show: Annotated[bool, typer.Option("--show/--hide", help="Whether answers show the tiers.")],
 ) -> None:
     """Choose whether a tenant's usage says from which tiers its cached tokens came.
 
@@ -110,7 +110,7 @@ def usage_tiers(
 def canonical_prompts(
     admin: AdminFlags,
     tenant: TenantArgument,
-    on: Annotated[bool, typer.Option("--on/--off", help="Whether they are.")],
+    on: Annotated[bool, typer.Option("--on/--off", help="Whether variation is taken out.")],
 ) -> None:
     """Choose whether variation without meaning is taken out of a tenant's prompts.
 

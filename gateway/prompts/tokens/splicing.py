@@ -4,7 +4,7 @@ A text can be spelled in tokens in several ways, and each template writes argume
 different way. The rendered text of an answer seldom has the tokens that are in the cache. So this
 module replaces the rendered text of an answer by the generated tokens.
 
-Elsewhere: which may be put back (`verbatim_turns/verbatim.py`).
+Elsewhere: which turns may be put back (`verbatim_turns/verbatim.py`).
 """
 
 import hashlib
