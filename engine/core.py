@@ -322,8 +322,8 @@ class EngineCore:
 
         Return whether the step was launched. Usually the copies are started first, to run beside
         the step. The step is launched first if it copies within the device, since it may read
-        blocks that a planned load will overwrite. With overlap it is also launched first if the
-        device is idle and no loads are planned.
+        blocks that a planned load will overwrite. With overlap, the step is also launched first if
+        the device is idle and no loads are planned.
         """
         device_waits = not self._launches and not self._cache.in_flight.plans_loads
         launches_first = bool(scheduled.step.moves) or (device_waits and self._overlaps)

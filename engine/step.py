@@ -98,7 +98,7 @@ class Row(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     # The model's positions of the tokens, if they are not `start` up to `end`.
     positions: bytes = b""
-    # The blocks of the table at which another namespace begins. A drafting head does not get the
+    # The blocks of the table at which another namespace begins. A draft head does not get the
     # first token of such a block as the next token. Other sequences share the keys before that
     # token.
     borders: bytes = b""

@@ -132,7 +132,7 @@ class PrefixCache:
         """Find the leading whole blocks of the prompt in the tree.
 
         Changes nothing. `before` is an earlier match of tokens with the same beginning. The walk
-        starts at its end.
+        starts at the end of that match.
         """
         return self.tree.match(path, token_ids, before)
 
@@ -164,10 +164,10 @@ class PrefixCache:
         first, followed by private blocks. The first private block starts as a copy of the block in
         the tree that shares the most of the next tokens.
 
-        Up to `load_blocks` blocks of lower tiers are copied to the device. None means all of them.
-        The lease is not `ready` until they have arrived. If blocks must first be copied down to
-        make room, this plans the copies and returns None. The caller tries again when the copies
-        are complete.
+        Up to `load_blocks` blocks of lower tiers are copied to the device. None means all these
+        blocks. The lease is not `ready` until they have arrived. If blocks must first be copied
+        down to make room, this plans the copies and returns None. The caller tries again when the
+        copies are complete.
 
         If `shares` is false, nothing is read from the tree and nothing is committed to it.
 

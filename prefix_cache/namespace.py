@@ -55,8 +55,8 @@ class NamespacePath:
     `spans` holds (first block, namespace). The first span starts at block 0, and starts increase.
     The last span has no end. A private prompt has one span.
 
-    From position `switch` on, tokens are computed differently, for example with an adapter. So no
-    block of the last but one namespace is read from there on. None means no switch.
+    From position `switch` on, tokens are computed differently, for example with an adapter. So from
+    `switch` on, no block of the last but one namespace is read. None means no switch.
     """
 
     spans: tuple[tuple[int, Namespace], ...]

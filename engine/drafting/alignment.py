@@ -83,8 +83,8 @@ class Alignment:
     def prepare(self, known: int, count: int, most: int) -> list[int]:
         """Prepare the draft of at most `most` tokens after the text's next `count` tokens.
 
-        Return these tokens: if they follow the sequence's first `known` tokens, `advance` moves
-        past them. Return [] if nothing is prepared. The text must not change in between.
+        Return the `count` tokens. If they follow the sequence's first `known` tokens, `advance`
+        moves past them. Return [] if nothing is prepared. The text must not change in between.
         """
         place, end = self._place, known if self._is_own else self.index.end
         if place is None or known != self._known:

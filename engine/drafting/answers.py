@@ -46,7 +46,7 @@ class EarlierAnswers:
         return self._texts.get(scope)
 
     def scope(self, namespace: Namespace) -> Namespace:
-        """Return the namespace whose answers requests of `namespace` may read, which is itself."""
+        """Return `namespace` itself, because requests read only answers of their own namespace."""
         return namespace
 
     def _forget(self, node: Node) -> None:

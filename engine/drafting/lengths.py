@@ -141,7 +141,7 @@ class _Table:
         lengths = np.minimum(np.maximum(longest - pending, 0)[:, :, None], room)
         at = np.arange(LEVELS)[:, None]
         gained = gains[at, lengths + pending] - gains[at, pending]
-        # The rows are places (`_place`). The columns are the lengths and then the gains, by
+        # Each row is for a place (`_place`). The columns are the lengths and then the gains, by
         # threshold.
         both: npt.NDArray[np.float64] = np.concatenate((lengths, gained)).reshape(2 * COUNT, -1)
         self.both = np.ascontiguousarray(both.T)

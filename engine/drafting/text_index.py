@@ -106,7 +106,7 @@ class TextIndex:
         return (best, longest) if best else None
 
     def _match(self, wanted: int, size: int, place: int) -> int:
-        """Count the tokens before `place` that equal the last of `size` tokens.
+        """Count the tokens before `place` that equal the last `size` tokens, from the last on.
 
         `wanted` packs the last tokens, with the last token in the highest bits.
         """

@@ -33,7 +33,7 @@ Slots = npt.NDArray[np.int64]
 class CannotOpen(Exception):
     """An error for a neighbour's pool that cannot be opened.
 
-    Its blocks are sent as bytes instead.
+    The pool's blocks are sent as bytes instead.
     """
 
 
@@ -49,7 +49,7 @@ class PeerPool(Protocol):
 
 
 class PeerPools(Protocol):
-    """An interface to the opened pools of neighbours. For one thread, except `host_of`."""
+    """An interface to the opened pools of neighbours. Used by one thread, except for `host_of`."""
 
     def host_of(self, where: str) -> bytes | None:
         """Return this host's id if the engine may share its pool, else None."""

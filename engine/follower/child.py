@@ -13,7 +13,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 def tie_to(parent: int, name: str) -> bool:
-    """Make this process end when `parent` ends, even while it is stopped.
+    """Make this process end when `parent` ends, even while this process is stopped.
 
     Return only if `parent` still lives. `name` is for log lines.
     """

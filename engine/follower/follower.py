@@ -82,7 +82,7 @@ class Follower:
         self._told = 0  # number of orders to forget an owner, received since the start
 
     def run(self) -> None:
-        """Execute rank 0's messages until `Close`. Raises WireBroken if rank 0 dies before."""
+        """Execute rank 0's messages until `Close`. Raises WireBroken if rank 0 dies earlier."""
         while True:
             content = self._ring.read()
             if content is None:

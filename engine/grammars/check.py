@@ -47,8 +47,8 @@ def checked(grammar: Grammar) -> Checked:
     except UnsoundGrammar as error:
         return Checked(error=str(error))
     is_error, messages = LLMatcher.validate_grammar_with_warnings(text, limits=parser_limits())
-    # A warning means that llguidance ignores a part, so it is an error here. Unknown tokens are
-    # left to the compilation over the vocabulary.
+    # A warning means that llguidance ignores a part, so the warning is an error here. Unknown
+    # tokens are left to the compilation over the vocabulary.
     found = messages if is_error else [one for one in messages if not one.startswith(_NO_TOKENS)]
     if not found:
         return Checked(text)

@@ -106,7 +106,7 @@ class CheckProcess:
 class GrammarChecker:
     """A worker of the process, which checks one grammar at a time.
 
-    One thread uses the worker, except for `interrupt`.
+    One thread uses the worker, but any thread may call `interrupt`.
     """
 
     def __init__(self, process: CheckProcess, patience_s: float = PATIENCE_S) -> None:

@@ -102,7 +102,7 @@ class GrammarConstraint(TokenConstraint):
     def allowed_after(self, drafts: Drafts) -> tuple[Bitmask, ...]:
         """Return the available masks of the next token and after drafts.
 
-        If there are no masks yet, they are made here, for about `ahead_s`.
+        If there are no masks yet, this call makes masks, for about `ahead_s`.
         """
         if not self._masks:
             self.catch_up()

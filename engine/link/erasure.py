@@ -25,7 +25,7 @@ class TierErasure(msgspec.Struct, frozen=True, kw_only=True):
 class Erasure(msgspec.Struct, frozen=True, kw_only=True):
     """The outcome of a flow's flush in one engine.
 
-    Memory of the device and the host is freed, not cleared. Later blocks overwrite it.
+    Memory of the device and the host is freed, not cleared. Later blocks overwrite the memory.
     """
 
     tiers: tuple[TierErasure, ...] | None  # None: erased before this engine's start

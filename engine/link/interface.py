@@ -54,7 +54,7 @@ class Engine(Protocol):
 
     @property
     def is_stalled(self) -> bool:
-        """True if the connected engine's process is stopped, from which it may resume."""
+        """True if the connected engine's process is stopped, and may be resumed."""
         ...
 
     @property

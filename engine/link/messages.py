@@ -328,7 +328,7 @@ class Timing(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Reused(msgspec.Struct, frozen=True, array_like=True):
-    """The tokens of a prompt that came from the cache, and tokens retained by its marks."""
+    """The tokens of a prompt that came from the cache, and tokens that its marks retain."""
 
     tiers: TierTokens = TierTokens()
     # The predicted seconds to compute these tokens, or None without a prediction.

@@ -218,7 +218,7 @@ class ShareStats(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FlowShares(msgspec.Struct, frozen=True, kw_only=True):
-    """The shares of a flow in each tier, and counts of evictions for the flow and of its blocks."""
+    """A flow's shares in each tier, and the evictions for the flow and of the flow's blocks."""
 
     tiers: dict[str, ShareStats] = {}
     caused: BlocksByReason = {}

@@ -143,7 +143,7 @@ class TreeLevel(Reply, frozen=True, kw_only=True, tag="tree_level"):
     """The reply to `TreeQuery`.
 
     `is_known` is false if the node has left the tree. If there are many children, only those with
-    the most blocks are listed. If there are very many, only the newest are considered.
+    the most blocks are listed. If there are very many children, only the newest are considered.
     """
 
     is_known: bool

@@ -84,7 +84,7 @@ def _placements(layer_bytes: Sequence[int]) -> Iterator[Placement]:
 
 
 def as_gib(num_bytes: int) -> str:
-    """Format a placement's bytes as four digits of GiB, a `cpu_offload_gb` that selects it."""
+    """Format a placement's bytes as four digits of GiB, for a `cpu_offload_gb` that selects it."""
     return f"{num_bytes / GIB * _SHORT:.4g}"
 
 

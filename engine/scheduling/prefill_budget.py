@@ -170,7 +170,7 @@ class PrefillBudget:
     def _of_target(self, decodes: StepShape, target_s: float) -> float:
         """Return the predicted seconds of a step that meets `target_s`.
 
-        The step lasts longer if prompts would get less than their minimum share.
+        The step may last longer, so that prompts get their minimum share.
         """
         kept = target_s / self._times.late_ratio
         return max(kept, self._times.seconds(decodes) / (1 - LEAST_SHARE))

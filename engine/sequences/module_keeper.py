@@ -113,7 +113,7 @@ class ModuleKeeper:
     def ran(self, now: float, *, goes_on: bool) -> None:
         """Release the held prompt modules unless a step is computed or a copy made.
 
-        Held modules may be what blocks the step.
+        Held modules may be the reason why no step can be computed.
         """
         if not goes_on:
             self._let_go(now)

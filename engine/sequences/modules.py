@@ -76,7 +76,7 @@ class ModulePrefill(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ModuleWork:
-    """The part of a prompt module's computing for which one sequence is charged.
+    """The part of the work on a prompt module for which one sequence is charged.
 
     `tokens` is the number of the module's tokens without padding. The first `head_tokens` tokens
     are the head module's. Tokens before `start` are not charged.

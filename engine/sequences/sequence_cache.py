@@ -119,8 +119,8 @@ class SequenceCache:
     def _lease_modules(self, sequence: Sequence, now: float) -> bool:
         """Lease a sequence's prompt modules.
 
-        Return False if a module is gone, or there is no room for the sequence's own blocks. To be
-        called before these are leased, which may evict modules that are not leased.
+        Return False if a module is gone, or there is no room for the sequence's own blocks. Called
+        before these blocks are leased, because that may evict modules that are not leased.
         """
         modules = sequence.modules
         if modules is None:

@@ -88,9 +88,9 @@ def check_fp8(chip: tuple[int, int], uses: Sequence[str]) -> None:
 def usual_threads(num_cores: int) -> int:
     """Return the number of CPU threads, which leaves a core to the gateway and its clients.
 
-    Threads wait for each other after every op, so a thread that shares its core delays all. On two
-    busy cores, 2,048 tokens of the embedded model took 1.1 s with one thread and 4 to 20 s with
-    two.
+    Threads wait for each other after every op, so a thread that shares its core delays all threads.
+    On two busy cores, 2,048 tokens of the embedded model took 1.1 s with one thread and 4 to 20 s
+    with two.
     """
     return max(1, num_cores - 1)
 

@@ -63,9 +63,9 @@ def rows_together(group: int) -> int:
 def worth_sharing(saved_tokens: int, token_bytes: int) -> bool:
     """Return whether a pass over shared prefixes (`SharedPrefix`) is worth its two launches.
 
-    `saved_tokens` is the number of reads that sharing saves. It is the sum of (rows - 1) * shared
-    tokens over groups that share LEAST_SHARED_TOKENS or more. `token_bytes` are the bytes of a
-    token's keys and values in one layer.
+    `saved_tokens` is the number of reads that sharing saves. This number is the sum of (rows - 1) *
+    shared tokens over groups that share LEAST_SHARED_TOKENS or more. `token_bytes` are the bytes of
+    a token's keys and values in one layer.
     """
     return saved_tokens * token_bytes >= _LEAST_SAVED_BYTES
 

@@ -102,7 +102,7 @@ class PeerRows:
 
 @dataclass(frozen=True, slots=True)
 class PeerProduct:
-    """A rank's part of a product, whose reader sums the parts of all ranks.
+    """A rank's part of a product. The reader of the product sums the parts of all ranks.
 
     `part` is (T, H), or split-K parts (S, T, H). Each rank reads it once, all in the same kernel.
     """

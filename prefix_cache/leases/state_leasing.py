@@ -50,7 +50,7 @@ class StateLeasing:
         return self._capacity.state_copies.make_room(SEQUENCE_SLOTS + loads, owner, node)
 
     def is_short(self) -> bool:
-        """Return whether leases leave too few slots for a new lease, and no lease will shrink."""
+        """Return whether a new lease needs more slots than are left, and no lease will free any."""
         if not self._checkpoints.are_leased():
             return False
         states = (lease.states for lease in self._may_start_over)

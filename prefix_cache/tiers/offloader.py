@@ -167,8 +167,8 @@ class Offloader:
     def _push_down(self, tier: Tier, node: Node, wanted: int, owner: str, awaited: int = 0) -> int:
         """Free slots of the node's last blocks in `tier`, or start copies that will free them.
 
-        Returns 0 if the slots are or become free. Otherwise, returns for how many slots of the tier
-        below the node waits. Other nodes already wait for `awaited` slots there.
+        Returns 0 if the slots are free or become free. Otherwise, returns for how many slots of the
+        tier below the node waits. Other nodes already wait for `awaited` slots there.
         """
         below = self._below[tier]
         if below is None:

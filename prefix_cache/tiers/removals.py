@@ -78,7 +78,7 @@ class Removals:
         self._ref_counts.trim(node, behind + count)
 
     def forget_copied(self, tier: Tier, node: Node, wanted: int, owner: str) -> bool:
-        """Forget up to `wanted` of the node's last blocks in `tier` with slower copies.
+        """Forget in `tier` up to `wanted` of the node's last blocks, if they have slower copies.
 
         Returns False if no slower tier has the last block.
         """

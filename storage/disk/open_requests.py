@@ -31,7 +31,7 @@ class OpenRequests:
         return ticket
 
     def refused(self) -> int:
-        """Record a read or write that could not be sent as failed, and return its ticket."""
+        """Record as failed a read or write that could not be sent, and return its ticket."""
         ticket = self._ticket()
         self._fail(ticket)
         return ticket

@@ -68,7 +68,7 @@ class DiskTier:
         self._state = DiskState.DOWN
         self._started = 0.0
         self._num_blocks: int | None = None
-        self._met_full_disk = False  # whether the disk process found no room and ends
+        self._met_full_disk = False  # whether the process gave up because the disk was full
         self._process: DiskProcess | None = None
         self._start(keep=True)
 

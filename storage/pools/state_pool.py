@@ -35,8 +35,8 @@ class StatePool:
     """The state pool: one tensor (slots, bytes) uint8, allocated once and zeroed.
 
     A slot is as long as a whole number of KV blocks, since states take slots of blocks in lower
-    tiers. `blocks` is the pool as (slots * blocks of a state, block_bytes). Threads use it as they
-    use `DevicePool`.
+    tiers. `blocks` is the pool as (slots * blocks of a state, block_bytes). Threads use the pool as
+    they use `DevicePool`.
     """
 
     def __init__(

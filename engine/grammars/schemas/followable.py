@@ -58,7 +58,7 @@ def schema_of(text: str) -> JsonValue:
 def followable(schema: JsonValue, *, is_lenient: bool = False) -> JsonObject:
     """Convert `schema` for llguidance.
 
-    Raises UnsoundGrammar if it cannot be followed. If `is_lenient`, unsupported keywords and
+    Raises UnsoundGrammar if `schema` cannot be followed. If `is_lenient`, unsupported keywords and
     patterns are left out, not refused. The error begins with the JSON schema's own `$comment`.
     """
     try:

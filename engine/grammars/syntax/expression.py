@@ -53,7 +53,7 @@ class Repeat:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """A look-ahead: the text that follows begins with `part`, or does not. Only in patterns."""
+    """A look-ahead: `part` must, or must not, begin the text that follows. Only in patterns."""
 
     part: Expression
     is_negative: bool

@@ -32,7 +32,7 @@ _BOUNDS = 1 << 20, 45, 30, 20, 14, 9, 6, 3
 
 
 def shortened(whole: Expression, most: int) -> Expression | None:
-    """Return texts of `whole` with at most `most` characters, or None if it cannot be bounded."""
+    """Return texts of `whole` with at most `most` characters, or None if no such bound exists."""
     forms = [form for bound in _BOUNDS if (form := _form(whole, bound, most)) is not None]
     return one_of(forms) if forms else None
 

@@ -97,7 +97,7 @@ class EngineClient(EngineQueries):
 
     @property
     def is_stalled(self) -> bool:
-        """True if the connected engine's process is stopped, from which it may resume."""
+        """True if the connected engine's process is stopped, and may be resumed."""
         connection = self._connection
         return connection is not None and connection.state is ConnectionState.SILENT
 

@@ -125,7 +125,7 @@ class _Loading:
             self._fill(part, self._slices.cut(part, one))
 
     def _divided(self, name: str, value: Tensor, parts: Sequence[str]) -> Sequence[Tensor]:
-        """Divide a tensor by rows among its matrices. A number or undivided tensor goes to all."""
+        """Divide a tensor by rows among its matrices. A number, or a whole tensor, goes to all."""
         if self._names.experts(name):
             return self._unstacked(name, value, len(parts))
         dim = self._slices.shard_dim(parts[0])

@@ -96,9 +96,9 @@ class Arrivals:
         return self._newcomers
 
     def expected(self, now: float, is_waiting: Callable[[str], bool]) -> int | None:
-        """Return the fewest prompt tokens of any flow that may return.
+        """Return the smallest number of prompt tokens among flows that may come back.
 
-        Return None if no flow may return. A waiting flow that was no newcomer counts as always
+        Return None if no flow may come back. A waiting flow that was no newcomer counts as always
         present.
         """
         return min(

@@ -35,7 +35,7 @@ def in_turn(prompts: list[Sequence], is_overdue: Callable[[Sequence], bool]) -> 
 
 
 def pass_over(waiting: Iterable[Sequence], prompt: Sequence) -> None:
-    """Count that `prompt` went before waiting sequences of its flow and priority."""
+    """Record that `prompt` went before waiting sequences of its flow and priority."""
     for one in waiting:
         if _kin(one) == _kin(prompt):
             one.passed_over += 1
