@@ -49,7 +49,7 @@ class Memories:
         return StateMemory(self.states.layers[place.index], self.states.rows)
 
     def layout_of(self, layer: int, layout: BatchLayout) -> BatchLayout:
-        """Return a layer's layout of a step, or the layout of the rings if its KV is there."""
+        """Return a layer's layout of a step: that of the rings if they have its KV."""
         return self._windows.layout if self.places[layer].in_ring else layout
 
     @property

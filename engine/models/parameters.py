@@ -193,7 +193,7 @@ def dummy_parameters(
 
 
 def _made_on_device(parameters: Parameters) -> Iterator[Module]:
-    """Yield matrices and norms in order, and copy offloaded layers to the host once filled."""
+    """Yield matrices and norms in order. Copy each filled offloaded layer to the host."""
     for layer in parameters.layers:
         yield from walk(layer, Module)  # type: ignore[type-abstract]
         if parameters.homes is not None and layer.index in parameters.in_host:
