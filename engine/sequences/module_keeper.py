@@ -10,10 +10,9 @@ for a module is charged for the module. When that sequence ends, the next waitin
 charged. A module for which no sequence waits is cancelled. Only a few modules of a flow are
 computed at once, so other requests find places in the queue.
 
-The keeper holds the cached modules of the first waiting sequence, so they are not evicted
-meanwhile. The keeper holds no other modules, so waiting sequences never keep blocks from each
-other. If no step can be computed, the keeper releases the held modules. A sequence whose modules
-are evicted again and again is refused.
+The keeper holds the cached modules of first waiting sequences, so these modules are not evicted
+meanwhile (`held_modules.py`). If no step can be computed, the keeper releases the held modules. A
+sequence whose modules are evicted again and again is refused.
 
 Flows take turns, and few modules are looked up between two steps. One flow's modules therefore do
 not delay other flows.
@@ -23,16 +22,16 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict, deque
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from engine.errors import EngineError, EngineUnavailable, PromptTooLong, error_from_code
 from engine.link.messages import Event, Failed, Finished, Generate, SamplingParams
+from engine.sequences.held_modules import HeldModules
 from engine.sequences.modules import ModuleBlocks, ModuleWork, SequenceModules
 from engine.sequences.sequence import Sequence
 from prefix_cache.cache import PrefixCache
-from prefix_cache.leases.lease import Lease
 
 MOST_BEGUN = 4  # maximum number of times that a prompt module is computed for a sequence
 AT_A_TIME = 64  # maximum number of a flow's prompt modules that are computed at once
@@ -72,8 +71,7 @@ class ModuleKeeper:
         self._computing: dict[bytes, _Computing] = {}
         self._names: dict[str, bytes] = {}
         self._numbers = itertools.count()
-        self._first: Sequence | None = None
-        self._held: dict[bytes, Lease] = {}
+        self._held = HeldModules(cache)
         self._may_hold = True
 
     def add(self, sequence: Sequence) -> None:
@@ -96,11 +94,9 @@ class ModuleKeeper:
             return made
         there = set(alive)
         self._sequences = [one for one in self._sequences if one in there]
-        if self._first not in there or (self._first is not None and self._first.lease is not None):
-            self._let_go(now)
-            self._first = None
+        self._held.end(there, now)
         for sequence, modules in self._in_turn():
-            self._first = self._first or sequence
+            self._held.offer(sequence)
             try:
                 new = self._new(sequence, modules, now)
             except EngineError as error:
@@ -116,7 +112,7 @@ class ModuleKeeper:
         Held modules may be the reason why no step can be computed.
         """
         if not goes_on:
-            self._let_go(now)
+            self._held.let_go(now)
         self._may_hold = goes_on
 
     def heard(self, event: Event) -> None:
@@ -138,16 +134,16 @@ class ModuleKeeper:
     def _in_turn(self) -> Iterator[tuple[Sequence, SequenceModules]]:
         """Yield sequences whose prompt modules are due, by flows in turn, up to AT_ONCE modules.
 
-        The first waiting sequence is yielded each time, since its cached modules are held.
+        The first sequences, whose cached modules are held, have AT_ONCE modules of their own.
         """
+        yield from self._held.waiting(AT_ONCE)
         waiting = dict[str, deque[tuple[Sequence, SequenceModules]]]()
         for sequence in self._sequences:
             modules = sequence.modules
             if modules is None or not modules.is_awaited or sequence.lease is not None:
                 continue
-            if sequence is self._first:
-                yield sequence, modules
-            elif not modules.awaits or modules.error is not None:
+            is_due = not modules.awaits or modules.error is not None
+            if is_due and sequence not in self._held:
                 waiting.setdefault(sequence.flow, deque()).append((sequence, modules))
         known = set(self._flows)
         self._flows.extend(flow for flow in waiting if flow not in known)
@@ -172,7 +168,7 @@ class ModuleKeeper:
         size = self._cache.block_size
         if modules.padded_tokens // size + 1 > self._cache.quotas.most_kept(sequence.flow):
             raise PromptTooLong("the modules are more than the tenant's part of the cache holds")
-        is_first, computes = sequence is self._first, sequence.request_id in self._names
+        is_first, computes = sequence in self._held, sequence.request_id in self._names
         head, blocks = modules.head, modules.blocks
         if head is not None and self._is_missing(head):
             blocks = blocks[:1]
@@ -182,7 +178,7 @@ class ModuleKeeper:
         if is_first and self._may_hold:
             gone = {one.module.namespace for one in missing}
             present = (one for one in others if one.module.namespace not in gone)
-            self._hold(present, sequence.flow, now)
+            self._held.hold(sequence, present, now)
         modules.is_awaited = bool(coming or missing)
         for one in coming:
             self._await(one.module.namespace, sequence, modules)
@@ -210,20 +206,6 @@ class ModuleKeeper:
     def _is_missing(self, blocks: ModuleBlocks) -> bool:
         found = self._cache.match(blocks.path, blocks.token_ids).found
         return found.device * self._cache.block_size < len(blocks.token_ids)
-
-    def _hold(self, present: Iterable[ModuleBlocks], owner: str, now: float) -> None:
-        for one in present:
-            if one.module.namespace not in self._held:
-                lease = self._cache.read(
-                    one.path, one.token_ids, owner=owner, now=now, is_part=True
-                )
-                if lease is not None:
-                    self._held[one.module.namespace] = lease
-
-    def _let_go(self, now: float) -> None:
-        for lease in self._held.values():
-            self._cache.release(lease, now=now)
-        self._held.clear()
 
     def _begin(
         self, blocks: ModuleBlocks, sequence: Sequence, modules: SequenceModules

@@ -16,6 +16,7 @@ from engine.link.messages import (
     Generate,
     Partition,
     PromptModule,
+    Tokens,
 )
 from engine.link.stats_messages import TierTokens
 from engine.sequences.intake import Intake
@@ -282,6 +283,35 @@ def test_a_module_that_is_awaited_by_another_flow_too_is_begun_once() -> None:
     rig.run()
     assert rig.finished("x").computed_tokens + rig.finished("y").computed_tokens == 5 * 8 + 1
     assert rig.link.tokens("y") == expected(parts, [4], 4, 4)
+    rig.expect_nothing_left()
+
+
+@pytest.mark.parametrize("is_first_elsewhere", [True, False])
+def test_evicted_modules_do_not_wait_for_another_flows_long_answers(
+    is_first_elsewhere: bool,
+) -> None:
+    """A flow's answers fill its places, so its own first sequence waits for them."""
+    rig = Rig(num_blocks=96, has_modules=True, max_running=4, max_batch_tokens=16)
+    rig.link.say(Partition(flows={flow: FlowQuota(floor=0.45) for flow in "xy"}))
+    for number in range(5):
+        rig.submit(generate(f"answer{number}", [1 + number] * 4, max_tokens=120, flow="x"))
+    rig.step(3)
+    if is_first_elsewhere:
+        rig.submit(modular("waits", [Part([20] * 16, 0)], [5] * 30, 90, flow="x"))
+        rig.step(8)
+    parts = [Part([30 + at] * 16, 16 * at) for at in range(4)]
+    rig.submit(modular("r", parts, [6] * 4, 140, flow="y"))
+    rig.step(5)
+    rig.cache.flush()
+    rig.step(60)
+    ended = {type(event) for event in rig.link.events("answer0")} - {Tokens}
+    assert not ended, "the control: a long answer goes on"
+    assert rig.link.tokens("r") == expected(parts, [6] * 4, TOKENS, 4)
+    assert rig.finished("r").computed_tokens == 4 * 16 + 4
+    computed = {one.request_id for owners in rig.runner.owners for one in owners}
+    modules = sum(1 for name in computed if name.startswith("module-"))
+    assert modules > 4 + is_first_elsewhere, "the control: a module was computed again"
+    rig.run()
     rig.expect_nothing_left()
 
 
