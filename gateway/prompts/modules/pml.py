@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator
+from xml.parsers import expat
 
 import msgspec
 
@@ -45,12 +46,7 @@ _MOST_DEPTH = 8  # maximum number of modules around a module
 
 def schema_of_pml(text: str) -> SchemaSpec:
     """Read a module schema; raise BadRequest for text that is not PML, or has a DTD."""
-    if "<!DOCTYPE" in text:
-        raise _wrong("a schema has no document type")
-    try:
-        root = ET.fromstring(text)
-    except (ET.ParseError, ValueError) as error:
-        raise _wrong(f"this is no XML: {error}") from error
+    root = _parsed(text)
     _check(root, "schema")
     places, scaffolds = list[ModuleSpec](), list[tuple[str, ...]]()
     for one in _top(root):
@@ -74,6 +70,27 @@ def schema_of_pml(text: str) -> SchemaSpec:
         )
     except msgspec.ValidationError as error:
         raise _wrong(str(error)) from error
+
+
+def _parsed(text: str) -> ET.Element:
+    """Parse XML without namespaces, which would repeat a long URI in the name of every element."""
+    parser, builder = expat.ParserCreate("utf-8"), ET.TreeBuilder()
+
+    def start(tag: str, attributes: dict[str, str]) -> None:
+        if tag not in _ATTRIBUTES:
+            raise _wrong(f"there is a <{tag}>, which is no element of PML")
+        builder.start(tag, attributes)
+
+    def refuse(*_: object) -> None:
+        raise _wrong("a schema has no document type")
+
+    parser.StartElementHandler, parser.EndElementHandler = start, builder.end
+    parser.CharacterDataHandler, parser.StartDoctypeDeclHandler = builder.data, refuse
+    try:
+        parser.Parse(text.encode(), True)
+    except (expat.ExpatError, ValueError) as error:
+        raise _wrong(f"this is no XML: {error}") from error
+    return builder.close()
 
 
 def _top(root: ET.Element) -> Iterator[str | ET.Element]:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import tracemalloc
+import xml.etree.ElementTree as ET
+from collections.abc import Callable
+
 import pytest
 
 from gateway.errors import BadRequest
@@ -101,6 +105,9 @@ def test_modules_within_modules_are_named_by_their_path() -> None:
         ("<schema><union>text</union></schema>", "no text"),
         ("<schema><union></union></schema>", "length"),
         ("<schema></schema>", "length"),
+        ('<?xml version="1.0" encoding="utf-16"?><schema></schema>', "length"),
+        ('<schema xmlns="u">x</schema>', "`xmlns`"),
+        ('<schema xmlns:a="u"><a:module name="a">x</a:module></schema>', "<a:module>"),
     ],
 )
 def test_what_is_no_schema_is_refused_and_says_why(text: str, said: str) -> None:
@@ -108,3 +115,25 @@ def test_what_is_no_schema_is_refused_and_says_why(text: str, said: str) -> None
         schema_of_pml(text)
     assert said in refused.value.message
     assert refused.value.param == "pml"
+
+
+def test_a_long_namespace_is_not_repeated_in_the_name_of_every_element() -> None:
+    elements = "".join(f"<a:e{number}/>" for number in range(200))
+    text = f'<schema xmlns:a="{"u" * 20_000}">{elements}</schema>'
+
+    def refused() -> None:
+        with pytest.raises(BadRequest, match="a:e0"):
+            schema_of_pml(text)
+
+    assert _peak(refused) < 10 * len(text)
+    assert _peak(lambda: ET.fromstring(text)) > 100 * len(text), "the control"
+
+
+def _peak(work: Callable[[], object]) -> int:
+    """Return the largest number of bytes that `work` has allocated at once."""
+    tracemalloc.start()
+    try:
+        work()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
