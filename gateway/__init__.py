@@ -3,8 +3,8 @@
     startup         a process from its start to its end: opens, composes and closes all below
     prefixes        a tenant's own prefixes, in the bodies of every dialect
     dialects        OpenAI's chats and Responses, Anthropic's Messages: bodies in, streams out
-    admin, page     what the operator sends; the operator's and the tenants' pages
-    overview        the data that these pages show about a running server
+    admin, page     the operator's routes; the operator's page and the tenants' page
+    overview        the data that the operator's page shows about a running server
     requests        one request: admitted, permitted, answered, measured, charged
     generation      turns the engine's events into text
     prompts         turns messages into token ids

@@ -42,13 +42,13 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
     # Maximum number of connections to the tenants' port, in each worker; None: by the limit of open
     # files.
     max_connections: int | None = None
-    # Maximum bytes of a stream that wait for its client: of one stream, of a tenant's streams and
-    # of all streams in a worker. Beyond these limits the longest stream is cut off.
+    # Maximum bytes of streams that clients have not read yet: of one stream, of a tenant's
+    # streams, and of all streams in a worker. Beyond a limit the longest stream is cut off.
     max_unread_bytes: int = 8 << 20
     max_tenant_unread_bytes: int = 32 << 20
     max_all_unread_bytes: int = 128 << 20
-    # Maximum bytes of unstreamed answers until they are sent: of one answer, of a tenant's answers
-    # and of all answers.
+    # Maximum bytes of unstreamed answers that are not sent yet: of one answer, of a tenant's
+    # answers, and of all answers.
     max_answer_bytes: int = 64 << 20
     max_tenant_answer_bytes: int = 128 << 20
     max_all_answer_bytes: int = 256 << 20
@@ -68,7 +68,8 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
     max_tenant_text_bytes: int = 8 << 20
     max_all_text_bytes: int = 64 << 20
     turn_life_s: float = 1800.0
-    # Maximum bytes of remembered prompts, by which a tenant can ask why the next prompt missed.
+    # Maximum bytes of remembered prompts. A later prompt that missed the cache can be compared
+    # with them.
     max_tenant_seen_bytes: int = 8 << 20
     max_all_seen_bytes: int = 64 << 20
     seen_life_s: float = 1800.0

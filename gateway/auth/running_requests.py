@@ -1,10 +1,10 @@
-"""The running requests by their API keys. A request is cut off when its key ends.
+"""The running requests by their API keys. A request whose key becomes invalid is cut off.
 
 A running request is cut off if a new request with its key would be refused now. Both requests get
 the same error. The reason may be a revoked or expired key, or a disabled or deleted tenant. Each
 key with running requests is checked once a second, however many requests it has. The keyring
-remembers a key for IDENTITY_TTL_S. If this gateway knows of the change, a request ends within
-CHECK_EVERY_S of its key's end. Otherwise it ends at most IDENTITY_TTL_S later. While the state does
+remembers a key for IDENTITY_TTL_S. If this gateway is told of the change, the request ends at most
+CHECK_EVERY_S later. Otherwise the request may run IDENTITY_TTL_S longer. While the state does
 not answer, requests continue for as long as new requests are admitted (`keyring.OUTAGE_TTL_S`). A
 spent budget ends no request, since the maximum cost of a request was reserved when the request
 began.

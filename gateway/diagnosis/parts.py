@@ -104,7 +104,7 @@ _Spans = Generator[int, None, list[_Span]]
 
 
 def _tools(tools: Iterable[PromptPart], search: _Search) -> _Spans:
-    """Find the tools' spans. A tool ends where the next begins, and the last with its line."""
+    """Find the tools' spans. A tool ends where the next tool begins, or else at the line's end."""
     prompt, spans = search.prompt, list[_Span]()
     found, cursor = list[tuple[int, PromptPart]](), 0
     for tool in tools:

@@ -63,7 +63,7 @@ def marks_of(
 
 
 def _seconds(retention: Retention | None, ttl: Lifetime | None) -> float:
-    """Return the longer lifetime in seconds. OpenAI reads `ttl` as a minimum."""
+    """Return the longer of both lifetimes in seconds. OpenAI reads `ttl` as a minimum."""
     asked = [] if retention is None else [_RETENTION[retention]]
     if ttl is not None:
         asked.append(_SECONDS[ttl])

@@ -4,7 +4,7 @@ A character may be spread over several tokens, and some decoders treat the first
 differently. Each token is therefore decoded together with the tokens before it, and only the added
 text is returned. If the text of a token depends on no other token, the text is looked up instead.
 `tokenizers.decoders.DecodeStream` is similar, but cannot return the text left at the end.
-`DecodeStream` also holds bytes that never become a character without limit.
+`DecodeStream` also holds any number of bytes that never become a character.
 """
 
 from collections.abc import Mapping

@@ -18,7 +18,7 @@ Remember = Callable[[Sequence[Piece], Sequence[int]], None]
 @dataclass(slots=True)
 class _Turn:
     pieces: list[Piece] = field(default_factory=list)
-    # the choice's tokens, 4 bytes each; a list would take 36
+    # the choice's tokens, 4 bytes each; in a list each token would take 36 bytes
     token_ids: array[int] = field(default_factory=lambda: array("i"))
 
 

@@ -96,13 +96,13 @@ def build_app(
     """
     app = GatewayApp(dialects, cors, access_log)
     for router in routers:
-        app.routes.extend(router.routes)  # to include a router would analyse each route again
+        app.routes.extend(router.routes)  # `include_router` would analyse each route again
     _speak_errors(app, metrics, refusals or LastRefusals())
     return app
 
 
 def _methods_of(app: FastAPI, path: str) -> str:
-    """List all methods of a path, for `Allow`, since the framework knows one route's methods."""
+    """List the methods of all routes at a path, for the header `Allow` of a 405."""
     found = (route.methods for route in flattened(app.routes) if route.path_regex.match(path))
     methods = set().union(*found)
     return ", ".join(sorted(methods | ({"HEAD"} if "GET" in methods else set())))

@@ -39,7 +39,7 @@ class ErrorDialect(Protocol):
     # beginnings of the dialect's paths; each stands for itself and all paths below
     prefixes: ClassVar[tuple[str, ...]]
     suffixes: ClassVar[tuple[str, ...]]  # ends of the dialect's paths, whatever a path begins with
-    # further beginnings of paths, as patterns, each with the routes' beginning that replaces it
+    # patterns of other beginnings of paths, each with the beginning of routes that replaces it
     elsewhere: ClassVar[Mapping[str, str]]
     error_schema: ClassVar[type[Struct]]
 
@@ -152,6 +152,7 @@ def _retry_after(error: GatewayError) -> dict[str, str]:
         return {}
     return {
         "retry-after": str(max(1, math.ceil(error.retry_after_s))),
-        # most clients read this field first, and a rate often has room again in less than a second
+        # most clients read this field first; many waits are shorter than the second that the other
+        # field can express
         "retry-after-ms": str(max(1, math.ceil(error.retry_after_s * 1000))),
     }

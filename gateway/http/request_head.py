@@ -1,9 +1,9 @@
 """The id, task and end of every request, and the header fields of every answer.
 
 A request has an id, a start time, a dialect, and a task. The gateway cancels the task to cut the
-request off, at the end of the grace period or of the request's key. If nothing was sent yet, the
-error is the answer. An answer that has begun is a stream, whose last event is the error
-(`event_stream.py`).
+request off, for instance when the grace period ends or the request's key becomes invalid. The
+client then gets an error: as the answer if nothing was sent yet, else as the last event of the
+stream (`event_stream.py`).
 
 W3C Trace Context's `traceparent` is read. If there is a trace, the answer has its `traceresponse`.
 The client's `x-request-id` is repeated. A HEAD request is answered like a GET request, and the

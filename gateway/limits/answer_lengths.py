@@ -42,7 +42,7 @@ class AnswerLengths:
         if lengths is None:
             lengths = deque(maxlen=_LAST)
             if len(self._lengths) >= self._max_tenants:
-                # the tenant whose last answer is the oldest
+                # the tenant that has had no answer for the longest time
                 self._lengths.pop(next(iter(self._lengths)))
         lengths.append(tokens)
         self._lengths[tenant_id] = lengths

@@ -53,7 +53,7 @@ class GuardedLimiter:
         self._shared = shared
         self._replicas = replicas
         self._alone = alone or MemoryLimiter()
-        # each tenant's debts; only the last debt has not been sent
+        # each tenant's debts; all debts but the last have been sent to Redis
         self._owed: defaultdict[str, list[Owed]] = defaultdict(list)
         self._uncharged = Unpaid[_Uncharged](on_lost=on_lost)
         self._catching_up: asyncio.Task[None] | None = None

@@ -1,6 +1,6 @@
 """A tenant's holds by request id and by the time at which they lapse.
 
-The time of a call grows only with the holds that it returns or changes.
+A call takes time only for the holds that it returns or changes, not for all holds.
 """
 
 from collections.abc import Callable, Iterable, Sequence

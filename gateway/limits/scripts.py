@@ -120,10 +120,11 @@ end
 """
 
 # RESERVE takes everything that a request needs, or nothing, and returns the levels that it found.
-# ARGV: 1 requests a minute, 2 their room, 3 tokens a minute, 4 their room, 5 at once, 6 budget, 7
-# period, 8 tokens, 9 cost, 10 id|tokens|cost|period, 11 hold in us, 12 a new epoch, 13 spent and 14
-# month as last seen, 15 id|tokens|cost|period of the request's earlier hold, or ''. From 16 on:
-# names of debts, each counted once, requests and tokens.
+# ARGV: 1 requests a minute, 2 the full bucket's level of requests, 3 tokens a minute, 4 the full
+# bucket's level of tokens, 5 maximum of concurrent requests, 6 budget, 7 period, 8 tokens, 9 cost,
+# 10 id|tokens|cost|period, 11 hold in us, 12 a new epoch, 13 spent and 14 month as last seen,
+# 15 id|tokens|cost|period of the request's earlier hold, or ''. From 16 on, for each debt: its name
+# (counted once), its requests and its tokens.
 RESERVE = """
 local rate, token_rate = tonumber(ARGV[1]), tonumber(ARGV[3])
 local most_running, most_spent = tonumber(ARGV[5]), tonumber(ARGV[6])

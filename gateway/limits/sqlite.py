@@ -152,7 +152,7 @@ def _store(connection: sqlite3.Connection, tenant_id: str, sums: Sums) -> None:
 
 
 class _WithHolds(Sums):
-    """An account in the form of older database files: its row also has its holds."""
+    """An account as older database files store it: the account's row also contains its holds."""
 
     holds: dict[str, Held] = msgspec.field(default_factory=dict)
 

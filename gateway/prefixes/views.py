@@ -72,7 +72,7 @@ class CachePrefix(Struct, frozen=True, kw_only=True):
 
 
 class CachePrefixList(Struct, frozen=True, kw_only=True):
-    """A tenant's marked prefixes, the last marked first."""
+    """A tenant's marked prefixes, the most recently marked first."""
 
     object: Literal["list"] = "list"
     data: list[CachePrefix]

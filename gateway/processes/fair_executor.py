@@ -37,8 +37,8 @@ LARGE = 1 << 16  # minimum size of large work, in characters to tokenise
 _MAX_WAITING = 1024
 _NICENESS = 10  # niceness of threads for large work, above the process's own niceness
 _NICEST = 19
-# The seconds for which a tenant may use the event loop at once, and the seconds that are given back
-# in each further second.
+# The seconds of the event loop that a tenant may use at once, and the seconds by which this
+# allowance refills per second.
 _TURN_S = 0.01
 _SHARE = 0.25
 
@@ -79,14 +79,14 @@ class FairExecutor:
 class LoopTime:
     """The event-loop time that each tenant may still take.
 
-    The time is measured, so no caller must predict it. A tenant whose work took more than its time
-    owes the excess. Until that has drained, the tenant's work is done in threads.
+    The time is measured, so no caller must predict it. Work may take longer than its tenant's
+    allowance. The tenant's next work is then done in threads until the allowance has refilled.
     """
 
     def __init__(self, now: Callable[[], float] = time.perf_counter) -> None:
         self._now = now
-        # times at which each tenant's event-loop time is whole again; the tenant of the oldest use
-        # first
+        # times at which each tenant's allowance is full again; the tenant that has not used the
+        # event loop for the longest time is first
         self._whole_at: dict[str, float] = {}
 
     def spend(self, tenant_id: str, work: Steps[T]) -> Done[T] | int:

@@ -220,7 +220,7 @@ class ReplicaQueries:
         return ImportState(query_id="", is_ready=all(one.is_ready for one in done))
 
     async def _forget(self, query: ForgetMarked) -> MarkedForgotten:
-        """Forget a marked prefix in every replica; return one reply, `blocks` None if unmarked.
+        """Forget a marked prefix in every replica, and return the reply with the most blocks.
 
         If one replica has the prefix marked, the others also forget their unmarked blocks of it.
         These blocks were computed for a request without a mark, fetched, or read from a disk.

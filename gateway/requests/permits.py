@@ -40,7 +40,7 @@ from gateway.prompts.generation_request import AdmittedRequest
 from gateway.tenant_limits import Prices, RateStatus, TokenCounts
 
 RENEW_EVERY_S = HOLD_S / 4
-_SHORT = 64  # number of tokens; a `max_tokens` below is never shortened
+_SHORT = 64  # a `max_tokens` below this number of tokens is never shortened
 
 
 class Permits:

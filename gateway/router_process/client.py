@@ -151,7 +151,7 @@ class RouterClient:
     def _wait(self, number: int, turns: int) -> None:
         """Stop waiting after TURNS turns of the loop.
 
-        Any time of a blocked loop counts as one turn.
+        A turn in which the loop is blocked counts as one turn, however long it lasts.
         """
         answer = self._waiting.get(number)
         if answer is None:

@@ -26,7 +26,7 @@ class Balance:
 
     # maximum number of running requests of a replica, as a multiple of the mean
     spread: float = 1.5
-    slack: int = 4  # number of running requests allowed beyond `spread`, for small numbers
+    slack: int = 4  # number of requests added to this maximum, for a low mean
     # price of making other requests wait, as a multiple of the seconds of computing
     others: float = 0.75
     # Increase of a replica's price factors for each cache size of excess tokens. A replica's excess

@@ -3,8 +3,8 @@
     seconds to set up + the seconds in which the source loads the blocks from its slower tiers
            + tokens x seconds per token on the link x (1 + fetches under way from the source)
 
-is compared with the time to compute the same tokens. The fetch must take less by a margin. Both
-times are predicted, and fetched blocks are in two caches from then on.
+is compared with the time to compute the same tokens. The fetch must take less by a margin,
+since both times are predicted, and since fetched blocks take room in two caches from then on.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -33,7 +33,7 @@ PRIOR_TOKENS = 512  # the weight of the expected rate, in tokens
 # burst are computed together, and the first that ends seems to have taken all of that time.
 PRIOR_COMPUTED = 8_192
 OLD_S = 60.0
-LATE_S = 60.0  # seconds; an engine whose clock is set back by more has restarted
+LATE_S = 60.0  # an engine whose clock goes back by more seconds has restarted
 HOLD_OFF_S = 5.0  # seconds without fetches in a namespace after a fetch that brought nothing
 # maximum number of namespaces without fetches; beyond it, fetches are tried again in the oldest
 MOST_HELD_OFF = 256

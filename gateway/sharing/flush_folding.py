@@ -5,9 +5,9 @@ A deleted tenant's flush would stay recorded for good, for engines that are away
     flush of t1 | flush of t2 | ... an hour or more ... | flush of w      all deleted, all old
                           becomes      "w": flush everything
 
-Every engine that connects is sent all recorded flushes. An engine that has done w has also done the
-earlier flushes. This engine knows the id w and does nothing. An engine that does not know w has
-been away since. This engine drops all its blocks, of the deleted tenants and all others.
+Every engine that connects is sent all recorded flushes. An engine that knows the id w has done w
+and the earlier flushes, and does nothing. An engine that does not know w has been away since. Such
+an engine drops all its blocks, of the deleted tenants and of all others.
 """
 
 from collections.abc import Collection, Sequence

@@ -54,7 +54,7 @@ async def open_state(
     with needed_to_start():
         files = read_start_files(config)
         room = ReservedRoom(data_dir)
-        # at the end, the reserve grows into space that closed files have freed
+        # when the gateway stops, the reserve grows into the space that closing the files has freed
         stack.callback(room.fill)
         home = await stack.enter_async_context(open_home(data_dir, config, room))
         processes = config.gateways * (config.workers or default_workers(cores()))

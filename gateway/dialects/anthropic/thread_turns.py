@@ -32,7 +32,7 @@ Wire = TypeVar("Wire", bound=PromptRequest)
 
 
 class HeldConversation(Struct, frozen=True, kw_only=True):
-    """A conversation up to the turn that was answered."""
+    """A conversation: all turns before an answer."""
 
     model: str
     system: str | list[TextBlock] | None
@@ -41,7 +41,7 @@ class HeldConversation(Struct, frozen=True, kw_only=True):
 
 
 class HeldTurn(Struct, frozen=True, kw_only=True):
-    """A turn of a thread: the conversation that a request sent, and its answer."""
+    """A turn of a thread: all turns before an answer, and the answer."""
 
     asked: HeldConversation
     answer: list[Block]

@@ -23,8 +23,8 @@ _PARAMS = {
     "messages": "contents",
     "tool_choice": "toolConfig",
 }
-# A delay for a 429 that no retry can help. Google's clients know no field for "do not retry". For a
-# delay above 5 minutes gemini-cli asks its user, and otherwise retries ten times.
+# The delay that a 429 names if no retry can succeed, since Google's clients know no field for "do
+# not retry". For a delay above 5 minutes gemini-cli asks its user, and otherwise retries ten times.
 _NEVER_S = 86_400.0
 
 

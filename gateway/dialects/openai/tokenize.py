@@ -22,8 +22,8 @@ from gateway.prompts.pipeline.admission import Admission
 from gateway.prompts.pipeline.tokenised import check_ids
 from gateway.prompts.tokens.tokenizer import TokenIds, Tokenizer
 
-_AT_ONCE = 1 << 12  # number of tokens decoded at once, in some milliseconds
-# bytes of token ids' JSON that take as long as one character takes to tokenise
+_AT_ONCE = 1 << 12  # number of tokens to decode at once, which takes some milliseconds
+# bytes of token ids' JSON that take as long to parse as one character takes to tokenise
 _BYTES_PER_CHARACTER = 4
 
 

@@ -94,7 +94,7 @@ class OutputCustomCall(Struct, frozen=True, kw_only=True, tag_field="type", tag=
 
 
 class OutputSearchCall(Struct, frozen=True, kw_only=True, tag_field="type", tag="tool_search_call"):
-    """A search for tools that the client makes. It has no arguments if the answer was cut off."""
+    """A search for tools, run by the client. `arguments` are empty if the answer was cut off."""
 
     id: str
     status: ItemStatus
@@ -104,7 +104,7 @@ class OutputSearchCall(Struct, frozen=True, kw_only=True, tag_field="type", tag=
 
 
 class OutputLocalShell(Struct, frozen=True, kw_only=True, tag_field="type", tag="local_shell_call"):
-    """A command that the client runs. It has no command if the answer was cut off."""
+    """A command that the client runs. `action` has no command if the answer was cut off."""
 
     id: str
     status: ItemStatus

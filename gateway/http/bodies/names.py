@@ -2,7 +2,7 @@
 
 Readers differ in which of the two values counts. A proxy before this server may allow some models
 or set the salt. The proxy may read the first `cache_salt`, and this server the last. A tenant's
-body must therefore have each name at its first level once. Model, salt and limits are set there
+body must therefore have no name twice at its first level, where model, salt and limits are set
 (`body.py`). Deeper levels hold messages, tools and schemas. The model reads them, and no right
 depends on them. The operator's bodies and files with keys have no name twice at any level.
 """

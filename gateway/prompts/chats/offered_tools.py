@@ -69,7 +69,7 @@ class FreeInput:
         self._state: Literal["start", "inside", "other", "over"] = "start"
 
     def feed(self, arguments: str) -> str:
-        """Add more `arguments`; return the further text that is certain now."""
+        """Add more `arguments`; return the text that has become certain."""
         if self._state == "other":
             self._other.append(arguments)
             return ""

@@ -43,9 +43,9 @@ class Prefill:
 
 
 def spelled(text: str, reasoning: ReasoningFormat | None) -> Sequence[str]:
-    """Split a text that opens the reasoning at its reasoning tags.
+    """If `text` begins with reasoning, split it at the reasoning's tags.
 
-    Every second piece is a tag. Any other text stays one piece.
+    Every second piece is then a tag. Any other text stays one piece.
     """
     if reasoning is None or not reasoning.begins(text):
         return (text,)

@@ -109,7 +109,8 @@ class _Keyed:
 
     run: Run
     digest: str
-    # number of the run's first tokens that also end the head; None: the run has no head
+    # number of the head's last tokens that this run begins with; None: there is no head, or
+    # this run is the head
     head_tokens: int | None = None
 
 

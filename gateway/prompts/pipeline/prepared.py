@@ -25,7 +25,7 @@ from gateway.prompts.tokens.tokenizer import TokenIds
 from prefix_cache.namespace import NamespacePath
 
 # The maximum number of candidate tokens over all prompts of a request, since one message carries
-# all candidates. Each prompt token counts as two further candidates.
+# all candidates. Each prompt token counts as two more candidates.
 _MAX_SCORED = 1 << 17
 
 # Maximum number of tokens used of a prediction, as a multiple of the answer's maximum length. The

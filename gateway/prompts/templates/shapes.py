@@ -87,7 +87,7 @@ def shortened(kinds: Iterable[TurnKind]) -> tuple[TurnKind, ...]:
 def shape_of(kinds: Iterable[TurnKind]) -> list[Message]:
     """Make a chat of these kinds, in which every text is a different word."""
     words = (f"zq{number}qz" for number in range(1 << 62))
-    first = calls = 0  # numbers of the first call in the latest message, and of all calls
+    first = calls = 0  # index of the latest message's first call; number of calls so far
     said: list[Message] = []
     for kind in kinds:
         parts: list[Part] = []

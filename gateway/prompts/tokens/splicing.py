@@ -88,7 +88,7 @@ class ChatHash:
         return self._hash.digest()
 
     def splice(self, splice: Splice) -> None:
-        """Hash the tokens of `splice`, once the chat is hashed up to the splice's begin."""
+        """Hash the tokens of `splice`, once the chat is hashed up to the splice."""
         ids = splice.token_ids.astype("<i4").tobytes()
         self._hash.update(_IDS + len(ids).to_bytes(8, "little") + ids)
         self._at = splice.end

@@ -40,7 +40,7 @@ class Marks(NamedTuple):
     begin: Callable[[Rendered], Place]
 
     def closes(self, token: str) -> bool:
-        """Return whether a control token stands after a turn's text."""
+        """Return whether `token` comes after the end of a turn's text."""
         return token in self.ends or token not in self.own
 
 

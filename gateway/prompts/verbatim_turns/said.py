@@ -90,7 +90,7 @@ def _object(spelled: str) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Convert equal numbers in `value` to one type, since JavaScript clients have only one."""
+    """Convert whole floats in `value` to integers, since JavaScript has one type of number."""
     if isinstance(value, dict):
         return {name: _plain(inner) for name, inner in value.items()}
     if isinstance(value, list):

@@ -11,7 +11,7 @@ from gateway.state.redis.response_changes import end_of
 async def room_for(
     link: StateLink, tenant_id: str, size: int, room: ResponseRoom, most: int
 ) -> Sequence[str | bytes]:
-    """Return MAKE_ROOM's arguments for a response of `size` bytes, which removes at most `most`."""
+    """Return MAKE_ROOM's arguments to add `size` bytes and remove at most `most` responses."""
     whose = await _who_makes_room(link, tenant_id, size, room)
     ids: list[bytes] = []
     if whose is not None:

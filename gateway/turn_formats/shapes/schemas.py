@@ -9,7 +9,7 @@ from urllib.parse import unquote
 from gateway.turn_formats.turn_format import Schema, ToolSpec
 
 _MAX_PARTS = 64  # maximum number of parts read of a JSON schema, which may refer to itself
-_MAX_KEYS = 64  # number of keys of a schema that count as a further part
+_MAX_KEYS = 64  # number of keys of a schema that count as one more part
 _MAX_TYPES = 64
 _PARTS = ("$ref", "allOf")
 _UNION = ("anyOf", "oneOf")

@@ -38,7 +38,7 @@ def logprobs_result(
     logprobs: Sequence[TokenLogprobs],
     listed: Listed,
 ) -> LogprobsResult:
-    """Write the log-probabilities of tokens, as lists that `listed` makes at once or lazily."""
+    """Write the log-probabilities of tokens. `listed` makes the lists, at once or lazily."""
 
     def chosen(at: int) -> LogprobsCandidate:
         return _candidate(tokenizer, token_ids[at], logprobs[at].chosen)

@@ -30,7 +30,7 @@ class _Placed(NamedTuple):
 class _Calls:
     def __init__(self) -> None:
         self._made = 0
-        self._open: list[tuple[str, str]] = []  # ids and names
+        self._open: list[tuple[str, str]] = []  # ids and names of calls without a result
 
     def made(self, name: str, given: str | None) -> str:
         self._made += 1

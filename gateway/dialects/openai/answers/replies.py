@@ -27,9 +27,9 @@ class PromptDetails(Struct, frozen=True):
 
 
 class CompletionDetails(Struct, frozen=True, kw_only=True):
-    """The completion's reasoning tokens, and the tokens drafted from its `prediction`.
+    """The numbers of reasoning tokens, and of tokens drafted from the request's `prediction`.
 
-    `completion_tokens` includes all these tokens, accepted or rejected. `ratoon` is an extension.
+    `completion_tokens` includes all of these, even rejected drafts. `ratoon` is an extension.
     """
 
     reasoning_tokens: int

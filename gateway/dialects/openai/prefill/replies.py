@@ -37,7 +37,7 @@ class Embeddings(Struct, frozen=True, kw_only=True):
 
 
 class RankedDocument(Struct, frozen=True):
-    """The text of a document, if it was requested."""
+    """The text of a document. Only sent if the request asks for texts."""
 
     text: str
 

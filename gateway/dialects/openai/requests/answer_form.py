@@ -75,7 +75,7 @@ def form_of_chat(wire: ChatRequest, tools: tuple[ToolSpec, ...]) -> AnswerForm:
             return replace(form, most_calls=0)
         case None | "auto":
             return form
-        case "required" | "any":  # Mistral's word
+        case "required" | "any":  # `any` is Mistral's word for `required`
             return must_call(form)
         case _FunctionChoice(named) | _CustomChoice(named):
             return only(replace(form, most_calls=1), [named.name], least_calls=1)
