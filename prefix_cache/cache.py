@@ -53,7 +53,7 @@ class FoundPrefix(NamedTuple):
     """The part of a prompt that a lease would find in the cache."""
 
     found: Whereabouts
-    partial: int  # number of the next block's first tokens, which a lease would copy
+    partial: int  # leading tokens of the next block that a lease would copy
     matched: int  # prompt tokens in the tree, with or without a recurrent state at their end
 
 
@@ -210,8 +210,8 @@ class PrefixCache:
         """Lease the leading blocks on the device for reading.
 
         Returns None if the device has no such block. The lease has no private block, and counts as
-        a use of its blocks. `is_part` means that the holder has another lease besides. When `owner`
-        needs room, only that other lease counts. With `with_state`, the lease ends at the last
+        a use of its blocks. `is_part` means that the holder also has a main lease. Only main leases
+        count as running when `owner` needs room. With `with_state`, the lease ends at the last
         state checkpoint on the device and includes it.
         """
         self._at(now)
@@ -381,7 +381,7 @@ class PrefixCache:
         """Forget the KV blocks of an owner, of namespaces, or of both.
 
         With neither, all blocks are forgotten. With both, only the owner's blocks in these
-        namespaces are forgotten. The namespaces are all that begin with the bytes `namespace`.
+        namespaces are forgotten. `namespace` stands for all namespaces that begin with these bytes.
         Blocks below a forgotten block are forgotten too. Leased blocks stay valid until their
         release. Returns the number of forgotten blocks. `tally` counts their copies.
         """

@@ -208,7 +208,10 @@ def copies_for(device: torch.device, late: LayerwiseLoad | None = None) -> CopyS
 
 
 def pieces_of(runs: Runs, first_byte: int = 0, end_byte: int | None = None) -> CopyPieces:
-    """Return a copy for each run, or for bytes [first_byte, end_byte) of its only block."""
+    """Return one copy for each run.
+
+    With a byte range, every run is a single block, of which [first_byte, end_byte) is copied.
+    """
     size = runs.targets.shape[1]
     behind = 0 if end_byte is None else size - end_byte
     return CopyPieces(
@@ -221,7 +224,7 @@ def pieces_of(runs: Runs, first_byte: int = 0, end_byte: int | None = None) -> C
 def pieces_in_order(runs: Runs, late: LayerwiseLoad) -> tuple[CopyPieces, CopyPieces]:
     """Return the copies that must end before an early release, and the late layers' copies.
 
-    Of the last blocks, as many as the late bytes allow are cut in two pieces.
+    The last blocks are cut in two pieces, as many blocks as `max_bytes` of `late` allows.
     """
     blocks, cut = runs.single(), late.bytes_before
     split = min(late.max_bytes // (runs.targets.shape[1] - cut), len(blocks))

@@ -89,7 +89,7 @@ def _hierarchies(cgroup: Path, process: Path) -> Iterator[tuple[Path, str, _Vers
 
 
 def _paths_of(file: Path) -> Iterator[tuple[str, str]]:
-    """Yield (controller, path) for each line `number:controllers:path`. Version 2 names none."""
+    """Yield (controller, path) of each line `number:controllers:path`. In version 2, it is ""."""
     if not file.exists():
         return
     for line in file.read_text().splitlines():

@@ -79,7 +79,7 @@ class BlockRecord:
     """The record stored with a block on disk and compared when it is read. Opaque here."""
 
     key: bytes  # 16 bytes
-    parent_key: bytes  # 16 bytes, the key of the block before it
+    parent_key: bytes  # 16 bytes, the key of the block before this block
     namespace: bytes  # 16 bytes
     owner: str  # the owner whose data key encrypts the block
     token_ids: bytes  # block_size int32, little endian

@@ -41,7 +41,10 @@ _ROUTES = {*_DIRECTIONS, (Tier.DEVICE, Tier.DISK), (Tier.HOST, Tier.DISK), (Tier
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Direction:
-    """The moves of a plan between two tiers, of blocks or of recurrent states, as blocks."""
+    """The moves of blocks, or of recurrent states, between two tiers of a plan.
+
+    The slots are block slots. A recurrent state has as many of them as it takes blocks.
+    """
 
     ends: tuple[Tier, Tier]
     of_states: bool

@@ -30,7 +30,11 @@ class ReuseTable:
     """
 
     def __init__(self, trust: float = 30.0) -> None:
-        """Create a table that trusts a count of uses once `trust` blocks had it."""
+        """Create an empty table.
+
+        The chance for n uses combines two shares: of blocks used n times, and of all blocks. Both
+        shares count equally once `trust` blocks have been used n times.
+        """
         self._most = most = MOST_USES
         self._trust = trust
         self._stamped = [0.0] * (most + 1)
@@ -93,7 +97,7 @@ class Ghosts:
         self.num_blocks += len(keys) // KEY_BYTES
 
     def uses(self, keys: bytes) -> int:
-        """Return how often the ghost that starts with these blocks was used, or 0 if none does."""
+        """Return the uses of the ghost with the same first block, or 0 if there is none."""
         ghost = self._by_first.get(keys[:KEY_BYTES])
         return 0 if ghost is None else ghost.uses
 

@@ -73,7 +73,7 @@ class QuotaUsage:
         self._longest: Mapping[str, int] = {}
         self._working = 0  # blocks outside all partitions and published prefixes
         self._leaving: defaultdict[str, int] = defaultdict(int)
-        self._floors = 0.0  # the sum, as a share of the tier
+        self._floors = 0.0  # the sum of all owners' floors, as a share of the tier
 
     def charge(self, owner: str, blocks: int) -> None:
         """Charge `owner` for `blocks` more blocks, or for fewer if negative."""
@@ -129,7 +129,7 @@ class QuotaUsage:
         return int(self.quotas.get(owner, DEFAULT).floor * self.scale * self.total + 1e-6)
 
     def ceiling(self, owner: str) -> int:
-        """Return how many blocks `owner` may keep beyond the blocks that its sequences use."""
+        """Return how many blocks `owner` may keep that its sequences do not use."""
         if self.parts:
             return self._partition_of(owner)
         return int(self.quotas.get(owner, DEFAULT).ceiling * self.total + 1e-6)

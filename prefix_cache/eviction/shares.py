@@ -24,7 +24,7 @@ class Quota:
     """
 
     floor: float = 0.0  # share that other owners cannot take away
-    # largest share that the owner keeps beyond blocks that its sequences use
+    # maximum share of blocks that the owner keeps while its sequences do not use them
     ceiling: float = 1.0
     weight: float = 1.0
 

@@ -1,7 +1,7 @@
 """The blocks being computed now, so that N cold requests wait for one prefill.
 
-A sequence whose key another sequence holds waits until a deadline that the engine sets. No block is
-found or shared by these keys. So equal keys of different blocks do no harm.
+A sequence whose key another sequence holds waits until a deadline that the engine sets. These keys
+decide only who waits, not which block is found. So equal keys of different blocks do no harm.
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ class StateLeasing:
     def open(self, lease: Lease, matched: int) -> None:
         """Give a lease its slots and let it start from its node's state checkpoint, if any.
 
-        `matched` is the number of the lease's blocks in the tree, even after that checkpoint.
+        `matched` counts the lease's blocks in the tree, including blocks after that checkpoint.
         """
         node, checkpoints = lease.node, self._checkpoints
         self.refresh(node)
@@ -102,7 +102,7 @@ class StateLeasing:
         self._capacity.landed(node)
 
     def may_pin(self, at: Position) -> bool:
-        """Return whether the prefix up to `at` has a state checkpoint there that may be pinned."""
+        """Return whether the prefix that ends at `at` has a state checkpoint that may be pinned."""
         return self.is_there(at) and self._checkpoints.may_pin()
 
     def is_there(self, at: Position) -> bool:

@@ -7,7 +7,7 @@
     the tier below has free slots, or blocks    copied down; forgotten here when the copy
       that the policy values less                 is whole, unless they are used meanwhile
     to disk: only if reused or retained,
-      and never more at once than it writes
+      and at most `max_disk_writes` at once
     else                                        dropped, with all blocks that build on them
 
 Where tiers are partitioned, an owner's blocks are evicted only to make room for the same owner. So
@@ -167,8 +167,8 @@ class Offloader:
     def _push_down(self, tier: Tier, node: Node, wanted: int, owner: str, awaited: int = 0) -> int:
         """Free slots of the node's last blocks in `tier`, or start copies that will free them.
 
-        Returns 0 if the slots are free or become free. Otherwise, returns for how many slots of the
-        tier below the node waits. Other nodes already wait for `awaited` slots there.
+        Returns 0 if the slots are free or become free. Otherwise, the node waits for slots of the
+        tier below, and their number is returned. Other nodes wait for `awaited` more slots there.
         """
         below = self._below[tier]
         if below is None:

@@ -113,8 +113,9 @@ class Removals:
     def prune(self, namespace: bytes | None, owner: str | None, tally: Tally | None = None) -> int:
         """Forget the nodes of namespaces and an owner, with all nodes below them.
 
-        The namespaces are all that begin with the bytes `namespace`. None means all namespaces, or
-        any owner. Returns the number of blocks that the tree forgot. `tally` counts their copies.
+        `namespace` stands for all namespaces that begin with these bytes. None means all
+        namespaces. An `owner` of None means any owner. Returns the number of blocks that the tree
+        forgot. `tally` counts their copies.
         """
         tree = self._ref_counts.tree
         nodes = tree.nodes() if owner is None else tree.owned.get(owner, ())

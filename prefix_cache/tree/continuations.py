@@ -2,10 +2,10 @@
 
 Continuations serve as drafts. Reading drafts does not count as a use of blocks. So no node is
 split, refreshed, counted or held. At each block, the search continues in the path's namespace for
-that block, or in the namespace of the node (as `RadixTree.partial` does). So it reads only tokens
-that a request with this path could read. The result must not show how often other tenants used
-shared nodes. So only nodes of the path's last namespace are compared by use. Among published nodes,
-the first by content is chosen.
+that block, or in the namespace of the node (as `RadixTree.partial` does). So the search reads only
+tokens that a request with this path could read. The result must not show how often other tenants
+used shared nodes. So only nodes of the path's last namespace are compared by use. Among published
+nodes, the first by content is chosen.
 """
 
 from __future__ import annotations

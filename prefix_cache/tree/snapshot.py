@@ -1,8 +1,8 @@
 """A snapshot of all KV blocks of the tree, taken in pieces while the tree changes.
 
-A reader applies the pieces and all changes (`changes`) in their order. After the last piece it has
-the tree's blocks. A block that was in the tree at the start is in a piece, unless a change has
-reported that the block left. Every later block is in the changes.
+A reader applies the pieces and all changes (`changes`) in their order. After the last piece the
+reader has the tree's blocks. A block that was in the tree at the start is in a piece, unless a
+change has reported that the block left. Every later block is in the changes.
 
 A node is looked up from the position where its parent ended when the parent was visited. So nodes
 that were split off since then are in the piece too.

@@ -74,7 +74,7 @@ class DiskTier:
 
     @property
     def num_blocks(self) -> int:
-        """The number of slots, which the free space at the start bounds."""
+        """The number of slots, at most as many as fit the free space at the start."""
         return self._num_blocks or 0
 
     @property

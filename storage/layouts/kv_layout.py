@@ -87,7 +87,7 @@ class KvLayout:
 
     @property
     def token_bytes(self) -> int:
-        """The bytes of one token in all layers with its part of the scales, rounded down."""
+        """The bytes of a token in all layers, with the token's scales, rounded down."""
         return self.block_bytes // self.block_size
 
     def slice_of(self, rank: int, num_ranks: int) -> KvLayout:

@@ -26,7 +26,7 @@ class DevicePool:
     if that dtype is fp8. `layers` are the views of `layer_views`.
 
     Used by one thread, without a lock. The device's stream orders reads and writes of the views. A
-    second stream must wait for an event of the first.
+    second stream must wait for an event of the first stream.
     """
 
     def __init__(

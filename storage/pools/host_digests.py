@@ -36,7 +36,10 @@ class HostDigests:
             self._digests[slot] = self._digest(slot)
 
     def damaged(self, slots: Iterable[int]) -> set[int]:
-        """Return the blocks that have changed since their digest, among the first CHECKED_BYTES."""
+        """Return the blocks that have changed since they were digested.
+
+        Checks at most CHECKED_BYTES, in blocks that have a digest.
+        """
         known = islice((slot for slot in slots if slot in self._digests), self._at_once)
         return {slot for slot in known if self._digest(slot) != self._digests[slot]}
 

@@ -4,8 +4,8 @@
     after these                 scratch blocks for the prompts of one step
 
 A prompt's row may have more new tokens than a ring has room for. The row writes them to scratch
-blocks. The last of these are copied to its ring when the row has been computed. Rings and scratch
-blocks are blocks of one tensor, so that a block table can name both.
+blocks. When the row has been computed, the last of these scratch blocks are copied to the row's
+ring. Rings and scratch blocks are blocks of one tensor, so that a block table can name both.
 """
 
 from __future__ import annotations

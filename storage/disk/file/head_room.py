@@ -40,7 +40,7 @@ def disk_use(directory: Path) -> DiskUse:
 
 
 def slots_in(num_bytes: int, record_bytes: int, high_water: float) -> int:
-    """Count the records that fill a file to its high-water level, with space for one write."""
+    """Count the records that fill a file to its high-water level, less the space for one write."""
     return max(int(num_bytes * high_water) // record_bytes - 2, 0)
 
 
