@@ -5,11 +5,11 @@
         --streams 64 --flood-prompt 8000 --victim-prompt 2000 --victim-prompt 8000
 
 Without a URL it starts `ratoon serve` with the handbook model. Both tenants are created for the
-measurement and removed afterwards. The flood is --streams streams, each of which sends its next
-request as soon as its last one is answered. The victim sends request after request with pauses,
-like a person who reads the answers. Prompts are random token ids, so none is cached. Measurements
-with and without the flood alternate, so that other load affects both. Prints a JSON line for each
-length of the victim's prompts.
+measurement and removed afterwards. The flood is --streams streams, each of which sends a new
+request as soon as its previous request is answered. The victim sends request after request with
+pauses, like a person who reads the answers. Prompts are random token ids, so none is cached.
+Measurements with and without the flood alternate, so that other load affects both. Prints a JSON
+line for each length of the victim's prompts.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from tests.doubles.ports import free_port
 
 RATOON = (sys.executable, "-c", "from cli.main import main; main()")
 STOP_S = 60.0
-LAST_WORDS = 4000  # number of last characters shown of the log of a server that did not start
+LAST_WORDS = 4000  # maximum characters shown from the end of a log, if a server did not start
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,13 +7,14 @@ fetches the prompt `--repeats` times and compares the bytes. The ways are:
 
     socket    a Unix socket
     tcp       TCP, encrypted once more
-    device    from GPU to GPU, or on one GPU if there is no other; then the copies alone are timed,
-              all blocks in one call, and the same bytes in one piece
+    device    from GPU to GPU, or within the only GPU; afterwards the copies are timed without an
+              exchange, as all blocks in one call, and as one piece of the same bytes
     host      as `device`, but without copies: both hosts' work for each block, on any machine;
               no bytes arrive or are compared
 
 Without `--way`, all ways that the machine has are measured. Prints a JSON line for each. Without a
-GPU the pools lie in memory. The pools take twice `--tokens` times 128 KiB for an 8B model in bf16.
+GPU the pools lie in memory. With the default block size, an 8B's in bf16, each of the two pools
+takes 128 KiB for a token.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ FORMATS = ("none", "channel", "block", "mxfp4", "int4")
 FOUR_BITS = ("mxfp4", "int4")
 COMPARED = (1, 64, 256, 2048)  # numbers of tokens at which errors are measured
 LAYERS = 4
-REP_MS = 15  # ms for which a graph is replayed, ten times
+REP_MS = 15  # milliseconds of each of the ten replays of a graph
 MXFP4_GROUP, INT4_GROUP = 32, 128  # number of columns that share a scale
 PRODUCTS = ("gated_us", "down_us", "all_us")
 # the timed parts; the first two take equal time in all formats

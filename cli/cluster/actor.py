@@ -33,7 +33,7 @@ from engine.process import EXIT_CANNOT_START, EXIT_NOT_SERVED
 from gateway.telemetry.harmless import harmless
 
 SHORT_RUN_S = 10.0
-# seconds after a short run, so that an engine that dies at once is not restarted without pause
+# seconds of pause after a run shorter than SHORT_RUN_S, in case each new engine dies at once
 PAUSE_S = 5.0
 
 ActorState = HostState | Literal["failed", "drained"]

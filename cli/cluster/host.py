@@ -31,7 +31,7 @@ PREDICT_S = 1.0
 ANSWER_S = 5.0
 LOOK_S = 0.2
 SILENT_S = 5.0  # seconds without a link to the engine after which the engine is killed
-# seconds after the last heartbeat until an unremoved engine is unregistered
+# seconds after an engine's last heartbeat until some host removes it from the registry
 FORGOTTEN_S = 3600.0
 
 HostState = Literal["starting", "ready", "silent", "stopping", "ended"]

@@ -50,7 +50,7 @@ def ray_at(address: str | None) -> Iterator[Ray]:
 
 
 def has_ended(ray: Ray) -> bool:
-    """Return whether Ray has gone. Calls would retry for a minute and then end this process."""
+    """Return whether Ray has gone. Then a call would retry for a minute and end this process."""
     return not is_there(ray.get_runtime_context().gcs_address)
 
 

@@ -3,7 +3,7 @@
 Ray                       outcome
 -------------------------------------------------------------------------------------------
 ran before the command    an engine that fits no machine waits, and its status line says so
-is started by it          an engine that fits no machine, or more engines than fit, are refused
+the command starts it     an engine that fits no machine, or more engines than fit, are refused
 """
 
 from collections.abc import Mapping, Sequence

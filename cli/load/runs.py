@@ -46,7 +46,7 @@ class SizedLoad:
     def bodies(self, name: str = "", count: int | None = None) -> list[Body]:
         """Draw the bodies of all requests, or of the first `count`.
 
-        Another `name` gives other prompts.
+        Each `name` gives different prompts.
         """
         count = len(self.places) if count is None else count
         seed = f"{self.seed} {name}" if name else self.seed

@@ -48,7 +48,7 @@ def check_offload(model: ModelConfig, engine: EngineConfig, of: Machine | None) 
 def _host_bytes(sizes: list[int], gib: float) -> int:
     """Count the bytes of a rank's weights in host memory, without norms.
 
-    Raises BadSetting for an impossible number.
+    Raises BadSetting if no layers can be chosen for `gib` GiB.
     """
     total = sum(sizes)
     wanted = gib if gib * GIB > _MORE * total else min(gib, total / GIB)

@@ -76,9 +76,10 @@ def _rows(entries: Sequence[Entry], is_test: bool) -> Iterator[Cells]:
 
 
 def _tested(entries: Sequence[Entry]) -> set[str]:
-    """Collect the ids that verify-isolation made.
+    """Collect the ids of resources that verify-isolation created.
 
-    The names of its resources begin with MARK, or are an id that it made before.
+    Such a resource has a name that begins with MARK, or that is the id of an earlier
+    such resource.
     """
     found = set[str]()
     for entry in reversed(entries):

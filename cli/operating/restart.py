@@ -63,7 +63,7 @@ def restart(
 
 
 class Absences:
-    """The numbers of polls at which each engine was away, to name a late engine once."""
+    """Counts of the polls at which each engine was away. Each late engine is named once."""
 
     def __init__(self) -> None:
         self._looks = Counter[str]()

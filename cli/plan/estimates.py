@@ -53,7 +53,7 @@ class BatchCosts:
     tpot_ms: float  # the time at half of the output length
     request_ms: float
     output_tokens_per_s: float
-    copy_ms: float = 0.0  # per step, to copy weights from host memory
+    copy_ms: float = 0.0  # milliseconds of a step's copies of weights from host memory
 
 
 def model_costs(decoder: DecoderCounts) -> ModelCosts:

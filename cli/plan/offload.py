@@ -25,7 +25,10 @@ def placement_of(decoder: DecoderCounts, memory: MemoryFlags) -> Placement | Non
 
 @dataclass(frozen=True, slots=True)
 class LayerCopies:
-    """The copies that steps wait for: the seconds of each copied layer, and all layers' number."""
+    """The copies of weights that steps wait for: seconds by layer number.
+
+    `num_layers` counts all layers, including those that are not copied.
+    """
 
     num_layers: int
     seconds: Mapping[int, float]

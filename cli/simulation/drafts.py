@@ -39,8 +39,8 @@ class DraftedLoad:
     acceptance_rate: float
     speed: float
     # Median processor times (us) in a step of all rows; 0 without such steps.
-    drafting_us: float  # while the device waits
-    preparing_us: float  # of the next drafts, while the device computes
+    drafting_us: float  # time for drafting while the device waits
+    preparing_us: float  # time for preparing the next drafts while the device computes
     sources: dict[str, SourceReport]
 
 

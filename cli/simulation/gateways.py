@@ -1,8 +1,8 @@
 """The routers of several gateways in front of the same replicas, as one router.
 
 Each gateway has its own router, which learns of changes in all caches, but only of its own
-gateway's requests. So it does not know how many requests of other gateways wait, nor which blocks
-they will leave in the caches.
+gateway's requests. So a router does not know how many requests of other gateways wait, nor which
+blocks they will leave in the caches.
 """
 
 from __future__ import annotations

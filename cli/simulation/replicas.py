@@ -206,7 +206,7 @@ class ReplicaSet:
         output: int,
         computed: Callable[[], None] | None = None,
     ) -> None:
-        """Compute a part's uncached tokens. A remote prefill calls `computed` at their end."""
+        """Compute the uncached tokens of `part`. A remote prefill calls `computed` afterwards."""
         clock, router, replica = self._clock, self._router, part.replica
         there = part.served.cached + part.fetched
         news, arrived, request_id = replica.news(), clock.now, part.request.request_id

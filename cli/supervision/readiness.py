@@ -18,10 +18,12 @@ from cli.supervision.serving_state import GATEWAY, ChildName
 from cli.supervision.watch import Probed
 
 _TIMEOUT_S = 2.0
-# Two states are missing. A "stalled" engine recovers or is given up by the gateway. With a damaged
-# state there is nothing to announce. With a full disk, or a Redis that evicts, an engine is ready.
+# Whether the engine answers, by the status of /readyz. Other statuses leave this unknown: a
+# "stalled" engine recovers or is given up by the gateway, and a damaged state says nothing about
+# engines.
 _READINESS = {"ready": True, "state_evicts": True, "disk_full": True, "not_ready": False}
-# "stalled" is missing as above, and "refused", since a refused engine lives but is never ready.
+# The same by a replica's state. It is unknown if "stalled", and if "refused": a refused engine
+# lives but is never ready.
 _ANSWERS = {"ready": True, "draining": True, "absent": False}
 
 
@@ -38,8 +40,8 @@ class _Readiness(msgspec.Struct, frozen=True):
 async def probe(url: str, engines: Sequence[ChildName]) -> Probed:
     """Fetch the gateway's /readyz, and return for each process whether it answers.
 
-    True means that the process answers, and for an engine its id is returned instead, if known.
-    False means that it does not answer, and None that this is unknown. A gateway that refuses or
+    True means that the process answers. For an engine that answers, its id is returned instead
+    of True, if known. False means no answer, and None means unknown. A gateway that refuses or
     breaks the connection is unknown. Such a gateway may not listen yet, may be stopping, or may
     have too many connections (503). A gateway that sends nothing within the timeout does not
     answer. Engines are unknown if the gateway does not answer, or while it reports them as stalled.

@@ -53,7 +53,7 @@ class EvaluationCase:
 
 @dataclass(frozen=True)
 class EvaluationOutcome:
-    """The model's answer to a case. Each token of `said` follows the right tokens before it."""
+    """The model's answer to a case. Each token of `said` is the likeliest after right tokens."""
 
     case: EvaluationCase
     right: bool

@@ -216,7 +216,7 @@ class Question:
 
 
 def free_kind(source: NameSource) -> TopicKind:
-    """Draw an unlisted kind of any topic and sort of value, such as "the cellar ticket"."""
+    """Draw a kind that no table lists, such as "cellar ticket", with its topic and values."""
     noun = f"{source.pick(FREE_MODIFIERS)} {source.pick(FREE_HEADS)}"
     value = source.pick(values.ANYTHING)
     return TopicKind(noun, source.pick(tuple(TOPICS)), (noun,), value)
