@@ -53,8 +53,8 @@ class CacheSettings(msgspec.Struct, frozen=True, kw_only=True):
     cache_tokens: int | None = None  # tokens of the device tier; None: sized from free memory
     memory_fraction: float = 0.9  # share of the free memory on cuda, when cache_tokens is None
 
-    # The GiB of the host tier. None: a quarter of the free host memory, at most 0.25 (cpu), 64
-    # (cuda).
+    # The GiB of the host tier. None: a quarter of the free host memory, at most 0.25 GiB on cpu and
+    # 64 GiB on cuda.
     host_cache_gib: float | None = None
     host_cache_tokens: int | None = None  # tokens of the host tier, instead of host_cache_gib
 
@@ -87,8 +87,8 @@ class StepSettings(msgspec.Struct, frozen=True, kw_only=True):
     overlap_scheduling: bool = True  # True: on cuda, a step is decided while another is computed
     drafts: DraftsName = "auto"  # auto: tokens are drafted and verified where that saves time
 
-    # The minimum tokens of a common prefix that decodes read once together, on cuda. None: the
-    # measured break-even length. 0: never.
+    # The minimum length, in tokens, of a common prefix that several decodes read together, on cuda.
+    # None: the measured break-even length. 0: never.
     least_shared_tokens: int | None = None
     graph_tokens: int = MOST_NEW  # maximum tokens of a step replayed as a CUDA graph; 0: no graphs
 

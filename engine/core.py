@@ -7,8 +7,9 @@ while the host appends tokens and writes messages:
     device  |  step n .....................| step n+1 .................................| step n+2
 
 A step that verifies drafts is settled before the next step is scheduled. With several pipeline
-stages, the stages compute steps of different sequences at the same time. The sampling of a step
-with constrained rows is launched last, since their masks are made meanwhile.
+stages, the stages compute steps of different sequences at the same time. If a step has constrained
+rows, its sampling is launched after the replies and the commit, because the rows' masks are made
+meanwhile.
 
 Elsewhere: steps' times (`in_flight`), answers to queries (`queries`), how copies run (`copies.py`),
 and the process's end (`process.py`).
@@ -340,8 +341,8 @@ class EngineCore:
     def _leaving(self, *, is_ahead: bool) -> int:
         """Return the number of steps that may stay unsettled.
 
-        `is_ahead` tells that a step was just launched. If sequences wait for their tokens, one more
-        step is settled.
+        `is_ahead` tells that a step was just launched. Otherwise sequences may wait for tokens of
+        launched steps, so one of these steps is settled.
         """
         if not is_ahead:
             return max(len(self._launches) - 1, 0)

@@ -3,9 +3,9 @@
     accepted --not in host memory: read--> --no slot is free: wait--> in a slot --> may start
 
 A slot belongs to its adapter while a request that uses the adapter is alive. Later another adapter
-may take the slot. Requests get slots in order of arrival. For PATIENCE_S, a request whose adapter
-is in a slot may pass a request that waits. If several flows use adapters, a flow that has slots
-leaves one slot free for other flows.
+may take the slot. Requests get slots in order of arrival. A request whose adapter is in a slot may
+overtake a waiting request that arrived at most PATIENCE_S ago. If several flows use adapters, a
+flow that has slots leaves one slot free for other flows.
 """
 
 from __future__ import annotations

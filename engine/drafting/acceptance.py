@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 
 from engine.drafting.draft import DraftSource
 
-# The assumed acceptance before any token was verified, which weighs `PRIOR_WEIGHT` tokens.
+# The acceptance that is assumed before any token was verified. It weighs as much as `PRIOR_WEIGHT`
+# verified tokens.
 PRIORS: dict[DraftSource, float] = {
     "prediction": 0.85,
     "grammar": 0.95,
@@ -19,7 +20,7 @@ PRIORS: dict[DraftSource, float] = {
     "mtp": 0.7,
 }
 PRIOR_WEIGHT = 2.0
-KEPT = 0.97  # factor of older counts for each further token
+KEPT = 0.97  # earlier counts are multiplied by this factor for each verified token
 LEAST, MOST = 0.02, 0.985
 MOST_DRAFTS = 16  # maximum number of drafted tokens in one row
 _KEPT_AFTER = [KEPT**count for count in range(MOST_DRAFTS + 2)]

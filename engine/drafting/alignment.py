@@ -137,7 +137,7 @@ class Alignment:
     def _find_nearby(self, lost: tuple[int, int], known: int, end: int) -> tuple[int, int] | None:
         """Return the nearest place after a token equal to the last known token.
 
-        The match length is 1.
+        Also return the length of the match, which is 1.
         """
         place, parted = lost
         if known - parted > NEARBY:

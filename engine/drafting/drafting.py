@@ -73,7 +73,7 @@ class DraftedRow:
     def chance(self, pending: int) -> tuple[float, int]:
         """Return the acceptance of a guessed token, and the maximum number of drafted tokens.
 
-        The draft head guesses after the `pending` tokens, which count in addition to its guess.
+        The draft head's guess follows the `pending` tokens. These tokens then count as drafted too.
         """
         assert self._guessed is not None
         drafter, acceptance = self._guessed

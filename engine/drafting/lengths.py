@@ -87,7 +87,8 @@ class Payoff:
     def _fastest(self, rows: int, choices: Iterable[tuple[float, float]]) -> int | None:
         """Return the index of the fastest of `choices`, or None if drafts do not help.
 
-        A choice has the number of drafted tokens, and the expected number of accepted tokens.
+        A choice is a pair: the number of drafted tokens, and the expected number of accepted
+        tokens.
         """
         plain, most_rows, predicted = self._seconds(rows), self._most_rows, self._predicted
         waits = self._host_seconds()
@@ -124,7 +125,7 @@ class Payoff:
 class _Table:
     """The lengths of a row's draft, and the expected accepted tokens, by threshold.
 
-    The column of a row depends on its acceptance and its draft's size (`_place`).
+    A row of a step is looked up by its acceptance and by the size of its draft (`_place`).
     """
 
     def __init__(self, pending: int) -> None:

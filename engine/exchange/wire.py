@@ -4,8 +4,9 @@
     Ask ->                                              a prompt, and its first wanted block
                                  <- Found               the number of blocks found
                                  <- Block 7 | payload   sealed (`seal`)
-                                 <- Block 8 | payload   and the state after the last, if any, in
-                                 <- Block 9 | payload   units as long as a block, numbered after it
+                                 <- Block 8 | payload
+                                 <- Block 9 | payload   the state after block 8, if any, in units
+                                                        as long as a block
     Taken 8 ->                   <- Still               more may be sent; both engines are alive
                                  <- Ended               no more blocks will come
 

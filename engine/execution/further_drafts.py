@@ -33,7 +33,7 @@ FURTHER = 2  # number of drafts that the draft head makes after its first draft
 # The maximum number of samples of a step in which the draft head drafts further. Larger steps
 # verify no drafts.
 MOST_FOLLOWED = 64
-NO_DRAFT = -1  # in place of a token id without a draft
+NO_DRAFT = -1  # stands for a missing draft among drafted token ids
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +42,10 @@ class Followed:
 
     `samples` (A,) int64 are their places among the step's samples. `firsts` (A,) int64 are the
     places of the first samples of the same rows. `compared` (A,) int64 are the places of the drafts
-    with which the samples are compared, or T without a draft. `ends` (A,) int32 are the numbers of
-    tokens before each sample, or 0 for padding. `tables` (A, blocks) int32 are the blocks of the
-    samples' sequences. `splits` is as in `BatchLayout`, for contexts that are `FURTHER` tokens
-    longer.
+    with which the samples are compared, or T (the number of the step's tokens) without a draft.
+    `ends` (A,) int32 are the numbers of tokens before each sample, or 0 for padding. `tables` (A,
+    blocks) int32 are the blocks of the samples' sequences. `splits` is as in `BatchLayout`, for
+    contexts that are `FURTHER` tokens longer.
     """
 
     samples: Tensor

@@ -121,7 +121,7 @@ def best_groups(runs: npt.NDArray[np.int64], least_run: int) -> list[LeaseGroup]
 
 @dataclass(slots=True)
 class _SharedRun:
-    """A run of blocks, the ungrouped leases that begin with the run, and the children's groups."""
+    """A node of the tree of runs: its run of blocks, ungrouped leases, and the groups below."""
 
     run: int
     leaves: list[int]

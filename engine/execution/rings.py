@@ -3,9 +3,9 @@
     decode, VERIFY    block b in the row's ring, at b % places
     other rows        earlier blocks in the row's ring, the blocks of new tokens in scratch blocks
 
-Before the forward pass, a ring is copied if its row reads and writes different slots. The slots
-differ for prompts, and where the cache keeps the ring unchanged. After the forward pass, the last
-blocks of prompts are copied from the scratch blocks to their rings.
+A ring has `places` blocks. Before the forward pass, a ring is copied if its row reads and writes
+different slots. The slots differ for prompts, and where the cache keeps the ring unchanged. After
+the forward pass, the last blocks of prompts are copied from the scratch blocks to their rings.
 """
 
 from __future__ import annotations

@@ -36,10 +36,10 @@ AHEAD_S = 0.001
 # hard grammars.
 STEP_S = 0.002  # maximum seconds of all calls in a step
 LEAST_SHARE_S = 0.0001  # minimum seconds of a flow's calls in a step
-LONGEST_S = 0.005  # seconds of a call; a request ends after MOST_LONG longer calls in a row
+LONGEST_S = 0.005  # seconds of a call; MOST_LONG longer calls in a row end a request
 MOST_LONG = 3
-# After late tokens were followed, none are followed for 3 times as long. Late tokens therefore get
-# a quarter of the time.
+# After late tokens were followed, no late token is followed for 3 times the seconds that this took.
+# Late tokens therefore get a quarter of the time.
 LATE_REST = 3
 MOST_FORCED = 256  # maximum number of forced tokens kept from one call, which may find 10,000s
 

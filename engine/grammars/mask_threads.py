@@ -7,7 +7,7 @@ may have all threads, so a flow with slow masks does not delay other flows much.
 
 A constraint is behind if a step had no time to follow its tokens. A thread first follows these
 tokens, with Python's lock. One constraint catches up at a time. Afterwards no constraint may catch
-up for LATE_REST times as long.
+up for LATE_REST times the seconds that this took.
 
 Elsewhere: how a mask is made (`token_mask.py`).
 """

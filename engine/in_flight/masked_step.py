@@ -19,7 +19,8 @@ from engine.sequences.sequence import Sequence
 from engine.sequences.token_constraint import Drafts, Making, MaskMaker, WantedMasks
 from engine.step import Bitmask, Forward, Launched, Sampled
 
-# The number of steps that a left-out row loses. The next step has no row for its sequence.
+# The number of steps in which a left-out row's sequence gets no token. The next step has no row for
+# this sequence.
 LOST_STEPS = 2
 LONGEST_PART = 1 / 4  # longest wait for late masks, as a share of a step's time
 LEFT_OUT = Sampled(None, is_left_out=True)

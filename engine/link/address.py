@@ -59,7 +59,7 @@ def exchange_at(engine: str) -> str:
 def as_reached(told: str, engine: str) -> str:
     """Return the exchange address for clients that reach an engine at `engine`.
 
-    The engine itself has `told` this address.
+    `told` is the exchange address that the engine has sent.
 
     An engine that listens on all interfaces does not know its host's name, so the host of `engine`
     is used.

@@ -150,7 +150,7 @@ class PromptModule(msgspec.Struct, frozen=True, array_like=True):
     positions: bytes  # int32, little endian, one for each token
     namespace: bytes  # 16 bytes, used only for this module at these positions
     block_keys: bytes  # 16 bytes for every block
-    head_tokens: int | None = None  # first tokens, copied from the head module, if any
+    head_tokens: int | None = None  # number of first tokens copied from the head; None: no head
 
     @property
     def own_tokens(self) -> int:
@@ -201,11 +201,13 @@ class Generate(msgspec.Struct, frozen=True, kw_only=True, tag="generate"):
     marks: tuple[Mark, ...] = ()  # in order of their tokens
     question: int = 0  # tokens before the user's last message (`Welcome.has_states`); 0: unknown
     source: FetchSource | None = None  # engine to fetch uncached blocks from
-    is_counted: bool = True  # whether the engine counts the prompt as looked up; one engine does
+    # True if this engine counts the prompt as looked up. Only one engine counts a prompt.
+    is_counted: bool = True
 
     # Whether drafts may be verified, which does not change the answer.
     drafts: bool = True
-    # With `embeds` or `candidates`, `max_tokens` is 0, and the end reports on the last token.
+    # With `embeds` or `candidates`, `max_tokens` is 0, and `Finished` has the values of the
+    # prompt's last token.
     embeds: bool = False  # report the hidden state
     candidates: bytes = b""  # int32, little endian: tokens whose logits are reported
     prediction: bytes = b""  # int32, little endian: tokens of an expected answer, to draft from
@@ -227,7 +229,7 @@ class FlowQuota(msgspec.Struct, frozen=True, array_like=True):
     floor: Annotated[float, Meta(ge=0, le=1)] = 0.0
     ceiling: Annotated[float, Meta(ge=0, le=1)] = 1.0
     weight: Annotated[float, Meta(gt=0, le=1e6)] = 1.0
-    max_request_tokens: Annotated[int, Meta(ge=0)] = 0  # prompt and answer; 0: context
+    max_request_tokens: Annotated[int, Meta(ge=0)] = 0  # prompt plus answer; 0: context length
 
 
 class Partition(msgspec.Struct, frozen=True, kw_only=True, tag="partition"):
@@ -333,14 +335,15 @@ class Reused(msgspec.Struct, frozen=True, array_like=True):
     tiers: TierTokens = TierTokens()
     # The predicted seconds to compute these tokens, or None without a prediction.
     saved_seconds: float | None = None
-    # For each mark, the new tokens after the previous mark that the request put in the cache.
+    # For each mark, how many tokens the request put in the cache between the previous mark and this
+    # mark.
     written: tuple[int, ...] = ()
     fetched: int = 0  # tokens that another engine sent, not included in `tiers`
 
     # The tokens with cached blocks, if more than were reused, else 0. No recurrent state is kept at
     # their end.
     matched: int = 0
-    # The lower tier from which only the recurrent state was loaded, without tokens.
+    # The lower tier from which the recurrent state was loaded, if no tokens were loaded from there.
     state_tier: StateTier | None = None
 
     @property

@@ -14,7 +14,7 @@ MAX_FRAME_BYTES = PIECE_BYTES + 1024  # bytes of an encrypted piece, and of a ha
 
 
 def in_pieces(message: bytes) -> list[bytes]:
-    """Divide a message into frames that are sent together, mostly a single frame."""
+    """Divide a message into frames that are sent together, usually a single frame."""
     if len(message) <= PIECE_BYTES:
         return [message]
     return [message[at : at + PIECE_BYTES] for at in range(0, len(message), PIECE_BYTES)]

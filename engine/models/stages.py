@@ -105,7 +105,9 @@ def head_bytes(head: DraftHeadConfig, index: int, weight_format: WeightFormat, d
 
 
 def split_layers(costs: Sequence[int], head: int, num_stages: int) -> tuple[int, ...]:
-    """Find the `Stage.ends` that minimise the maximum stage cost, the earliest of equal costs.
+    """Find the `Stage.ends` that minimise the cost of the costliest stage.
+
+    Of several equally good ends, the earliest are chosen.
 
     `costs` are the costs of the layers. `head` is the cost of the last stage without its layers.
     Raises UnsupportedModel if there are fewer layers than stages.

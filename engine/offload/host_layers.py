@@ -4,7 +4,7 @@
     device         | buffer: 3, 11 | buffer: 7    |        each buffer holds one layer at a time
 
 Each such layer is built twice (`LayerHomes`): in host memory, which loading fills, and on its
-buffer, which steps read. Each time the layer's tensors lie in one run of bytes (`memory`).
+buffer, which steps read. In both places the layer's tensors lie in one run of bytes (`memory`).
 
 Elsewhere: when it is copied (`prefetch`).
 """

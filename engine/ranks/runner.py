@@ -20,8 +20,8 @@ from engine.ranks.ring import RING_BYTES
 from engine.ranks.stage_runners import DeferringRunner
 from engine.step import Bitmask, Forward, Launched, Runner, Step
 
-# A step with more bytes counts as large. At most as many steps as ranks are deferred, and a row
-# takes some tens of bytes. Deferred small steps therefore fit the ring.
+# A step with more bytes counts as large. The number of deferred steps is at most the number of
+# ranks, and a row takes some tens of bytes. Deferred small steps therefore fit the ring.
 LARGE_BYTES = RING_BYTES // (4 * MOST_RANKS)
 
 

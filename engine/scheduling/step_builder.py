@@ -61,7 +61,7 @@ class StepBuilder:
 
     @property
     def budget(self) -> int:
-        """The token budget for further rows, or 0 if the step holds no more scored tokens."""
+        """The token budget for further rows, or 0 without room for further scored tokens."""
         return self._budget if self._may_score else 0
 
     @budget.setter
@@ -144,7 +144,7 @@ class StepBuilder:
 
 
 def _up_to_state(sequence: Sequence, num_new: int) -> int:
-    """Return how many next tokens a row may have: it ends where a recurrent state is kept."""
+    """Return how many of `num_new` tokens a row may have, given where states are kept."""
     states = None if sequence.lease is None else sequence.lease.states
     if states is None:
         return num_new

@@ -40,7 +40,8 @@ LEARNS = 0.3  # share of an error that is corrected at once, after the first cor
 MEASURED_TOKENS = 64  # minimum prompt tokens of a step that teaches a token's cost
 NUM_REMEMBERED = 8  # number of remembered ratios of a step's time to its prediction
 
-# The assumed time of a step that ended before the host looked, as a share of the time until then.
+# The assumed seconds of a step that ended before the host looked, as a share of the seconds until
+# the host looked.
 MISSED = 7 / 8
 FORGETS = 1000  # captured steps until launch times are forgotten: a launch may have stalled
 HIDDEN = 1.2  # a step shorter than this many launches says little about the device

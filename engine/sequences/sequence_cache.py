@@ -178,7 +178,7 @@ class SequenceCache:
         return self._cache.quotas.are_partitions
 
     def runs_alone(self, sequence: Sequence) -> bool:
-        """Return whether a sequence needs more than its flow's part and the shared room."""
+        """Return whether a sequence needs more blocks than its flow's part and the shared room."""
         blocks = self._cache.blocks_for(sequence.length)
         return self._cache.quotas.runs_alone(sequence.flow, blocks)
 

@@ -49,7 +49,7 @@ class TokenConstraint(Protocol):
         return False
 
     def catch_up(self) -> float:
-        """Follow the sequence's other tokens. Return the seconds that Python's lock was held."""
+        """Follow the tokens not followed yet. Return the seconds that Python's lock was held."""
         return 0.0
 
     @property

@@ -64,7 +64,7 @@ _log = logging.getLogger(__name__)
 class OpenedPart:
     """The runner of this rank's steps, and the runner's parts.
 
-    `fingerprint` is of this rank's blocks, and the fingerprints of several ranks differ.
+    `fingerprint` is of this rank's blocks, and differs from rank to rank.
     """
 
     runner: Runner

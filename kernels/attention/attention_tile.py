@@ -5,7 +5,7 @@ query rows, and k, v (TILE, D) a tile of keys and values. c is scale * log2(e) >
 used in place of exp. All but the products are in float32:
 
     s  = q k^T
-    m' = max(m, c max s);  p = exp2(c s - m')      one fused multiply-add a score
+    m' = max(m, c max s);  p = exp2(c s - m')      one fused multiply-add for each score
     l' = l * exp2(m - m') + sum p;  acc' = acc * exp2(m - m') + p v
 
 With a soft cap, cap * tanh(s / cap) in base 2 replaces c s. A sink is one more score, without a

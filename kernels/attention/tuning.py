@@ -30,7 +30,7 @@ class DecodeTuning:
     stages: int  # number of tiles in flight, plus one
     at_once: int
     alone: float  # time of a program alone, relative to its time on a fully used device
-    begin_keys: int  # a split's time beside reading keys, in keys that could be read in that time
+    begin_keys: int  # a split's time without reading, as the number of keys read in that time
     least_keys: int  # minimum number of keys in a split; a multiple of `tile`
     splits: int  # maximum number of splits of all KV heads, in addition to one for each item
 

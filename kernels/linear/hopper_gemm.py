@@ -34,7 +34,7 @@ def _box(
     TILE: gl.constexpr,
     SEVERAL: gl.constexpr,
 ) -> gl.tensor:
-    """Return the row and column of a program's `copy`-th tile."""
+    """Return the row and column of a program's tile number `copy`."""
     if SEVERAL:
         strip = gl.program_id(0) + copy // tiles * gl.num_programs(0)
         return strip * STRIP, first_column + copy % tiles * TILE
@@ -113,7 +113,7 @@ def _multiply_strip(
     SCALES: gl.constexpr,
     HAS_BIAS: gl.constexpr,
 ) -> None:
-    """Multiply the `which`-th M rows of a strip, and write the result to `out` (rows, N).
+    """Multiply group `which` of M rows of a strip, and write the result to `out` (rows, N).
 
     `copied` tiles were copied before the tiles of this strip.
     """

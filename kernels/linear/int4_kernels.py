@@ -42,7 +42,7 @@ def _numbers(
     PLACE: tl.constexpr,
     HAS_ZEROS: tl.constexpr,
 ) -> tl.tensor:
-    """Unpack the PLACE-th numbers of words (features, columns)."""
+    """Unpack number PLACE of each word of `words` (features, columns)."""
     MAGIC: tl.constexpr = 0x6400 if scale.dtype == tl.float16 else 0x4300
     EIGHT: tl.constexpr = 1032.0 if scale.dtype == tl.float16 else 136.0
     lifted = (((words >> (4 * PLACE)) & 15) | MAGIC).to(scale.dtype, bitcast=True)

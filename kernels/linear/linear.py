@@ -2,7 +2,7 @@
 
 For few rows, where reading the weight is all of the work, a kernel here computes the product:
 
-    weight (N, K)   one program a strip of 64 rows, all of K        x (T, K), T at most 32,
+    weight (N, K)   a program for each strip of 64 rows, all of K   x (T, K), T at most 32,
     [========]      tiles of 64 x 128 in flight, six at a time      comes from the L2 cache
     [========]
 

@@ -37,8 +37,8 @@ class Patience:
     unmeasured: float = 10.0  # minimum time limit in seconds without a prediction
     stream: float = 30.0  # minimum time limit in seconds for blocks that are still being computed
 
-    # The seconds after a flush without fetches. Gateways wait for a shorter time before they report
-    # a failed flush.
+    # The number of seconds after a flush in which no block is fetched. Gateways wait for a shorter
+    # time before they report a failed flush.
     flush: float = 10.0
 
 
@@ -62,9 +62,9 @@ class Wanted:
     state_units: range = range(0)
 
     def place(self, start: int, end: int) -> SealedPlace | None:
-        """Return the authenticated context of blocks `start` up to `end`.
+        """Return the data with which blocks `start` up to `end` are authenticated.
 
-        Return None if their namespaces differ.
+        Return None if the blocks have several namespaces.
         """
         size = len(self.tokens) // self.end
         namespace, span_end = self.path.span_at(start)

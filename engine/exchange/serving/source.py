@@ -265,7 +265,10 @@ def _blocks(
 
 
 def _units(blocks: BlocksToSend, end: int, namespace: Namespace, slots: range) -> BlocksToSend:
-    """Return the units of the recurrent state at block `end`, each bound to the last block."""
+    """Return the units of the recurrent state at block `end`.
+
+    Each unit is authenticated with the key and the tokens of the last block.
+    """
     last = blocks.place(len(blocks) - 1, len(blocks))
     return BlocksToSend(
         first=end,

@@ -124,7 +124,7 @@ def _resolved_in_order(
 
 
 def _is_reached(between: tuple[Expression, ...], part: Expression, anchor: Foreign) -> bool:
-    """Return whether only empty texts lie between the part and the sequence's end at `anchor`."""
+    """Return whether only anchors are between `part` and the sequence's start or end (`anchor`)."""
     if all(_is_anchor(other) for other in between):
         return True
     if any(one == anchor for one in walk(part)) and all(map(_may_be_empty, between)):

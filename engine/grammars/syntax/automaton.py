@@ -106,7 +106,7 @@ class Automaton:
         return found
 
     def _steps_from(self, positions: frozenset[int]) -> Iterator[list[int]]:
-        """Yield the sets of those `positions` where the same characters can stand."""
+        """Yield, for each class of characters, the `positions` where such a character can be."""
         alike = defaultdict[int, list[int]](list)
         for position in positions:
             alike[self._bits[self._chars[position]]].append(position)

@@ -27,20 +27,24 @@ from engine.grammars.syntax.expression import (
 )
 from engine.grammars.syntax.pattern import END, START
 
-# The maximum numbers of repetitions of a bounded part, each of which gives an alternative.
+# Bounds on the repetitions of a bounded part. Each bound gives an alternative.
 _BOUNDS = 1 << 20, 45, 30, 20, 14, 9, 6, 3
 
 
 def shortened(whole: Expression, most: int) -> Expression | None:
-    """Return texts of `whole` with at most `most` characters, or None if no such bound exists."""
+    """Return an expression of texts of `whole` with at most `most` characters.
+
+    Return None if no bound on the repetitions makes the texts short enough.
+    """
     forms = [form for bound in _BOUNDS if (form := _form(whole, bound, most)) is not None]
     return one_of(forms) if forms else None
 
 
 def without_length(read: Expression) -> tuple[Expression, int] | None:
-    """Return a pattern without a first look-ahead that only bounds the text's length.
+    """Remove a look-ahead that begins a pattern and only bounds the text's length.
 
-    Also returns the maximum number of characters. Returns None if the look-ahead demands more.
+    Returns the rest of the pattern, and the maximum number of characters. Returns None if the
+    pattern does not begin with such a look-ahead.
     """
     match read:
         case All(

@@ -11,7 +11,7 @@ from engine.link.messages import Event, Tokens
 class EventQueue:
     """The unread events of one request.
 
-    `asyncio.Queue` costs three times as much. The queue has no bound, because its reader never
+    `asyncio.Queue` costs three times as much. This queue has no bound, because its reader never
     waits for a client.
     """
 

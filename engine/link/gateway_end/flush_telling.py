@@ -1,4 +1,4 @@
-"""The sending of recorded flushes to an engine: all before its use, and new flushes later."""
+"""The sending of all recorded flushes to an engine before its first use, and of new flushes."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from typing import Any
 LEAVE_S = 10.0  # maximum seconds until a cancelled request ends, after the running step
 
 
-_SLICES = 20  # number of turns of the event loop after which `most_s` is over at the earliest
+_SLICES = 20  # `most_s` is over after this many turns of the event loop at the earliest
 
 
 async def outlasting(work: Coroutine[Any, Any, object], most_s: float) -> None:

@@ -143,8 +143,9 @@ class AttentionConfig(KvConfig):
     def qkv(self, prefix: str, hidden: int) -> LinearConfig:
         """Return the joined projection to queries and the layer's own keys and values.
 
-        With gates, the rows of each head's gate follow the rows of its query. Products are not in
-        parts with gates, norms over all heads together, or interleaved heads.
+        With gates, the rows of each head's gate follow the rows of its query. With gates, with
+        norms over all heads together, or with interleaved heads, the product is whole, not in
+        parts.
         """
         queries = self.query_size * (1 + self.gated)
         sizes = {"q_proj": queries, **dict.fromkeys(self.projections, self.kv_size)}

@@ -4,11 +4,12 @@ The engine lends a flow's unused KV blocks, batch slots and state slots to other
 
     blocks  A flow whose sequences use less than its part takes blocks from flows that use more
             than their parts. A part is the flow's partition, or its floor where tiers are pooled. A
-            visiting flow also takes pooled blocks beyond its part, if the giving flow still has
-            more blocks afterwards, relative to its weight.
+            visiting flow also takes pooled blocks beyond its part. Afterwards the giving flow must
+            still have more blocks than the visiting flow, each relative to the flow's weight.
     slots   A flow without slots takes a slot from the flow with the most slots relative to its
-            weight, if that flow keeps a slot. A visiting flow takes further slots, if that flow
-            still has more slots afterwards, relative to its weight.
+            weight, if that flow keeps a slot. A visiting flow takes further slots. Afterwards that
+            flow must still have more slots than the visiting flow, each relative to the flow's
+            weight.
 
 A visiting flow has arrived lately, while other flows were there (`arrivals.py`). Between flows that
 are always there, the queue decides who gets a slot. The latest arrival of the giving flow is

@@ -239,7 +239,8 @@ class FairQueue:
         """Choose an overdue sequence, else the oldest sequence with the fewest tokens.
 
         Return None unless the sequence has fewer than `below` tokens to compute. Unready sequences
-        are not counted, because other waiting sequences compute their blocks.
+        do not count towards `lookahead`, because they may wait for blocks that other waiting
+        sequences compute.
         """
         best: Sequence | None = None
         fewest = below

@@ -22,7 +22,7 @@ HOST_SHARE = 0.25  # share of free memory for the host tier
 HOST_LIMIT = 64 * 1024**3  # maximum below a GPU, since pinning takes about a second for a few GiB
 AHEAD_PART = 8  # at most one in 8 device blocks is kept free by copying down early
 
-# The maximum number of tokens in the blocks kept free, which two large steps compute.
+# The maximum number of tokens in the blocks kept free: as many as two large steps compute.
 AHEAD_TOKENS = 16_384
 # An allowance for opening a model on a GPU after the host tier has been sized: CUDA's context,
 # libraries, captured graphs. Weights are not included, because they pass through memory that can be
@@ -121,7 +121,7 @@ def state_slots(budget: PoolBudget, kv_bytes: int, states: StateSizes | None) ->
 def cache_ratio(given: float, states: SlotLayout | None, token_bytes: int) -> float:
     """Return the bytes of cached recurrent states for each byte of KV, or less for rings.
 
-    A ring is as large as many tokens of KV, and is of use only where prompts diverge.
+    A ring takes as much memory as the KV of many tokens, and is of use only where prompts diverge.
     """
     if not isinstance(states, WindowLayout):
         return given

@@ -72,7 +72,10 @@ class _Items:
         return self.group_starts, starts, ends, ends if layout.splits is None else layout.splits
 
     def target(self, kv_heads: int, longest: int) -> int:
-        """Bound the number of splits beyond each item's first. Items have up to `longest` keys."""
+        """Bound the number of splits, not counting the first split of each item.
+
+        Items have up to `longest` keys.
+        """
         longest_cut = longest // self.tuning.least_keys
         return max(min(self.tuning.most_splits(kv_heads), self.count * longest_cut), 1)
 

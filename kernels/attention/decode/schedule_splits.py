@@ -1,10 +1,10 @@
 """The schedule of keys to programs, computed from lengths in device memory.
 
-Item i is the (i % passes)-th run of ROWS rows of group i // passes, which read the group's keys.
-With ROWS 1 a group is a row. The keys of all items, in tiles, are scheduled into splits of a size
-that the host has chosen (`split_sizes`). Every item has at least one split, which writes the item's
-output. Over a window all rows have equal numbers of splits, and some splits have no work. Device
-code only.
+Item i is run number i % passes of group i // passes. A run has ROWS rows of the group, which read
+the group's keys. With ROWS 1 a group is a row. The keys of all items, in tiles, are scheduled into
+splits of a size that the host has chosen (`split_sizes`). Every item has at least one split, which
+writes the item's output. Over a window all rows have equal numbers of splits, and some splits have
+no work. Device code only.
 """
 
 from __future__ import annotations

@@ -69,19 +69,22 @@ def queries_of(
 
 @triton.jit
 def shift_of_keys(dtype: tl.constexpr) -> tl.tensor:
-    """Return the factor of a widened key: 2^120 or 2^8, float32."""
+    """Return the factor that restores a widened key: 2^120 (bfloat16) or 2^8 (float16)."""
     return _power_of_2(8 if dtype == tl.float16 else 120)
 
 
 @triton.jit
 def shift_of_values(dtype: tl.constexpr) -> tl.tensor:
-    """Return the part of the values' power of two by which the weights are multiplied, float32."""
+    """Return the factor of attention weights, a part of the factor that restores widened values.
+
+    The sums of the weighted values are multiplied by the other part (`together`).
+    """
     return _power_of_2(8 if dtype == tl.float16 else 64)
 
 
 @triton.jit
 def together(acc: tl.tensor, dtype: tl.constexpr) -> tl.tensor:
-    """Interleave sums of even and odd columns of values to (M, D), times the remaining factor."""
+    """Interleave sums of even and odd columns of values to (M, D), and restore widened values."""
     whole = tl.interleave(acc[0], acc[1])
     return whole if dtype == tl.float16 else whole * _power_of_2(56)
 

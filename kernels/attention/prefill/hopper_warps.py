@@ -148,10 +148,11 @@ def consumer(
     SPLIT: gl.constexpr,
     WINDOW: gl.constexpr,
 ) -> None:
-    """Attend the `which`-th M query rows of the block to the copied tiles.
+    """Attend group `which` of M query rows of the block to the copied tiles.
 
-    A row's output goes to token `out_start` + the row's token of `out`. With SPLIT, the log-sum-exp
-    goes to `partial_lse`. Without tiles the output is 0 and the log-sum-exp -inf.
+    A row's output goes to `out`, at token `out_start` plus the number of the row's token. With
+    SPLIT, the log-sum-exp goes to `partial_lse`. Without tiles the output is 0 and the log-sum-exp
+    -inf.
     """
     S: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], instr_shape=[16, TILE, 16])
     OUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], instr_shape=[16, D, 16])
