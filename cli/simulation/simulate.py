@@ -82,13 +82,13 @@ def simulate(
 
         ratoon simulate chat.jsonl --device-tokens 500000 --host-tokens 500000 --plot chat.svg
 
-    With --replicas each router sends requests to one of several engines with caches of their own;
-    times and gaps between tokens are estimated. With fetches, and two engines for prompts alone:
+    With --replicas, several engines with separate caches are simulated, once for each router;
+    times and gaps between tokens are estimated. Here engines fetch, and two only compute prompts:
 
         ratoon simulate chat.jsonl --replicas 8 --fetch-gb-s 20 --prefill-replicas 2 --speed 10
 
-    With --drafts texts are replayed through the drafters alone. A line of the file is {"prompt":
-    text or token ids, "answer": the same}, optionally with "tenant":
+    With --drafts, texts are replayed through the drafters alone. A line of the file is {"prompt":
+    ..., "answer": ...}, each a text or token ids, optionally with "tenant":
 
         ratoon simulate --drafts edits.jsonl --tokenizer /models/Qwen3-8B --runs 2
     """
