@@ -11,7 +11,7 @@
     auth, limits, sharing, usage     a tenant: its keys, limits, namespaces, tokens
     http            connections, bodies, errors; knows no dialect
     router_process  one router for all workers
-    telemetry       metrics, logs, the last refusals
+    telemetry       metrics, logs, the latest refusals
     replicas        several engines as one
     state           the stored records, in SQLite or in Redis
     diagnosis       why a prompt missed the cache

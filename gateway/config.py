@@ -25,7 +25,7 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
     max_json_depth: int = 64
     max_messages: int = 4096
     max_choices: int = 16  # maximum number of choices of one prompt (field `n`)
-    max_prompts: int = 128  # maximum number of prompts, times `n`, of one completions request
+    max_prompts: int = 128  # maximum of a completions request's number of prompts, times its `n`
     # maximum number of inputs of one embeddings request, or of documents of one rerank request
     max_inputs: int = 2048
     max_logprobs: int = 20
@@ -39,8 +39,8 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
     head_deadline_s: float = 10.0
     # maximum seconds from the end of a request's headers to the end of its body
     body_deadline_s: float = 60.0
-    # Maximum number of connections to the tenants' port, in each worker; None: by the limit of open
-    # files.
+    # Maximum number of connections to the tenants' port, in each worker; None: derived from
+    # the limit of open files.
     max_connections: int | None = None
     # Maximum bytes of streams that clients have not read yet: of one stream, of a tenant's
     # streams, and of all streams in a worker. Beyond a limit the longest stream is cut off.

@@ -1,4 +1,4 @@
-"""`/admin/cache`: the prefix cache's statistics, its last evictions, and its flush."""
+"""`/admin/cache`: the prefix cache's statistics, its latest evictions, and its flush."""
 
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any

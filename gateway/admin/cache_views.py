@@ -132,7 +132,7 @@ class EngineView(msgspec.Struct, frozen=True, kw_only=True):
     tiers: TiersView
     drafts: dict[str, DraftStats]
     states: StateStats
-    # counts of answers from the cache that were recomputed without the cache, to compare both
+    # counts of cached answers that were recomputed without the cache, and compared with the result
     sentinel: SentinelStats
     gaps: GapStats
 
@@ -152,7 +152,7 @@ class CacheStats(EngineView, frozen=True, kw_only=True):
 
     fingerprint: str  # hex digest of all settings that decide the bits of a block
     tenants: list[TenantView]
-    # factor on the tenants' floors, by tier; below 1 if all floors together exceed the tier
+    # factor by which all floors are multiplied, by tier; below 1 if their sum exceeds the tier
     floors_scale: dict[str, float]
     replicas: list[ReplicaView]  # empty with a single engine
     router_answers: bool | None  # null: this gateway has no router process

@@ -24,7 +24,8 @@ DIGEST_BYTES = 32
 class ExportedPrefix(msgspec.Struct, frozen=True):
     """Answer of GET /admin/prefixes/{id}/export.
 
-    The units are `blocks`, then `state_units`, of `unit_bytes` each. Digests are in hex.
+    The file has `blocks` units with KV blocks, then `state_units` units with recurrent states. Each
+    unit has `unit_bytes` bytes. Digests are in hex.
     """
 
     id: str

@@ -55,7 +55,7 @@ class NewEngine(AdminBody):
 
 
 class FoundEngineView(msgspec.Struct, frozen=True, kw_only=True):
-    """A registered engine. Times are seconds since the epoch. `beat_at` is null if added by hand.
+    """A registered engine. Times are seconds since the epoch. `beat_at` is null without heartbeats.
 
     `state` is the engine's state in this gateway's `/readyz`, or null if the gateway does not use
     the engine.

@@ -29,7 +29,7 @@ SentReport = Annotated[IsolationBody, Depends(sent(IsolationBody, max_bytes=MAX_
 def isolation_router(
     store: IsolationReports, audit: AuditTrail, clock: Callable[[], float]
 ) -> APIRouter:
-    """Serve the report's route, guarded by `admin_router`. The overview shows the last report."""
+    """Serve the report's route, guarded by `admin_router`. The overview shows the latest report."""
     router = APIRouter()
 
     @router.put("/admin/isolation/report", openapi_extra=described(IsolationReport, IsolationBody))

@@ -43,7 +43,7 @@ class NewPrefix(AdminBody):
 
 
 class PrefixView(msgspec.Struct, frozen=True, kw_only=True):
-    """A published prefix. `blocks` KV blocks are pinned. The last may be partly filled."""
+    """A published prefix. `blocks` KV blocks are pinned. The last block may be partly filled."""
 
     id: str
     name: str

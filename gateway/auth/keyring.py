@@ -10,7 +10,7 @@ were never found, only a few are looked up at a time. A flood of made-up keys th
 of the store's time and delays no other key.
 
 Looked-up keys are remembered for a few seconds, so that authentication costs microseconds. A change
-made through this keyring takes effect at once. So does a change that the keyring is notified of
+takes effect at once if it is made through this keyring, or if the keyring is notified of it
 (`forget`). Any other change takes effect after IDENTITY_TTL_S at the latest. Running requests are
 checked again (`running_requests`). While the store is unavailable, and only then, keys that were
 valid within the last OUTAGE_TTL_S are still accepted. Any other key gets Unavailable, not
@@ -57,7 +57,7 @@ _WELL_FORMED = re.compile(r"sk-[A-Za-z0-9_-]{43}")
 
 
 class TtlCache(Generic[K, V]):
-    """A cache of at most `max_entries` entries, each for `ttl_s` seconds. For one task."""
+    """A cache of at most `max_entries` entries, each for `ttl_s` seconds. Used by one task."""
 
     def __init__(
         self, ttl_s: float, monotonic: Callable[[], float], max_entries: int = MAX_IDENTITIES
@@ -186,8 +186,8 @@ class Keyring:
         """Issue a key's successor. The old key expires after `overlap_s` seconds (0: at once).
 
         The successor has the old key's original lifetime, even if a rotation has shortened the old
-        key's life. The old key is shortened last, so a crash in between leaves two keys. Raises
-        NotFound, or Conflict if the key is no longer valid.
+        key's life. The successor is stored first, so a crash in between leaves both keys valid.
+        Raises NotFound, or Conflict if the key is no longer valid.
         """
         old = await self._store.get(ApiKey, key_id)
         now = self._clock()

@@ -21,7 +21,7 @@ from prefix_cache.hashing import TokenIds
 Change = Literal[VolatileKind, "reordered", "added", "removed", "reasoning_effort", "text"]
 Decode = Callable[[list[int]], str]
 T = TypeVar("T")
-Reading = Generator[int, None, T]  # yields the work of the next step, in characters
+Reading = Generator[int, None, T]  # yields the work of the next step, in characters to tokenise
 
 EXCERPT = 40  # characters on each side of a difference
 _LATEST = 64  # number of latest prompts that are compared
@@ -111,7 +111,7 @@ def common_tokens(one: TokenIds, other: TokenIds) -> int:
 def _most_alike(
     latest: Sequence[SeenPrompt], ids: TokenIds, block_size: int
 ) -> Reading[SeenPrompt | None]:
-    """Find the prompt with most KV blocks in common, or else the latest similar prompt."""
+    """Find the prompt that shares most KV blocks with `ids`, or else the latest similar prompt."""
     best, most = None, 0
     for one in latest:
         yield 0  # at most the tokens of `ids` are read

@@ -1,4 +1,4 @@
-"""The last cache misses of each tenant whose page is open.
+"""The latest cache misses of each tenant whose page is open.
 
 Comparing prompts takes time. Prompts are compared only for requests that ask why they missed, and
 for tenants whose page is open. A page is open if it asked for its data within WATCHED_S.
@@ -40,15 +40,15 @@ class _Seen:
 
 
 class LastMisses:
-    """The last misses by tenant. Thread-safe. `clock` returns seconds since the epoch."""
+    """The latest misses by tenant. Thread-safe. `clock` returns seconds since the epoch."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        # by tenant; the tenant that asked most recently is last
+        # by tenant; the tenant that asked most recently is at the end
         self._seen: OrderedDict[str, _Seen] = OrderedDict()
 
     def watch(self, tenant_id: str) -> list[Miss]:
-        """List the tenant's misses, newest first. Record further misses for WATCHED_S seconds."""
+        """List the tenant's misses, newest first. Record its next misses for WATCHED_S seconds."""
         seen = self._seen.setdefault(tenant_id, _Seen(0.0))
         seen.until = self._clock() + WATCHED_S
         self._seen.move_to_end(tenant_id)

@@ -71,6 +71,6 @@ class SeenPrompts(TenantMemory[SeenPrompt]):
         return self._clock() - seen.seen_at
 
     def named(self, tenant_id: str, answer_id: str) -> SeenPrompt | None:
-        """Find the prompt of the answer with this id, which ends with the request's id."""
+        """Find the prompt of the answer `answer_id`. The answer's id ends with the request's id."""
         request_id = answer_id.rpartition("_")[2].rpartition("-")[2]
         return self.find(tenant_id, request_id.encode())

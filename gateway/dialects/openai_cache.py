@@ -50,7 +50,7 @@ def marks_of(
 ) -> tuple[CacheMark, ...]:
     """Return the prefixes to retain, in order.
 
-    If there are too many `breakpoints`, only the last are used.
+    If there are too many `breakpoints`, the first of them are ignored.
     """
     ttl = None if options is None else options.ttl
     is_explicit = options is not None and options.mode == "explicit"

@@ -102,8 +102,8 @@ def limit_headers(standing: RateStatus) -> dict[str, str]:
 
 
 def _message(error: GatewayError) -> str:
-    # LangChain and others look for this code in the text of the client's error, which has the
-    # message alone
+    # LangChain and others look for this code in the text of the client's error, which
+    # contains only the message
     if error.code == "context_length_exceeded":
         return f"{error.message} ({error.code})"
     return error.message

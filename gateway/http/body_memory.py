@@ -87,9 +87,9 @@ class BodyMemory:
         self._grant()
 
     def _fits_after_all(self, waiter: _Waiter) -> bool:
-        """Grant bytes that fit now to a waiter whose wait is over.
+        """Grant a waiter's bytes although its wait is over, if the bytes fit now.
 
-        Other waits may have ended just before.
+        They may fit because the waiters before it have just given up.
         """
         waiter.granted = asyncio.Future()
         self._grant()

@@ -114,7 +114,7 @@ class RequestHead:
         self._access_log = access_log
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Run as an ASGI application. The cancellation of a request is not raised further."""
+        """Run as an ASGI application. The cancellation of a request ends here: it is not raised."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return

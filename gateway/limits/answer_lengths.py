@@ -17,7 +17,7 @@ _MAX_TENANTS = 10_000
 
 
 class AnswerLengths:
-    """The lengths of each tenant's last answers.
+    """The lengths of each tenant's latest answers.
 
     Only the tenants with the latest answers are remembered.
     """
@@ -27,7 +27,7 @@ class AnswerLengths:
         self._lengths: dict[str, deque[int]] = {}
 
     def expected(self, tenant_id: str) -> int:
-        """Return the second greatest length among the tenant's last 32 answers, in tokens.
+        """Return the second greatest length among the tenant's latest 32 answers, in tokens.
 
         If there were fewer than 32 answers, each missing answer counts as `START` tokens.
         """

@@ -48,7 +48,7 @@ class Demand(msgspec.Struct, frozen=True):
 
 
 class Hold(msgspec.Struct, frozen=True):
-    """A reservation. `epoch` identifies the storage's content, and changes if it is emptied."""
+    """A reservation. `epoch` identifies the storage's content, until the storage is emptied."""
 
     demand: Demand
     epoch: str = ""

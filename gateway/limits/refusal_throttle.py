@@ -1,4 +1,4 @@
-"""The delay of a tenant's refusals. Some are answered at once, and further refusals slowly."""
+"""The delay of a tenant's refusals: a few are answered at once, and more only slowly."""
 
 import asyncio
 from collections.abc import Callable

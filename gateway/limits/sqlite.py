@@ -4,7 +4,7 @@
     holds      a row for each running request, with an index by the time of its lapse
 
 A decision is one short transaction on the event loop itself. The transaction touches a few rows,
-however many requests run, and takes less time than another thread would. While another worker
+however many requests run, and takes less time than a switch to another thread. While another worker
 writes, the loop continues, and the transaction is tried again for `_PATIENCE_S`. Nearly nothing
 waits for the disk. A thread syncs the file once a second. A power cut may therefore lose the last
 moments of a budget's spending, but leaves the file whole. A restart or a worker that dies loses

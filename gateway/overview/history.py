@@ -55,7 +55,7 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
 class _Look(msgspec.Struct, frozen=True):
     t: float
     overview: Overview
-    # last overview of each engine, including engines that are gone, by engine id
+    # latest overview of each engine, including engines that are gone, by engine id
     engines: dict[str, Overview]
     latencies: Latencies
 
@@ -75,7 +75,7 @@ class History:
         return [sample for sample in self._samples if sample.t > t]
 
     async def look(self) -> None:
-        """Add a sample of the events since the last look. Add none while the engine is away."""
+        """Add a sample of the events since the previous look. Add none while the engine is away."""
         try:
             overview = await self._engine.ask(OverviewQuery())
         except EngineError:
@@ -132,7 +132,7 @@ def _sample(last: _Look, look: _Look) -> Sample:
     now = look.overview
 
     def more(name: str) -> int:
-        """Count the events of all engines since the last look.
+        """Count the events of all engines since the previous look.
 
         A new engine's count began at zero.
         """

@@ -27,7 +27,7 @@ class RunningAsked(msgspec.Struct, frozen=True, tag="running"):
 class MissesAsked(msgspec.Struct, frozen=True, tag="misses"):
     """The question why a tenant's prompts missed the cache.
 
-    The asked worker then records the tenant's further misses.
+    The asked worker records the tenant's misses from then on.
     """
 
     tenant: str
@@ -38,7 +38,7 @@ class WorkerAsked(msgspec.Struct, frozen=True, tag="worker"):
 
 
 class ToldRefusals(msgspec.Struct, frozen=True):
-    """The last refusals of a worker, and counts by code since its start."""
+    """The latest refusals of a worker, and counts by code since the worker's start."""
 
     last: list[Refusal]
     by_code: dict[str, int]
@@ -91,7 +91,7 @@ class Known:
         return [one for some in (self._own_requests(), *heard.answers) for one in some]
 
     async def misses(self, tenant_id: str) -> list[Miss]:
-        """List a tenant's misses, newest first. Let all workers record its further misses."""
+        """List a tenant's misses, newest first. All workers record its misses from then on."""
         heard = await self.siblings.ask(MissesAsked(tenant_id), list[Miss])
         told = (self.missed.watch(tenant_id), *heard.answers)
         found = sorted((one for some in told for one in some), key=attrgetter("at"))

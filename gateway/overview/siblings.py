@@ -1,7 +1,7 @@
 """The other workers of this gateway, which a page's worker asks for their data.
 
 Workers share a port, so any worker may answer a page. Each worker listens on a Unix socket in their
-shared directory, which is open only to their user. A worker answers with its last refusals, with
+shared directory, which is open only to their user. A worker answers with its latest refusals, with
 the requests that it is answering, and with the cache misses of tenants whose page is open. The
 worker that answers a page joins the data of all workers. Nothing is sent while nobody looks at a
 page.

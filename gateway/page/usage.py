@@ -1,4 +1,4 @@
-"""The data of a tenant's page: its usage by day, its last misses and its limits."""
+"""The data of a tenant's page: its usage by day, its latest misses and its limits."""
 
 from collections.abc import Sequence
 from datetime import UTC, date, datetime, timedelta
@@ -32,7 +32,7 @@ class UsageSample(msgspec.Struct, frozen=True, kw_only=True):
 class UsageData(msgspec.Struct, frozen=True, kw_only=True):
     """Answer of GET /usage/data.
 
-    The usage is of the last days at all gateways. The `misses` are of this gateway.
+    The usage is of recent days at all gateways. The `misses` are of this gateway.
 
     `saved_seconds` is None if the engine has measured nothing.
     """

@@ -11,7 +11,7 @@ class Backoff:
     """The delays, in seconds, before restarts: almost none after one death, then longer delays."""
 
     first_delay_s: float = 0.1
-    # seconds to wait after a second death, doubled for each further death
+    # seconds to wait after a second death, doubled for each later death
     base_delay_s: float = 1.0
     max_delay_s: float = 10.0
     healthy_after_s: float = 60.0  # minimum seconds of a run that resets the count of deaths

@@ -49,7 +49,7 @@ class EngineSet(ReplicaQueries):
 
     @property
     def welcome(self) -> Welcome | None:
-        """The welcome of the replicas; None while no replica is connected.
+        """One `Welcome` that describes all replicas; None while no replica is connected.
 
         `engine_id` names all ready replicas, so it changes when a replica comes or goes.
         """

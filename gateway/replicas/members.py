@@ -125,7 +125,7 @@ class Members:
         return {n: self.engines[n] for n, state in self._states().items() if state in _SERVES}
 
     def role(self, name: str) -> Role:
-        """Return the role that the replica reported last."""
+        """Return the role that the replica reported most recently."""
         return self._roles.get(name, "both")
 
     def sources(self) -> Sources:
@@ -156,7 +156,7 @@ class Members:
 
     @property
     def welcome(self) -> Welcome | None:
-        """The welcome of all serving replicas. `engine_id` changes when a replica comes or goes."""
+        """One `Welcome` for all serving replicas. `engine_id` changes when one comes or goes."""
         ready, serving = self.ready(), self.serving()
         known = [found for one in serving.values() if (found := one.welcome) is not None]
         if not known:
@@ -175,7 +175,7 @@ class Members:
             self._stopping[name] = engine_id
 
     def look(self) -> None:
-        """Notice the engines that have come and gone since the last look."""
+        """Notice the engines that have come and gone since the previous look."""
         for name, engine in self.engines.items():
             welcome, known = engine.welcome, self._ids[name]
             engine_id = None if welcome is None else welcome.engine_id

@@ -113,12 +113,12 @@ class CacheIndex:
 def _found(keys: Keys, having: Sequence[tuple[str, Levels]]) -> dict[str, FoundBlocks]:
     """Find these replicas' parts of a prompt. All of them have its first block.
 
-    The search runs for each replica. The search is one function that calls only `bisect`, since
-    further calls would take as long as the search.
+    The search runs for each replica. It is one function that calls only `bisect`, since more calls
+    would take as long as the search.
     """
     total, backwards = len(keys), keys[::-1]
     found: dict[str, FoundBlocks] = {}
-    # the answer for the last replica
+    # the answer for the previous replica
     blocks, here, lower = 1, FoundBlocks(1), FoundBlocks(1, is_lower=True)
     for replica, levels in having:
         has_more = blocks < total and keys[blocks] in levels

@@ -118,7 +118,7 @@ class ReplicaRates:
     def may_fetch(self, namespace: bytes, now: float) -> bool:
         """Return whether blocks may be fetched for this namespace.
 
-        Blocks may be fetched if the last fetch brought blocks, or is old.
+        Blocks may be fetched if the latest fetch brought blocks, or is old.
         """
         return now >= self._no_fetch_until.get(namespace, now)
 

@@ -4,8 +4,8 @@
               heard ... heard                what a replica's cache holds, at any time
               gone                           a replica died: everything about it is dropped
 
-A request that goes to another replica gets a new `choose` and `sent`, and counts for the last
-replica only. Calls about unknown requests are ignored, since their replica has gone.
+A request that goes to another replica gets a new `choose` and `sent`, and counts only for that
+replica. Calls about unknown requests are ignored, since their replica has gone.
 """
 
 from collections.abc import Mapping, Sequence

@@ -55,7 +55,7 @@ class Faulty(Protocol):
 
     @property
     def fault(self) -> Fault | None:
-        """The fault that the last check found, or None."""
+        """The fault that the latest check found, or None."""
         ...
 
     async def check(self) -> None:

@@ -205,7 +205,7 @@ class RegisteredEngine(msgspec.Struct, frozen=True, kw_only=True):
 
     address: str  # address of the engine, in the form of `engine.link.address`
     added_at: float
-    # time of the last heartbeat, by its sender's clock; None: no heartbeats
+    # time of the latest heartbeat, by its sender's clock; None: no heartbeats
     beat_at: float | None = None
     # digest of model and settings, in hex, as the process that started the engine reports it
     fingerprint: str | None = None
@@ -265,7 +265,7 @@ class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class IsolationReport(msgspec.Struct, frozen=True, kw_only=True):
-    """The last result of `ratoon verify-isolation`, without any key or prompt."""
+    """The latest result of `ratoon verify-isolation`, without any key or prompt."""
 
     at: float  # seconds since the epoch
     verdict: str

@@ -34,7 +34,7 @@ class ReservedRoom:
     def __init__(self, data_dir: Path) -> None:
         self._directory = data_dir
         self._path = data_dir / BALLAST_FILE
-        self.fault: Fault | None = None  # `disk_full`, as of the last look at the file system
+        self.fault: Fault | None = None  # `disk_full` if the latest look found a full file system
 
     async def check(self) -> None:
         await asyncio.to_thread(self.look)

@@ -183,14 +183,14 @@ class AuditLog(Protocol):
 
 
 class IsolationReports(Protocol):
-    """The last report on the isolation of tenants."""
+    """The latest report on the isolation of tenants."""
 
     async def keep_isolation_report(self, report: IsolationReport) -> None:
-        """Store a report on isolation in place of the last report."""
+        """Store a report on isolation in place of the earlier report."""
         ...
 
     async def isolation_report(self) -> IsolationReport | None:
-        """Return the last report on isolation, or None."""
+        """Return the latest report on isolation, or None."""
         ...
 
 
@@ -211,10 +211,13 @@ class EngineRegistry(Protocol):
 
 
 class FlushLog(Protocol):
-    """The log of flushes that engines must do: the last flush of each tenant, deleted or not."""
+    """The log of flushes that engines must do: the latest flush of each tenant, deleted or not."""
 
     async def add_flush(self, flush: CacheFlush) -> None:
-        """Record a flush in place of the tenant's last. A flush of everything replaces all."""
+        """Record a flush in place of the tenant's earlier flush.
+
+        A flush of everything replaces all recorded flushes.
+        """
         ...
 
     async def flushes(self) -> list[CacheFlush]:

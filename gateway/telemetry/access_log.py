@@ -74,7 +74,7 @@ class AccessLog:
         self._waiting: deque[AccessLogEntry] = deque()
         self._dropped = 0
         self._told = 0
-        self._checked: dict[str, int] = {}  # last HTTP status of each health check, by path
+        self._checked: dict[str, int] = {}  # latest HTTP status of each health check, by path
         self._due = threading.Event()
         self._ends = threading.Event()
 

@@ -1,4 +1,4 @@
-"""The last requests that were refused or failed before their answers began, and counts by code.
+"""The latest requests that were refused or failed before an answer began, and counts by code.
 
 Streams that broke off after they had begun are only in the access log. Messages are stored as the
 clients received them, and quote no prompts or keys.
@@ -31,7 +31,7 @@ class Refusal(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LastRefusals:
-    """The last refusals of one process: KEPT of tenants, and OF_STRANGERS without a key."""
+    """The latest refusals of one process: KEPT of tenants, and OF_STRANGERS without a key."""
 
     def __init__(self) -> None:
         self.by_code: Counter[str] = Counter()

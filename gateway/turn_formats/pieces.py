@@ -25,7 +25,7 @@ class CallStarted(Struct, frozen=True):
 
 
 class CallArguments(Struct, frozen=True):
-    """The next characters of the last started call's arguments.
+    """The next characters of the arguments of the latest call.
 
     A call's joined arguments are one JSON object, unless the answer was cut off by length.
     """

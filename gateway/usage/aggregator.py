@@ -1,6 +1,6 @@
 """The usage that is not stored yet: added up in memory, stored once a second.
 
-A gateway that is killed loses the counts of its last second. A gateway stopped by a signal stores
+A gateway that is killed loses the counts of up to a second. A gateway stopped by a signal stores
 these counts first. While the store is unavailable, counts are held by key and day and stored later.
 Their memory does not grow with every request. A batch whose answer got lost is sent again under its
 name, and is counted once.

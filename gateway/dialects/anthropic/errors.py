@@ -57,7 +57,7 @@ def status_of(error: GatewayError) -> int:
 
 
 def retry_headers(error: GatewayError) -> dict[str, str]:
-    """Write headers that stop clients from retrying if every retry would fail."""
+    """If every retry would fail, write headers that stop clients from retrying."""
     if isinstance(error, BudgetSpent):
         return {"anthropic-ratelimit-unified-status": "rejected", "x-should-retry": "false"}
     # without this header Claude Code sends a request with a wrong key again and again

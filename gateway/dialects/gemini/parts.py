@@ -18,7 +18,10 @@ class GeminiCall(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class GeminiResult(Struct, frozen=True, kw_only=True, rename="camel"):
-    """The result of the call `id`, or without `id` of the first open call of this name."""
+    """The result of the call `id`.
+
+    Without `id` it is the result of the first call of this name that has no result yet.
+    """
 
     name: str
     response: dict[str, Any] | None = None

@@ -65,7 +65,7 @@ class Output:
     """The items of one answer, and the events that report them."""
 
     request_id: str
-    first: int  # number of the first output item, after the input items
+    first: int  # index of the first output item: the number of input items
     numbers: Iterator[int]
     # the form of each tool's calls, by the name that the model knows
     calls: Mapping[str, Called] = field(default_factory=dict)

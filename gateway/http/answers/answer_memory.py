@@ -1,4 +1,4 @@
-"""The limits on the bytes of answers held for clients: of an answer, of a tenant, and in all.
+"""The limits on the bytes of answers held for clients: per answer, per tenant, and in total.
 
 Generating an answer never waits for room. Beyond a limit the longest answer of the tenant with the
 most bytes is cut off. No tenant loses an answer because of another tenant's bytes.

@@ -1,4 +1,4 @@
-"""The unread part of clients' streams, limited for each stream, for each tenant and in all.
+"""The unread part of clients' streams, limited per stream, per tenant, and in total.
 
 The engine decides how fast a stream is generated, and the client how fast it is read. Generating
 never waits for the client. Otherwise the client's pace would decide when stop strings are found and
@@ -53,7 +53,7 @@ class Backlogs(AnswerMemory):
 
 
 class Backlog:
-    """The messages of one answer that wait to be sent to its client, of `size` bytes in all."""
+    """The messages of one answer that wait to be sent to its client. They have `size` bytes."""
 
     def __init__(
         self, backlogs: Backlogs, flow: Flow, running: RunningRequest, send: Send, send_body: Send

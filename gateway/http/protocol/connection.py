@@ -118,9 +118,9 @@ class BoundedConnection(CountedConnection):
     def _go_on(self) -> None:
         """Parse more of the waiting bytes in a later turn.
 
-        A request that was sent before the last answer waits longer. Otherwise one turn of the event
-        loop could answer such a request of every connection. Clients that wait for an answer before
-        their next request would wait for all these answers.
+        A request that was sent before the previous request's answer waits longer. Otherwise one
+        turn of the event loop could answer such a request of every connection. Clients that wait
+        for an answer before their next request would wait for all these answers.
         """
         if self._is_in_body:
             self._next_turn.soon()

@@ -122,9 +122,9 @@ class BodyFraming:
         self._left = length
         self._credit = _MAX_CREDIT
         self._trailers = 0
-        self._in_slice = 0  # number of the body's bytes, without framing, in the slice parsed last
+        self._in_slice = 0  # number of the body's bytes, without framing, in the latest slice
         self.pieces = 0
-        self._tail = b""  # the last parsed bytes, in which the end of the message may have begun
+        self._tail = b""  # last bytes of the latest slice; the message's end may begin in them
 
     @classmethod
     def of(cls, headers: list[tuple[bytes, bytes]]) -> BodyFraming:

@@ -6,7 +6,7 @@ loses the connection that has been idle longest. Unauthenticated peers therefore
 out, and a holder with few connections loses none.
 
 A connection on which a tenant's request runs is never closed for another connection. On a nearly
-full port, a tenant that holds more than half of the connections is refused requests on further
+full port, a tenant that holds more than half of the connections is refused requests on new
 connections.
 """
 

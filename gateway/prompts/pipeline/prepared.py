@@ -42,7 +42,7 @@ class Prepared:
     path: NamespacePath
     keys: bytes
     grammar: Grammar | None
-    tail: str | None  # as in `Tokenised`
+    tail: str | None  # end of the rendered chat, as in `Tokenised`
     prefill: str
     origin: Origin | None
     seen: SeenPrompt

@@ -64,7 +64,7 @@ class StateLink:
 
     @property
     def fault(self) -> Fault | None:
-        """The fault that Redis had when it answered last."""
+        """The fault that Redis had when it last answered."""
         return self._lost or self._evicts or (no_room("Redis") if self._is_full else None)
 
     async def check(self) -> None:

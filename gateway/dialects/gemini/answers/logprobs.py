@@ -38,7 +38,7 @@ def logprobs_result(
     logprobs: Sequence[TokenLogprobs],
     listed: Listed,
 ) -> LogprobsResult:
-    """Write the log-probabilities of tokens. `listed` makes the lists, at once or lazily."""
+    """Write the log-probabilities of tokens, in lists made by `listed` (at once or lazily)."""
 
     def chosen(at: int) -> LogprobsCandidate:
         return _candidate(tokenizer, token_ids[at], logprobs[at].chosen)

@@ -109,7 +109,7 @@ class ChatReply(ReplyFormat):
     def _parsed(self, event: Delta) -> Iterator[ChatChunkChoice]:
         """Yield a choice for each piece of `event`.
 
-        Only the first has log-probabilities and token ids.
+        Only the first choice has log-probabilities and token ids.
         """
         deltas = [one for piece in event.pieces or () for one in self._deltas(event.index, piece)]
         if event.index not in self.begun:

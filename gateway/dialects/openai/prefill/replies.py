@@ -108,7 +108,7 @@ class ScoreAnswer(Struct, frozen=True, kw_only=True, tag_field="type", tag="scor
 
 
 class DecisionInputDetails(Struct, frozen=True):
-    """Tokens that were read from the cache, and written to it for breakpoints."""
+    """The numbers of tokens read from the cache, and of tokens written to it for breakpoints."""
 
     cached_tokens: int
     cache_write_tokens: int
