@@ -62,7 +62,7 @@ class CacheSettings(msgspec.Struct, frozen=True, kw_only=True):
     # cache keeps the KV of a window only where later prompts begin. auto: freed if that saves
     # memory.
     windows: WindowsName = "auto"
-    # The bytes of cached recurrent states or windows on the device, for each byte of KV there.
+    # The bytes of cached recurrent states or windows for each byte of KV, both on the device.
     state_cache_ratio: float = 0.25
     disk_cache_dir: str | None = None
     disk_cache_gib: float = 1.0  # GiB of the disk tier; 0: no disk tier

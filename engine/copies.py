@@ -9,8 +9,8 @@ A copy never conflicts with a launched step:
     - A block that a copy reads or fills keeps its slot until the copy is complete
        (`prefix_cache.tree.residency`).
     - A load begins after all work launched so far, since an earlier step may still use its slot.
-    - Loaded blocks are read only once their lease is ready. After an early release, steps wait on
-       the device for missing bytes.
+    - Loaded blocks are read only after their lease has become ready. After an early release, steps
+       wait on the device for missing bytes.
 """
 
 from __future__ import annotations

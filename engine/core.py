@@ -126,7 +126,7 @@ class EngineCore:
         self.queries.tree_views.advance()
 
     def run_own(self, request: Generate) -> None:
-        """Run one of the engine's own requests to its end. A refused request ends at once."""
+        """Run one of the engine's own requests to its end. A refused request ends immediately."""
         self._accept(OURSELVES, request)
         while self._clients.find(OURSELVES, request.request_id) is not None:
             self.step()
@@ -184,7 +184,7 @@ class EngineCore:
         """Return the seconds until the next step has to be decided.
 
         A request that comes meanwhile may be in that step. If a request of another flow waits, the
-        step is decided at once, since launching a long step takes a while.
+        step is decided immediately, since launching a long step takes a while.
         """
         if self._is_awaited or not self._scheduler.is_bounded:
             return 0.0

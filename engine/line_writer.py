@@ -70,7 +70,7 @@ class LineWriter:
 
 
 class LogHandler(logging.Handler):
-    """A handler of a process's log, whose `flush` waits a limited time."""
+    """A handler of a process's log, with a `flush` that waits for a limited time."""
 
     def __init__(self, form: logging.Formatter, descriptor: int = 2) -> None:
         super().__init__()
@@ -93,7 +93,7 @@ def log_lines(form: str) -> None:
 
 
 def end_process(code: int) -> NoReturn:
-    """End the process at once, after its log."""
+    """Flush the log, and end the process without cleaning up."""
     for handler in logging.root.handlers:
         handler.flush()
     os._exit(code)

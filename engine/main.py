@@ -200,7 +200,7 @@ def step_limits(config: EngineConfig, device: str, max_batch_tokens: int) -> Ste
         max_batch_tokens=max_batch_tokens,
         # Half of a step's tokens are left to prompts, however many sequences decode.
         max_running=min(config.steps.max_running, max(max_batch_tokens // 2, 1)),
-        # Stages compute steps in turns, so a sequence gets a token only in every `stages`-th step.
+        # Stages compute steps in turns, so a sequence gets only one token in `stages` steps.
         max_step_s=max_step_ms / 1e3 / stages,
         stages=stages,
         target_itl_s=config.steps.target_itl_ms / 1e3 or None,

@@ -68,7 +68,7 @@ class Drafting(Protocol):
     def propose(self, decodes: list[Sequence]) -> dict[Sequence, Draft]:
         """Return the drafts that the next step, whose rows are `decodes`, should verify.
 
-        Drafts are only as long as verifying them saves time. No sequence has a pending token.
+        Drafts are cut to the lengths that save the most time. No sequence has a pending token.
         """
         ...
 

@@ -125,7 +125,7 @@ class HostMemory:
         return self.buffer(slot).toreadonly()
 
     def follow(self, event: CopyEvent) -> None:
-        """Return at once, because host memory has no work under way."""
+        """Return immediately, because host memory has no work under way."""
 
     def buffer(self, slot: int) -> memoryview:
         """Return the block's own memory."""

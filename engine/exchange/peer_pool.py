@@ -1,7 +1,7 @@
 """The pools of neighbouring GPUs, which are copied from GPU to GPU.
 
 CUDA shares an allocation between processes of one host (IPC). A copy from a neighbour's pool counts
-only once the neighbour has confirmed the blocks. The neighbour confirms that it held the blocks
+only after the neighbour has confirmed the blocks. The neighbour confirms that it held the blocks
 until the copy's end (`arriving`).
 """
 
@@ -94,7 +94,7 @@ def share(blocks: Tensor) -> PoolHandle | None:
 
 
 class CudaPeerPools:
-    """The opened GPU pools of this host, whose blocks are copied into a pool on a GPU."""
+    """The opened pools of other GPUs of this host, for copies of blocks into this engine's pool."""
 
     def __init__(self, blocks: Tensor) -> None:
         """Open neighbours' pools, whose blocks are copied to `blocks`.
@@ -120,7 +120,7 @@ class CudaPeerPools:
         """Open a pool once and keep it.
 
         A new handle at an address means that another engine runs there. The old pool is then
-        closed, because its memory is free only once no process has it mapped.
+        closed, because its memory is freed only when no process has it mapped any more.
         """
         before = self._opened.get(where)
         if before is not None:

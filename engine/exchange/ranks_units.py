@@ -1,4 +1,4 @@
-"""The units of a prefix on several ranks, whose parts are joined in the order of ranks.
+"""The units of a prefix on several ranks: parts of a unit are joined in the order of ranks.
 
 A unit is a KV block, or a piece of a recurrent state of the same size. For a read, rank 0 waits for
 the other ranks' parts, and steps wait meanwhile. A write is sent to all ranks, and each rank takes
@@ -34,7 +34,7 @@ class RanksUnits:
 
     own: UnitMemory
     others: OtherRanks
-    catch_up: Callable[[], None]  # launches here the steps that the other ranks were sent
+    catch_up: Callable[[], None]  # launches on this rank the steps sent to the other ranks
     _sizes: list[int] = field(default_factory=list)
 
     @property

@@ -1,7 +1,7 @@
 """The rows of a step, concatenated into the tensors that a decoder reads.
 
-The host builds the tensors with numpy and copies them to the device at once. The device fills in a
-pending token (`feed`) from the sample of the previous step.
+The host builds the tensors with numpy and copies them to the device in one copy. The device fills
+in a pending token (`feed`) from the sample of the previous step.
 """
 
 from __future__ import annotations

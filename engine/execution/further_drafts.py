@@ -6,8 +6,9 @@ The head is run again on its own hidden state and its own draft, at the next pos
     state of the head,                draft at p + 2      -> draft at p + 3, ...
 
 The head writes keys after the sequence's last computed token, which a later step overwrites. The
-head drafts further only after the sample that follows a row's last accepted draft. Only the device
-knows which sample this is, so the head runs for every sample of the row with that sample's inputs.
+head makes further drafts only after the sample that follows a row's last accepted draft. Only the
+device knows which sample this is, so the head runs for every sample of the row with that sample's
+inputs.
 """
 
 from __future__ import annotations
@@ -30,15 +31,14 @@ Ints = npt.NDArray[np.int64]
 
 FURTHER = 2  # number of drafts that the draft head makes after its first draft
 
-# The maximum number of samples of a step in which the draft head drafts further. Larger steps
-# verify no drafts.
+# The maximum number of samples of a step with further drafts. Larger steps verify no drafts.
 MOST_FOLLOWED = 64
 NO_DRAFT = -1  # stands for a missing draft among drafted token ids
 
 
 @dataclass(frozen=True, slots=True)
 class Followed:
-    """The A samples of a step after which the draft head drafts further.
+    """The A samples of a step after which the draft head makes further drafts.
 
     `samples` (A,) int64 are their places among the step's samples. `firsts` (A,) int64 are the
     places of the first samples of the same rows. `compared` (A,) int64 are the places of the drafts
@@ -159,10 +159,10 @@ class FollowedRows:
 def followed_rows(
     given: Sequence[Row], tables: BlockTables, block_size: int
 ) -> FollowedRows | None:
-    """Find the samples after which the draft head drafts further, or return None.
+    """Find the samples after which the draft head makes further drafts, or return None.
 
     Each row of the step has one token. The sequence needs blocks for `FURTHER` more tokens. After a
-    step with more than `MOST_FOLLOWED` samples, the head does not draft further.
+    step with more than `MOST_FOLLOWED` samples, the head makes no further drafts.
     """
     rows = [row for row in given if row.samples and row.kind is not SCORE]
     if not 0 < len(rows) <= MOST_FOLLOWED:

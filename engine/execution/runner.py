@@ -65,7 +65,7 @@ class ModelRunner:
     rings: Rings | None = None  # None: all layers with attention have their KV in `pool`
 
     def sharing(self, rows: Sequence[Row]) -> Sharing | None:
-        """Order one-token decodes for shared reads. Return None if every row reads alone."""
+        """Order one-token decodes for shared reads. Return None if no rows share reads."""
         if self.prefixes is None:
             return None
         decodes = rows[: count_decodes(rows)]

@@ -1,4 +1,4 @@
-"""The groups of a step's decode rows with a common prefix, whose KV is read once.
+"""The groups of a step's decode rows with a common prefix: a group reads the prefix's KV once.
 
     rows in the step   0  1  2  3  4  5
     in batch order     1  4  5 | 0  3 | 2        groups first, then rows that share nothing

@@ -1,4 +1,4 @@
-"""The compiled grammars, cached for each flow alone.
+"""The compiled grammars, cached for each flow separately.
 
 A flow does not learn which grammars other flows use. The memory of the kept grammars is bounded for
 each flow and for all flows together. A grammar in use cannot be dropped, so a flow with too many

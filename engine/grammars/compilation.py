@@ -22,7 +22,7 @@ from engine.grammars.vocabulary import Vocabulary
 
 @dataclass(frozen=True, slots=True)
 class CompiledGrammar:
-    """A compiled grammar with its first mask, whose matcher each sequence copies.
+    """A compiled grammar, with its first mask and a matcher that each sequence copies.
 
     Copies share the lexer's automaton, which grows as texts are followed. Copies also share an
     error of the lexer, which is permanent.

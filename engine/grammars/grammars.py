@@ -40,7 +40,7 @@ class Grammars:
         self.masks = MaskThreads(next_step=self._time.next_step)
 
     def constraint_of(self, sampling: SamplingParams, flow: str) -> GrammarConstraint | None:
-        """Return the constraint of a flow's request, whose grammar may not be compiled yet.
+        """Return the constraint of a flow's request, perhaps before its grammar is compiled.
 
         Raises InvalidGrammar. Raises QueueFull if too many of the flow's grammars wait, or if its
         grammars in use take too much memory.

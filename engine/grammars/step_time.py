@@ -25,7 +25,7 @@ class StepTime:
         self._share = step_s
 
     def next_step(self) -> None:
-        """Start a step, with equal shares for the flows that called in the last step."""
+        """Start a step, with equal shares for the flows that called in the previous step."""
         self._share = max(self._step_s / max(len(self._spent), 1), LEAST_SHARE_S)
         self._spent = defaultdict(float)
         self._total = 0.0

@@ -1,8 +1,8 @@
 """A grammar that constrains the next token of a sequence.
 
 A mask takes some 20 to 100 us, in a thread beside the engine's. A grammar whose masks or tokens
-take much longer ends its own request. The engine's thread follows a token at once while the flow
-has time in the step (`step_time.py`). Otherwise the token is followed before the next mask.
+take much longer ends its own request. The engine's thread follows a token immediately if the flow
+has time left in the step (`step_time.py`). Otherwise the token is followed before the next mask.
 
 A copy of the matcher makes the masks after drafts, which takes some 3 us. Rolling back the matcher
 may be wrong: llguidance (1.9) then takes a cached mask for the mask of the new place. An error of a

@@ -1,7 +1,7 @@
 """The clients, their running requests, and the events sent to them.
 
     add ... post ... send        a turn's events go to each client in one message
-    tell                         a message that is no event is sent at once
+    tell                         a message that is no event is sent immediately
 
 A request is removed with its last event. The requests of a client that is gone are cancelled. The
 engine is its own client when it pins prefixes, computes prompt modules and checks answers.

@@ -120,8 +120,8 @@ class FetchSource(msgspec.Struct, frozen=True, array_like=True):
     address: str  # address of the other engine's exchange (`Welcome.exchange_address`)
     num_tokens: int  # leading tokens of the prompt that the other engine probably has
 
-    # The other engine's request that computes this prompt, whose new blocks are sent too. None:
-    # only present blocks are sent.
+    # The other engine's request that computes this prompt. Blocks that it has yet to compute are
+    # sent too. None: only present blocks are sent.
     request_id: str | None = None
     only: bool = False  # missing blocks are not computed: the request ends without a token
 
@@ -391,7 +391,7 @@ class Finished(msgspec.Struct, frozen=True, kw_only=True, tag="finished"):
     completion_tokens: int  # all sampled tokens, sent or not
     engine_seconds: float = 0.0  # the sequence's share, by tokens, of its steps' seconds
     cache: WrittenAndRead = WrittenAndRead()
-    prompt_logprobs: PromptLogprobs = None  # set here if no Tokens came before
+    prompt_logprobs: PromptLogprobs = None  # set if no Tokens came before
     drafts: DraftCounts = {}
     # The last prompt token's hidden state after the final norm, if requested (float32, little
     # endian).

@@ -109,7 +109,7 @@ class TierStats(msgspec.Struct, frozen=True, kw_only=True):
     lower: dict[str, LowerTierStats] = {}
     ways: list[DirectionStats] = []  # an entry for each pair of tiers with copies
     evictions: dict[str, dict[str, int]] = {}  # blocks by tier and reason
-    prefill: dict[int, float] = {}  # prefilled tokens a second, by tokens of context
+    prefill: dict[int, float] = {}  # prefilled tokens per second, by tokens of context
     disk: DiskStats | None = None
 
 
@@ -191,7 +191,7 @@ class GapStats(msgspec.Struct, frozen=True, kw_only=True):
         return 0 < self.target_s < self.one_s
 
     def describe(self) -> str:
-        """Return a sentence on how often targets are missed, and how long decodes alone take."""
+        """Return a sentence: how often targets are missed, and how long decodes take."""
         if self.is_too_short:
             return (
                 f"the target of {1e3 * self.target_s:.3g} ms between tokens cannot be kept: a step "

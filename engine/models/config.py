@@ -2,7 +2,7 @@
 
 This module has the fields that decide a decoder's cost, with Hugging Face's defaults. It also has
 the layout of KV and recurrent states. The architectures read their own fields. Commands that only
-plan read sizes too, so this module does not import torch.
+make plans also read sizes, so this module does not import torch.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The reading of a model's small files, which are not trusted.
 
-Only regular files are read, since a pipe would block, and only up to a size. JSON is decoded only
-up to a depth, since code that walks the result recursively needs stack.
+Only regular files are read, since a pipe would block. Files of more than MAX_BYTES are refused.
+JSON is decoded only up to a depth, since code that walks the result recursively needs stack.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class NestedTooDeeply(msgspec.DecodeError):
 
 
 def opened(path: Path) -> BufferedReader:
-    """Open a regular file, or a link to a regular file. Raises OSError at once for other kinds."""
+    """Open a regular file, or a link to one. Raises OSError for other kinds, without waiting."""
     file = open(path, "rb", opener=_without_waiting)  # noqa: SIM115 (the caller closes it)
     if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         return file

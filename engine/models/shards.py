@@ -8,8 +8,8 @@
     whole      embedding, norms, routers
 
 A layer's output is the sum over the ranks (`RankGroup.total`). Every rank gets the same bits of
-this sum, so all ranks have the same residual. Commands that only plan use this module too, so it
-does not import torch.
+this sum, so all ranks have the same residual. Commands that only make plans also use this module,
+so it does not import torch.
 
 Elsewhere: processes or libraries (`engine.ranks`).
 """

@@ -4,8 +4,8 @@
 
 The predicted cost of a stage is the bytes of weights that a step of many rows reads. The weights
 are the matrices of the stage's layers, and both heads in the last stage. KV is left out, since
-every layer reads about as much. Commands that only plan use this module too, so it does not import
-torch.
+every layer reads about as much. Commands that only make plans also use this module, so it does not
+import torch.
 
 Elsewhere: which process computes a stage (`engine.ranks`).
 """

@@ -1,7 +1,7 @@
 """The special tokens of a tokenizer, which structure a prompt, by a model's files.
 
 An added token is special if a file of the model calls it special, or if a chat template writes it
-in brackets. A token spelled as only special tokens are (`<|User|>`) is special too. Other added
+in brackets. A token in the spelling of special tokens (`<|User|>`) is special too. Other added
 tokens are text that the vocabulary lacked, such as a run of spaces.
 """
 

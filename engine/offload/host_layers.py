@@ -27,8 +27,8 @@ class HostLayers:
     """The memory of the layers of a placement.
 
     Implements `LayerHomes`. `runs` has each layer's bytes in host memory, by the layer's index.
-    `buffers` are on the device. One owner thread fills the memory, which is only read once steps
-    are computed.
+    `buffers` are on the device. One owner thread fills the memory before the first step. Steps only
+    read the memory.
     """
 
     def __init__(

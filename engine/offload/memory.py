@@ -1,4 +1,4 @@
-"""The tensors of a layer as one run of bytes, which can be copied at once.
+"""The tensors of a layer as one run of bytes, for a single copy.
 
 A layer's tensors are taken from the run one after the other. A layer that is built on two runs has
 each tensor at the same place in both. A copy of the run's bytes is therefore a copy of the layer,

@@ -44,7 +44,7 @@ class PlainLayerCopies:
         target.copy_(source)
 
     def wait(self, index: int) -> None:
-        """Return at once, because all copies have ended."""
+        """Return immediately, because all copies have ended."""
 
 
 class StreamLayerCopies:

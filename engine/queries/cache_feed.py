@@ -1,6 +1,6 @@
 """The feed of the cache's KV blocks and their changes to subscribed gateways.
 
-    following   each turn sends the changes since the last turn, then a piece of the snapshot, if
+    following   each turn sends the changes since the turn before, then a piece of the snapshot, if
                 any is left
     behind      too many messages are unconfirmed, so no changes are sent. A message now and then
                 shows whether the gateway is gone. Once the gateway has caught up, it follows

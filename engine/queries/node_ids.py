@@ -1,8 +1,8 @@
 """The names of tree nodes, by which an operator asks for a node's children.
 
 Names are numbers in the order in which nodes were first shown, so they reveal no content. Each name
-begins with the engine's id, so a name from an earlier engine is unknown here. A name is valid as
-long as its node, and only the last MOST are remembered.
+begins with the engine's id, so a name from an earlier engine is unknown here. A name is valid while
+its node is in the tree, and only the last MOST names are remembered.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ from storage.waiting import wait_for_any
 # The seconds from a rank's death to this process's end, enough to tell all clients.
 GRACE_S = 2.0
 # The seconds from another rank's failed start to this process's end. This process may notice the
-# failure only once it has loaded its weights.
+# failure only after loading its own weights.
 START_GRACE_S = 60.0
 NOT_STARTED = (EXIT_CANNOT_START, EXIT_NOT_SERVED)
 END_S = 10.0  # seconds until ranks that were asked to end are killed

@@ -64,7 +64,7 @@ class RanksMover:
 
     own: BlockMover
     others: OtherRanks
-    catch_up: Callable[[], None]  # launches here the steps that other ranks were sent
+    catch_up: Callable[[], None]  # launches on this rank the steps sent to the other ranks
     _moves: dict[int, Move] = field(default_factory=dict)
     _open: dict[Move, _Open] = field(default_factory=dict)
     _num_started: int = 0
@@ -272,7 +272,7 @@ class RanksDisk:
 
 
 def ranks_tiers(own: LowerTiers, others: OtherRanks, runner: Runner) -> LowerTiers:
-    """Join the tiers of all ranks to this rank's tiers, whose sizes are equal on all ranks.
+    """Join the tiers of all ranks, given this rank's tiers. Sizes are equal on all ranks.
 
     `runner` is the runner of all ranks.
     """

@@ -1,7 +1,7 @@
 """The plan to sample the rows of one step, as data.
 
 Host and device use the same records, where `A` is numpy's array or torch's tensor. `on_device`
-copies a whole plan to the device at once.
+copies a whole plan to the device in one copy.
 """
 
 from __future__ import annotations

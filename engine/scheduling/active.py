@@ -6,7 +6,7 @@
 
 Other code relies on the order of both lists. A sequence may leave while a step computes its row.
 The row's result is then dropped, and its tokens are computed again. Another sequence may get the
-blocks at once, because the device runs all launches in order.
+blocks immediately, because the device runs all launches in order.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class ActiveSequences:
         self._drafting = drafting
         self._sentinel = sentinel
         self._max_running = max_running
-        # A slot may be reused at once because the device runs launches in order.
+        # A slot may be reused immediately, because the device runs launches in order.
         self._free_batch_slots = list(range(max_running - 1, -1, -1))
 
     @property

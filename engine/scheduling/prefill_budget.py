@@ -193,7 +193,7 @@ class PrefillBudget:
         of equally cheap sizes is chosen. Steps that are not captured then bear a part of the launch
         time.
         """
-        # A predicted time of decodes alone that exceeds the time with prompts is wrong.
+        # Decodes never take longer than decodes with prompts, so a longer prediction is wrong.
         alone, mostly_decode = min(self._times.seconds(decodes), *sizes.values()), part > MOSTLY
         anyway = min(part, MOST_ANYWAY) * alone
         prices = dict[int, float]()

@@ -176,7 +176,7 @@ class SequenceStarts:
         return {one.flow for one in self._active.holding}.union(self._queue.waiting_flows())
 
     def _with_few_loads(self, rank: Rank) -> Rank:
-        """Leave out sequences of flows that already have as many loading sequences as they may.
+        """Leave out sequences of flows that have their maximum number of loading sequences.
 
         Else a flow's loads could keep other flows' sequences from starting.
         """

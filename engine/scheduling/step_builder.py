@@ -91,8 +91,8 @@ class StepBuilder:
     def stop_at_states(self) -> list[ScheduledRow]:
         """Shorten rows to end at recurrent states that became wanted after the rows were added.
 
-        Another sequence that starts in this step may diverge from the row's sequence there. Return
-        the parts that were cut off.
+        A state is wanted where another sequence that starts in this step diverges from the row's
+        sequence. Return the parts that were cut off.
         """
         rests = list[ScheduledRow]()
         for at, row in enumerate(self.rows):

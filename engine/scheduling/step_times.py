@@ -189,7 +189,7 @@ class StepTimes:
         return sum(self.seconds(StepShape.prompt(at, min(at + LARGE, end))) for at in firsts)
 
     def tokens_per_second(self) -> dict[int, float]:
-        """Return a large step's tokens a second by context length: 256, 512 and so on."""
+        """Return a large step's tokens per second by context length: 256, 512 and so on."""
         rates, context = dict[int, float](), SHORTEST_CONTEXT
         while self.is_measured and context < 2 * self._longest:
             rates[context] = LARGE / self.seconds(

@@ -115,8 +115,8 @@ class Sentinel:
     def started(self, sequence: Sequence, now: float) -> None:
         """Watch a sequence that starts for the first time, if its answer should be checked.
 
-        A long stream would keep other answers from being checked. An answer watched for too long is
-        therefore checked up to its last token so far.
+        A long stream would keep other answers from being checked. Only the first tokens of an
+        answer are therefore checked if the answer is watched for too long.
         """
         if not self._share or not self._may_check(sequence):
             return

@@ -115,7 +115,7 @@ class MadeOnDemand:
         return self
 
     def wait(self, seconds: float) -> None:
-        """Return at once, because masks are made on demand."""
+        """Return immediately, because masks are made on demand."""
 
 
 # Makes the constraint of a flow's request, or None. Raises EngineError.

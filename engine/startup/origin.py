@@ -21,7 +21,7 @@ from engine.startup.fingerprint import (
 from engine.startup.metadata import ModelMetadata
 
 DUMMY_SEED = 0
-# Increased whenever a kernel's results may differ in a bit from the last release's results.
+# Increased whenever a kernel's results may differ in a bit from the latest release's results.
 NUMERICS_VERSION = 9
 
 

@@ -23,7 +23,7 @@ from kernels.launch.dependent_launch import dependent_launch, launch_dependents_
 from kernels.launch.rounding import cdiv, next_power_of_2
 
 _CHUNKS_AT_ONCE = 64
-COUNTED_ALONE = 512  # maximum number of pairs that each program counts alone
+COUNTED_ALONE = 512  # maximum number of pairs that every program counts for itself
 
 # Entries (most, chunk): if there are up to `most` pairs in all, a program places `chunk` pairs.
 CHUNKS = ((16, 16), (COUNTED_ALONE, 128), (8192, 128))

@@ -1,4 +1,4 @@
-"""The programmatic dependent launch (PDL) of CUDA: a kernel starts before the last kernel ends.
+"""The programmatic dependent launch (PDL) of CUDA: a kernel starts before the previous kernel ends.
 
     before    [ last programs ....]|                        [ last programs ....]
     after                          | launch | [ begins ]      launched [waits]   [ goes on ]

@@ -31,7 +31,7 @@ from kernels.sampling.threshold_search import (
 )
 
 RULED_OUT = float("-inf")
-_WEIGHTLESS = tl.constexpr(23.0)  # a score so far below the greatest weighs nothing
+_WEIGHTLESS = tl.constexpr(23.0)  # a score this far below the greatest weighs nothing
 _NUM_WARPS = 16
 _REGISTERS = 64  # registers per thread, so a multiprocessor runs two programs at a time
 _BYTES_A_LANE = 16  # bytes of a row's logits that a lane loads at a time

@@ -14,8 +14,8 @@ from engine.exchange.fetching.fetch import LATE, Fetch
 from prefix_cache.leases.load_or_recompute import WEIGHT, CopyRate, PrefillTimes
 from prefix_cache.leases.refusals import Refusals
 
-# The bytes a second that are assumed until rates are measured. Fetching a block is assumed to take
-# at most `UNTRIED` times as long as computing the block.
+# The bytes per second that are assumed until rates are measured. Fetching a block is assumed to
+# take at most `UNTRIED` times as long as computing the block.
 FIRST_GUESS = {"socket": 2e9, "tcp": 1e9, "device": 5e10}
 UNTRIED = 0.5
 FIRST_WORD_S = 0.002  # assumed seconds from the request to the first answer

@@ -4,9 +4,9 @@
                      ^                                                  |
                      `---- a request computes more of the prompt  <-----'
 
-With recurrent states, the blocks up to the last kept state are sent at once, with that state. If a
-request of this engine is still computing the prompt, the blocks and state are sent after its first
-token.
+With recurrent states, the blocks up to the last kept state are sent immediately, with that state.
+If a request of this engine is still computing the prompt, the blocks and state are sent after its
+first token.
 
 An ask names namespaces by hashes, and its tokens are compared only with blocks in these namespaces.
 Blocks in lower tiers are loaded as for a request of the same flow, and count for that flow.

@@ -45,7 +45,7 @@ class GraphBucket:
 
     @property
     def follows(self) -> bool:
-        """True if the model's draft head drafts further after samples."""
+        """True if the model's draft head makes further drafts after samples."""
         return self.has_head and self.num_samples <= MOST_FOLLOWED
 
     def holds(self, other: GraphBucket) -> bool:

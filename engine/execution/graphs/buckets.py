@@ -1,8 +1,8 @@
 """The batch shapes for which graphs are captured.
 
-    decodes   1, 2, 4, 8, 16, 24, 32, 64, 72 ... rows of one token, as many as may run
+    decodes   1, 2, 4, 8, 16, 24, 32, 64, 72 ... rows of one token, up to the limit of running rows
     mixed     0, 8, 16, 32, 64 ... decodes beside one, two or more other rows, which have 64, 128,
-              256 tokens together, or as many as make 384, 512 ... with the decodes
+              256 tokens together, or 384, 512 ... tokens together with the decodes
     sharing   4, 8, 16, 32 ... decodes, alone and with 128, 256, 512 tokens of other rows
 
 The bucket decides which attention kernels are launched. Buckets for one and for two rows of new

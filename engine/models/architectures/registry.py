@@ -1,8 +1,8 @@
 """The served architectures and weight formats, by their names in config.json.
 
 An architecture is one file and an entry here, and so is a weight format
-(`docs/how-to/add-a-model.md`). Configs are read without torch, since commands that only plan read
-them too.
+(`docs/how-to/add-a-model.md`). Configs are read without torch, since commands that only make plans
+read configs too.
 """
 
 from __future__ import annotations

@@ -175,7 +175,7 @@ class _Loading:
     def _check_spare_head(self, head: Tensor) -> None:
         """Reject a separate output head.
 
-        A tied model checkpoint may only repeat its embedding as head.
+        The head of a tied model checkpoint may only be a copy of the embedding.
 
         Only a stage with the embedding can compare the head with the embedding.
         """

@@ -5,8 +5,8 @@
     recurrence    a state of fixed size, which each token updates in turn
 
 A mixer computes in two halves. `enter` computes all tokens of a step, and writes KV or recurrent
-states for later steps. `leave` computes the mixer's output, in the last layer only for the wanted
-tokens. Torch is imported only for types, as in `modules`.
+states for later steps. `leave` computes the mixer's output. In the last layer, only the output of
+the wanted tokens is computed. Torch is imported only for types, as in `modules`.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ class SharedExpertConfig:
         return self.weighted * hidden + self.mlp.num_weights(hidden)
 
     def matrices(self, prefix: str, hidden: int) -> Iterator[LinearConfig]:
-        """Yield the matrices of the shared expert, whose mixture's names begin with `prefix`."""
+        """Yield the shared expert's matrices. The names of the mixture begin with `prefix`."""
         if self.weighted:
             yield self._weight(prefix, hidden)
         yield from self.mlp.matrices(prefix + self.mlp.place, hidden)

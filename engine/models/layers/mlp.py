@@ -35,7 +35,7 @@ class MlpConfig:
         return (self.gate.factors + 1) * hidden * self.size
 
     def gate_up(self, prefix: str, hidden: int) -> LinearConfig:
-        """Return the gate (if any) and up projections as one matrix, whose products are whole."""
+        """Return the gate (if any) and up projections as one matrix with whole products."""
         names = ("gate_proj", "up_proj")[-self.gate.factors :]
         return side_by_side(
             prefix, dict.fromkeys(names, self.size), hidden, bias=self.bias, in_parts=False

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 class RmsNormConfig:
     """The config of a layer's norms, of its heads' norms, or of the final norm.
 
-    Llama rounds normed values to the model's dtype, then multiplies them by the weight. A norm that
-    rounds once multiplies in float32 (gpt-oss), and so does a norm of 1 + weight (Gemma).
+    Llama rounds normed values to the model's dtype, then multiplies them by the weight. A norm with
+    a single rounding multiplies in float32 (gpt-oss), and so does a norm of 1 + weight (Gemma).
     """
 
     eps: float

@@ -49,7 +49,7 @@ def build_vector(
 
 @dataclass(frozen=True, slots=True)
 class Conv(Module):
-    """A causal convolution of each channel alone: `weight` (C, W), `bias` (C,) or None.
+    """A causal convolution of each channel by itself: `weight` (C, W), `bias` (C,) or None.
 
     `sections` are the sections of the channels, as in `CheckpointTensor`.
     """

@@ -1,4 +1,4 @@
-"""The weights in fp8 (e4m3) with scales, whose inputs are quantised token by token.
+"""The weights in fp8 (e4m3) with scales, for inputs that are quantised token by token.
 
     NAME.weight (out, in) e4m3    NAME.bias (out,), if there is one
     by channel    NAME.weight_scale (out, 1), (out,), or one number for all of the matrix

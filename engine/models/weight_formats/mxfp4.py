@@ -71,7 +71,7 @@ class Mxfp4Format:
         return Mxfp4Experts(config, gate_up, _matrix(config, config.size_in, config.size, new))
 
     def num_bytes(self, config: LinearConfig, dtype: str) -> int:
-        """Count the bytes of a matrix. Experts have four bits a number, in rows of whole spans."""
+        """Count the bytes of a matrix. Experts have 4 bits per number, in rows of whole spans."""
         name, _ = config.rows[0]
         if not self._packs(config):
             return PLAIN.num_bytes(config, dtype)

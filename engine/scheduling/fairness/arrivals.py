@@ -6,7 +6,8 @@
 
 A flow counts as arriving if it had no KV blocks for a while and other flows ran meanwhile. Its
 first sequence is a newcomer until the sequence's prompt is computed. For some time after a flow has
-left, the engine expects the flow to return. A flow that returns at once counts as always present.
+left, the engine expects the flow to return. A flow that returns immediately counts as always
+present.
 
 Elsewhere: what is done for these flows (`prefill_budget.py`).
 """

@@ -68,8 +68,8 @@ def host_ahead(
     Each of several ranks has its `share` of the tier. `state_blocks` is as in `pool_size.below`.
 
     Clearing and pinning 31 GiB takes about as long as loading a model and capturing its graphs.
-    Both can be done at once. On a CPU, weights and pool take the same memory, so the room for the
-    tier is known only later. Yields None there.
+    Both can be done at the same time. Yields None on a CPU, where weights and pool take the same
+    memory, so the room for the tier is known only later.
     """
     if device.type != "cuda":
         yield None

@@ -189,8 +189,8 @@ def host_free_beside_weights(config: EngineConfig, free: int) -> int:
 def blocks_ahead(num_blocks: int, block_size: int) -> int:
     """Count the device blocks to keep free if there is a lower tier.
 
-    A request is admitted at once if blocks are free. A request waits a step or more for blocks that
-    must be copied down first.
+    A request is admitted immediately if blocks are free. A request waits a step or more for blocks
+    that must be copied down first.
     """
     return min(num_blocks // AHEAD_PART, AHEAD_TOKENS // block_size)
 

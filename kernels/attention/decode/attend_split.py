@@ -106,8 +106,8 @@ def attend_split(
         size = tl.load(splits_of_level + 2 * level) // TILE
         more = tl.load(splits_of_level + 2 * level + 1)
         if more > 0:
-            # In a CUDA graph most programs have no split and end at once, without waiting for the
-            # previous kernel. Programs with a split wait, so this kernel ends after the previous.
+            # In a CUDA graph most programs have no split and end without waiting for the previous
+            # kernel. Programs with a split wait, so this kernel ends after the previous.
             item = count + 0
             if split < count + more:
                 item, first = schedule(
