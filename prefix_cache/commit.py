@@ -142,7 +142,7 @@ class Committer:
     def _append(
         self, lease: Lease, namespace: Namespace, writer: str, run: Edge, now: float
     ) -> None:
-        """Append blocks to the lease's node, or add a child if another user needs its end."""
+        """Append blocks to the lease's node, or add a child node if that node may not grow."""
         node, owner = lease.node, lease.owner
         alone = node.leases == 1 and not node.held_children and not node.children
         alike = (node.namespace, node.owner, node.writer) == (namespace, owner, writer)

@@ -1,6 +1,6 @@
 """Storage of bytes in tiers, and moves between tiers. Knows neither tenants nor tokens.
 
-    tier_mover     moves blocks between all tiers, and to the disk by `disk_route`
+    tier_mover     moves blocks between all tiers; to and from the disk by `disk_route`
     copies, disk   copies between device and host; records on disk, in a process of its own
     pools          memory of KV blocks, recurrent states and rings
     batched_copies, layerwise_load    many copies in one call; loads that steps wait for, by layer

@@ -78,9 +78,9 @@ def _groups(cgroup: Path, process: Path) -> Iterator[FreeMemory]:
 
 
 def _hierarchies(cgroup: Path, process: Path) -> Iterator[tuple[Path, str, _Version]]:
-    """Yield possible mounts of cgroups, each with the process's path in it and the version.
+    """Yield possible mounts of cgroups, each with the process's path in the mount, and the version.
 
-    The path is `/` if it is unknown.
+    An unknown path is given as `/`.
     """
     paths = dict(_paths_of(process / "cgroup"))
     for mount in (cgroup, cgroup / "unified"):

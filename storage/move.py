@@ -78,11 +78,11 @@ class StateSlots:
 class BlockRecord:
     """The record stored with a block on disk and compared when it is read. Opaque here."""
 
-    key: bytes  # 16 bytes
+    key: bytes  # the block's key, 16 bytes
     parent_key: bytes  # 16 bytes, the key of the block before this block
-    namespace: bytes  # 16 bytes
+    namespace: bytes  # the block's namespace, 16 bytes
     owner: str  # the owner whose data key encrypts the block
-    token_ids: bytes  # block_size int32, little endian
+    token_ids: bytes  # the block's tokens: block_size int32, little endian
     hits: int = 0  # requests that found the block before it was written to disk; not compared
     # number of this part of the recurrent state after the block; None: the block's KV
     state_part: int | None = None

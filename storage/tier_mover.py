@@ -43,7 +43,7 @@ _ROUTES = {*_DIRECTIONS, (Tier.DEVICE, Tier.DISK), (Tier.HOST, Tier.DISK), (Tier
 class _Direction:
     """The moves of blocks, or of recurrent states, between two tiers of a plan.
 
-    The slots are block slots. A recurrent state has as many of them as it takes blocks.
+    The slots are block slots. A recurrent state has a slot for each block that it takes.
     """
 
     ends: tuple[Tier, Tier]

@@ -39,7 +39,7 @@ class ReuseTable:
         self._trust = trust
         self._stamped = [0.0] * (most + 1)
         self._again = [0.0] * (most + 1)
-        self._all_stamped, self._all_again = 40.0, 10.0  # a prior of one in four
+        self._all_stamped, self._all_again = 40.0, 10.0  # prior: one in four is used again
 
     def stamp(self, uses: int, blocks: int) -> None:
         """Count `blocks` blocks that have now been used `uses` times."""

@@ -53,7 +53,7 @@ class Rank(NamedTuple):
     """An owner's place in the eviction order, where the lowest rank comes first."""
 
     sort: Class
-    held: float  # minus the number of held blocks, divided by the weight
+    held: float  # the negative number of held blocks, divided by the weight
     is_other: bool  # False for the owner that needs the room, who gives up first
     owner: str
 
@@ -71,7 +71,7 @@ class QuotaUsage:
         self.exceeding: set[str] = set()
         # Blocks of each owner's longest request, from which the working area is sized.
         self._longest: Mapping[str, int] = {}
-        self._working = 0  # blocks outside all partitions and published prefixes
+        self._working = 0  # size in blocks of the working area, which is in no partition
         self._leaving: defaultdict[str, int] = defaultdict(int)
         self._floors = 0.0  # the sum of all owners' floors, as a share of the tier
 

@@ -63,7 +63,7 @@ class Lease:
     loads: int = 0  # runs of blocks that are still loading
     failed: bool = False
     first_added: int | None = None  # position of the first block that this lease added
-    duplicates: list[tuple[int, int]] = field(default_factory=list)  # [start, end) positions
+    duplicates: list[tuple[int, int]] = field(default_factory=list)  # position runs [start, end)
     states: LeaseStates | None = None
 
     @property

@@ -1,6 +1,6 @@
 """State checkpoints: recurrent states that the tree keeps, and their slots in each tier.
 
-    device slot 0   never holds a state; rows that need no state name it
+    device slot 0   never holds a state; named by rows that need no state
     from 1 on       free, a running sequence's (`leases.lease_states`), or a node's checkpoint
     lower tiers     free, a node's checkpoint, or being filled
 

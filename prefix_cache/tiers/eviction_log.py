@@ -47,7 +47,7 @@ class Eviction(NamedTuple):
 class EvictionEntry(NamedTuple):
     """An eviction of several blocks at once."""
 
-    when: float  # seconds, monotonic
+    when: float  # monotonic seconds of the eviction
     eviction: Eviction
     blocks: int
 

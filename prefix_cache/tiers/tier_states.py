@@ -38,7 +38,7 @@ class TierStates:
         self.num_held = 0  # slots of owners' partitions that sequences hold
         self._retention = retention
         self._policy = CheckpointWorth(tier)
-        self._policies: dict[str, CheckpointWorth] | None = None  # by owner, after `partition`
+        self._policies: dict[str, CheckpointWorth] | None = None  # by owner, if partitioned
         # copies that are neither being read nor being copied
         self.candidates: Candidates = Candidates(self._policy, retention)
 

@@ -13,8 +13,8 @@ class OpenRequests:
     def __init__(self, read_deadline_s: float, write_deadline_s: float) -> None:
         self._read_deadline_s = read_deadline_s
         self._write_deadline_s = write_deadline_s
-        self._reads: dict[int, tuple[float, int]] = {}  # start time and buffer to fill
-        self._writes: dict[int, float] = {}  # start time
+        self._reads: dict[int, tuple[float, int]] = {}  # start time and buffer to fill, by ticket
+        self._writes: dict[int, float] = {}  # start time, by ticket
         self._ends: list[DiskEnded] = []
         self._tickets = 0
 

@@ -64,7 +64,7 @@ class Open(DiskMessage, frozen=True):
     """The first message: the file to open, and its bounds."""
 
     config: DiskConfig
-    num_slots: int | None  # None: as many as fit
+    num_slots: int | None  # number of the file's slots; None: as many as fit its maximum size
     keep: bool  # False: the existing file is moved to quarantine
     staging: SharedSegment
     host: SharedSegment | None

@@ -31,7 +31,7 @@ class WindowLayout:
 
     @classmethod
     def of(cls, kv: KvLayout, block_bytes: int) -> WindowLayout:
-        """Lay out rings beside blocks of `block_bytes`, as a whole number of blocks each.
+        """Lay out rings, each as long as a whole number of blocks of `block_bytes`.
 
         Raises ValueError if a layer of `kv` has no window.
         """
@@ -44,7 +44,7 @@ class WindowLayout:
         return cls(kv, -(-least // step) * step)
 
     def slice_of(self, rank: int, num_ranks: int, block_bytes: int) -> WindowLayout:
-        """Return one rank's part of a ring, beside its blocks of `block_bytes`.
+        """Return one rank's part of a ring. That rank's blocks have `block_bytes` bytes.
 
         Raises the errors of `KvLayout.slice_of`. Rings are equally long on all ranks of a stage.
         """

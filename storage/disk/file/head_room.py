@@ -50,7 +50,7 @@ class HeadRoom:
 
     directory: Path
     max_bytes: int
-    high_water: float  # 1 minus the head-room's share
+    high_water: float  # share of the space that may be used: 1 minus the head-room's share
     disk_use: Callable[[Path], DiskUse] = disk_use
 
     def bound(self, allocated: int, *, in_need: bool = False) -> int:
