@@ -77,7 +77,7 @@ def ask(server: Running, model: str, prompt: list[int], tokens: int) -> tuple[fl
 
 
 def rows(server: Running, models: Sequence[str], count: int, prompt: int, tokens: int) -> float:
-    """Ask the `models` in turn for `count` answers at once.
+    """Ask for `count` answers at once, each of the next of `models`.
 
     Returns the median time between tokens.
     """

@@ -110,7 +110,7 @@ class StateOptions:
 
 @dataclass(frozen=True, slots=True)
 class ModelledEngine:
-    """The modelled engine's settings. The last two are for floods and for equal tenants."""
+    """The modelled engine's settings. `eager_launch_ms`, `noise`: for floods and equal tenants."""
 
     max_batch_tokens: int = 8192
     target_itl_ms: Annotated[float, typer.Option(min=0, help="As of `ratoon serve`.")] = 0.0

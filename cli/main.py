@@ -47,7 +47,7 @@ def version() -> None:
 
 
 def build_app(words: Sequence[str] | None = None) -> typer.Typer:
-    """Build the command line that understands `words`, or every command without words.
+    """Build the command line for `words`, or with every command if `words` is None.
 
     If `words` begin with a command, the command line has only this command. Otherwise it has all
     commands but imports none. Commands are then only listed, completed, or compared with a misspelt

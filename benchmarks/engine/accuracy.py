@@ -150,7 +150,10 @@ def _emit_divergences(formats: list[Format], device: Device, cases: Sequence[Cas
 
 @torch.inference_mode()
 def log_probabilities(opened: OpenedModel, case: Case) -> Tensor:
-    """Compute log-probabilities of tokens after prompts and right answers: (tokens, V) float32."""
+    """Compute log-probabilities of the next token at each token of a prompt with its right answer.
+
+    Returns (tokens, V) float32.
+    """
     assert isinstance(opened.runner, ModelRunner)
     driven, runner = HandDriven(opened.runner), opened.runner
     ids = case.prompt + case.answer[:-1]

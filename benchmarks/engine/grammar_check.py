@@ -34,7 +34,7 @@ EMBEDDED = Path(__file__).parents[2] / "handbook" / "model"
 
 
 def fields(count: int) -> Callable[[int], Grammar]:
-    """Return a maker of object schemas with `count` fields. The first field's name is new."""
+    """Return a maker of object schemas with `count` fields, the first with a new name each time."""
 
     def grammar(number: int) -> Grammar:
         names = [f"field_{number}", *(f"field_{place}_of" for place in range(1, count))]

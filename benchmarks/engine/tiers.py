@@ -2,8 +2,9 @@
 
     python -m benchmarks.engine.tiers [--blocks 512] [--block-kib 2048] [--directory D]
 
-Prints a JSON line for each way. Without a CUDA device, copies between host and device are left out.
-The disk is read from the page cache, right after it was written. A cold disk adds its own time.
+Prints a JSON line for each direction. Without a CUDA device, copies between host and device are
+left out. The disk is read from the page cache, right after it was written. A cold disk adds its own
+time.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ DOWN, UP = (Tier.DEVICE, Tier.HOST), (Tier.HOST, Tier.DEVICE)
 
 
 def plan_of(ways: list[Pair], num_blocks: int) -> Plan:
-    """Plan `num_blocks` moves for each way. Each way has its own slots."""
+    """Plan `num_blocks` moves for each pair of tiers in `ways`. Each pair has its own slots."""
     moves: list[Move] = []
     records: dict[Move, BlockRecord] = {}
     for turn, (source, target) in enumerate(ways):

@@ -8,7 +8,7 @@
     `<who>`     choosing a replica for one request, and noting the choice:
                 `nobody` has a block of its prompt, `few` (one in eight) have its beginning,
                 `all` have the same half, `ragged`: all have beginnings of different lengths,
-                `tiers` and `alike`: as `ragged` and `all`, a third of the blocks in each tier
+                `tiers` is `ragged`, and `alike` is `all`, with a third of the blocks in each tier
     `asked`     as `all`, but a worker asks a router process, one request after the other:
                 wall-clock time until the answer; `unasked`: without the process
     `gone`      forgetting a replica

@@ -99,7 +99,7 @@ class ClusterSettings(msgspec.Struct, frozen=True, kw_only=True):
     engine: EngineConfig  # engine settings without the model, the address and the key
     shared: Shared
     engines: int
-    # number of engines that only prefill, the first ones; if above 0, the others only decode
+    # The first `prefill_engines` engines only prefill. If there are any, all others only decode.
     prefill_engines: int
     scaling: ScalingBounds | None  # None: the number of engines is fixed
     num_gpus: float
@@ -173,7 +173,7 @@ def checked(model: ModelFlags, engine: EngineConfig, cluster: ClusterFlags) -> C
 
 def _check_ports(cluster: ClusterFlags, most: int) -> None:
     last = cluster.engine_port + PORTS * (most - 1)
-    if last + PORTS - 2 > MAX_PORT:  # an engine's further ports follow its first port
+    if last + PORTS - 2 > MAX_PORT:  # an engine's other ports follow its first port
         raise BadSetting("engine_port", f"the last engine's would be {last}")
 
 

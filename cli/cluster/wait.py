@@ -22,7 +22,7 @@ from engine.link.query_messages import StatsQuery
 from engine.link.view_messages import Sequences, SequencesQuery
 
 MOST_SEQUENCES = 1000
-RATE_S = 30.0  # seconds between two queries of rates and counts, which list all flows
+RATE_S = 30.0  # seconds between two queries of rates and counts, whose replies list all flows
 WINDOW = "1m"
 WINDOW_S = 60.0
 RATE_CONTEXT = 1024  # context length, in tokens, at which the prefill rate is read
@@ -43,7 +43,7 @@ class Prediction(NamedTuple):
     """The predicted wait of a new request in an engine, and the engine's use."""
 
     wait_s: float
-    used: float  # 1 if fully used
+    used: float  # used share of the engine's capacity, 1 if fully used
 
 
 class PredictedWait:

@@ -50,8 +50,8 @@ class EvictionFinding(msgspec.Struct, frozen=True, kw_only=True):
     """The result of the eviction test."""
 
     filled_tokens: int
-    across: Learnt  # attacker and victim are two tenants
-    control: Learnt  # attacker and victim are one tenant
+    across: Learnt  # result of trials in which attacker and victim are two tenants
+    control: Learnt  # result of trials in which attacker and victim are one tenant
 
 
 def learnt(trials: Sequence[tuple[int, Observation]]) -> Learnt:

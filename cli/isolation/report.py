@@ -26,7 +26,7 @@ _WORDS = {
 class Record(msgspec.Struct, frozen=True, kw_only=True):
     """The record of a whole run, without keys or prompts."""
 
-    began: str  # UTC
+    began: str  # date and time of the start, in UTC
     ended: str
     server: ServerFacts
     tool_version: str

@@ -65,7 +65,7 @@ class Separation(msgspec.Struct, frozen=True, kw_only=True):
     low: float
     high: float
     best_advantage: float
-    auc_of_tens: float | None  # AUC if each guess uses the mean of ten times
+    auc_of_tens: float | None  # AUC if each guess uses the mean of ten measured times
     hit_median_s: float
     miss_median_s: float
 
@@ -74,8 +74,8 @@ class TimingFinding(msgspec.Struct, frozen=True, kw_only=True):
     """The result of the timing test for one timed part of an answer."""
 
     prompt_tokens: int
-    across: Separation  # attacker and victim are two tenants
-    control: Separation  # attacker and victim are one tenant
+    across: Separation  # result of trials in which attacker and victim are two tenants
+    control: Separation  # result of trials in which attacker and victim are one tenant
 
 
 class TimingFindings(msgspec.Struct, frozen=True, kw_only=True):
@@ -194,7 +194,7 @@ async def time_tenants(
 class Trials(NamedTuple):
     """Trials, each a hit and a miss, and the number of tokens of each answer."""
 
-    across: list[tuple[Timed, Timed]]  # victim and attacker are two tenants
+    across: list[tuple[Timed, Timed]]  # trials in which victim and attacker are two tenants
     control: list[tuple[Timed, Timed]]
     answered: int
 

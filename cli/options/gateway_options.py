@@ -17,7 +17,7 @@ gateway_field = partial(field, panel="Gateway")
 bound_flag = partial(flag, panel="Bounds on one request or tenant")
 # makes the flag of a bound; a request that exceeds the bound gets 400, 413, 429, 431 or 503
 bound = partial(bound_flag, min=1)
-# makes the flag of a bound on memory that the gateway can do without
+# makes the flag of a bound on remembered turns, token ids or prompts; 0: none are remembered
 memory = partial(bound_flag, min=0)
 price = partial(field, panel="Prices, for budgets", min=0.0, max=MAX_PRICE)
 

@@ -27,9 +27,9 @@ class ModelCosts:
 
     parameters: int
     active_parameters: int  # parameters that a token uses, fewer than all in mixtures of experts
-    layer_parameters: int  # of all layers
+    layer_parameters: int  # parameters of all layers
     layers: int
-    rule_of_thumb: int  # 12 L d^2, for all layers
+    rule_of_thumb: int  # parameters of all layers, estimated as 12 L d^2
     weight_bytes: int
     weight_format: str
     kv_bytes_per_token: int

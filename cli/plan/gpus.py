@@ -1,7 +1,7 @@
 """The GPUs known by name, for plans.
 
-Data sheets give a GPU's maximum rates. The share of them that prefill and decode reach was measured
-on an H200. Other GPUs are assumed to reach the same share.
+Data sheets give a GPU's maximum rates. Which share of these rates prefill and decode reach
+was measured on an H200. Other GPUs are assumed to reach the same share.
 """
 
 from collections.abc import Collection, Mapping

@@ -103,7 +103,7 @@ def _step_seconds(
 
 
 def in_stages(costs: BatchCosts, fit: PipelineFit | None, machine: MachineModel) -> BatchCosts:
-    """Convert a batch's costs on one stage's GPUs to its costs on all stages."""
+    """Convert a batch's costs on one stage's GPUs to the batch's costs on all stages."""
     if fit is None:
         return costs
     times, count = [one.step_ms for one in fit.stages], len(fit.stages)

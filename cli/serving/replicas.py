@@ -20,7 +20,7 @@ def child_names(count: int) -> list[ChildName]:
 
 
 def sockets(socket: str, count: int) -> list[str]:
-    """Return the Unix socket of each engine, beside `socket`."""
+    """Return the Unix socket of each engine, in the directory of `socket`."""
     return [str(_numbered(Path(socket), number)) for number in range(count)]
 
 

@@ -130,7 +130,7 @@ class SimulatedReplicaFlags:
     )
 
     def check(self) -> None:
-        """Raise BadSetting for flags that need more replicas, or that exclude each other."""
+        """Raise BadSetting for flags that need several replicas, or that exclude each other."""
         if self.replicas == 1:
             for flag, value in (
                 ("--prefill-replicas", self.prefill_replicas),

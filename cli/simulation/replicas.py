@@ -123,7 +123,7 @@ class ReplicaSet:
         replicas: Sequence[SimulatedReplica],
         costs: Costs,
     ) -> None:
-        """Serve by `router`, on its `clock`."""
+        """Serve requests as `router` routes them. All replicas share `clock`."""
         self._router = router
         self._clock = clock
         self._replicas = {one.name: one for one in replicas}

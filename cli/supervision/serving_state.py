@@ -134,7 +134,7 @@ class ChildState:
     has_been_ready: bool = False
     short_runs: int = 0
     unready_runs: int = 0
-    engine_id: str | None = None  # the id in the present run
+    engine_id: str | None = None  # the engine's id in the present run, if known
     gone_id: str | None = None  # the engine's id in the run before
     # time at which a living child is killed, or an ended child is started
     due: float | None = None

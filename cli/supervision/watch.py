@@ -62,7 +62,7 @@ class WatchedChild:
     """The commands to run, and the way to watch their processes."""
 
     commands: Mapping[ChildName, Sequence[str]]
-    probe: Callable[[], Awaitable[Probed]]  # returns which children answer, without errors
+    probe: Callable[[], Awaitable[Probed]]  # returns which children answer; raises no errors
     policy: Policy = field(default_factory=Policy)
     poll_s: float = 0.2
     rest_s: float = 1.0  # seconds between two probes while all children answer

@@ -36,7 +36,7 @@ class Batching(Protocol):
         ...
 
     def deadline(self, queue: Waiting) -> float | None:
-        """Return when a batch is due if no request arrives or ends before; None: never."""
+        """Return when a batch is due if no request arrives or ends earlier, or None for never."""
         ...
 
 
