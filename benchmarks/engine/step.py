@@ -165,7 +165,7 @@ def timed(shape: BenchShape, opened: OpenedModel) -> StepTimes:
     rows = rows_of(shape, cache)
     for _ in range(3):
         opened.runner.launch(step_of(rows).step).collect()
-    step = step_of(rows).step  # the first step has sent the rows' new state
+    step = step_of(rows).step  # unlike the first, this step sends no new state of the rows
     on_cuda = opened.welcome.device.startswith("cuda")
     host, events = [], list[torch.cuda.Event]()
     for _ in range(REPEATS):

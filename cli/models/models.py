@@ -77,7 +77,7 @@ class WhatIsServed:
     dtypes: list[str]
     kv_dtypes: list[str]
     ropes: list[str]
-    unserved: list[Unserved]  # the other causal models of transformers
+    unserved: list[Unserved]  # causal models of transformers that are not served
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,7 +50,7 @@ class BatchCosts:
     kv_bytes: int
     prompt_flops: int
     ttft_ms: float
-    tpot_ms: float  # the time at half of the output length
+    tpot_ms: float  # milliseconds of a token after half of the output
     request_ms: float
     output_tokens_per_s: float
     copy_ms: float = 0.0  # milliseconds of a step's copies of weights from host memory

@@ -147,7 +147,7 @@ class ServingState:
     phase: ServingPhase = "serving"
     gateway: ChildState = ChildState()
     engines: Mapping[ChildName, ChildState] = field(default_factory=lambda: {ENGINE: ChildState()})
-    hurried: bool = False  # whether the gateway waits for no stream, after a second signal
+    hurried: bool = False  # whether a second signal has ended the wait for streams
     failure: str | None = None
     # whether serving ended because of the model, for a reason that the engine has printed
     refused: bool = False
