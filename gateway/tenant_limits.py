@@ -46,8 +46,8 @@ class Limits(
     burst_s: Annotated[float, Meta(gt=0, le=MAX_BURST_S)] | None = None
     max_concurrent: Annotated[int, Meta(ge=1, le=MAX_RATE)] | None = None
     budget: Budget | None = None
-    # maximum number of tokens of one request, prompt and answer, each prompt module in whole
-    # blocks; None: the model's context
+    # maximum number of tokens of one request: prompt and answer, with each prompt module rounded
+    # up to whole blocks; None: the model's context
     max_request_tokens: Annotated[int, Meta(ge=1, le=MAX_REQUEST_TOKENS)] | None = None
 
     @property

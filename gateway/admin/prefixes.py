@@ -113,7 +113,7 @@ class Publishing:
     async def _check(self, name: str, tokens: int, records: list[PublishedPrefix]) -> None:
         """Refuse a prefix that cannot be published.
 
-        If the engine refuses it later, its view says so.
+        If the engine refuses the prefix later, the prefix's view says so.
         """
         welcome = self._welcome()
         if tokens < welcome.block_size:

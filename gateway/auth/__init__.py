@@ -1,1 +1,1 @@
-"""Authentication: keys, callers, secrets, and the end of requests whose key has ended."""
+"""Authentication: keys, callers, secrets, and the end of requests whose key became invalid."""

@@ -114,7 +114,7 @@ def _most_alike(
     """Find the prompt that shares most KV blocks with `ids`, or else the latest similar prompt."""
     best, most = None, 0
     for one in latest:
-        yield 0  # at most the tokens of `ids` are read
+        yield 0  # counts as no work, since at most `len(ids)` tokens are compared
         blocks = common_tokens(ids, one.token_ids) // block_size
         if blocks > most:
             best, most = one, blocks

@@ -62,7 +62,7 @@ class LastMisses:
         return seen is not None and seen.until > self._clock()
 
     def add(self, tenant_id: str, request_id: str, miss: CacheMiss) -> None:
-        """Record a miss of a tenant that watches, if tokens were lost."""
+        """Record a miss if tokens were lost and the tenant watches its misses."""
         seen = self._seen.get(tenant_id)
         if seen is None or miss.reason in _NOTHING_LOST:
             return

@@ -72,7 +72,7 @@ class ErrorReply(msgspec.Struct, frozen=True):
 
 
 def error_reply(error: GatewayError, param: str | None) -> RenderedError:
-    """Write the answer for `error`. After a limit is hit, its headers show the remaining limits.
+    """Write the answer for `error`. If a limit was hit, headers show the remaining limits.
 
     `param` is the dialect's name of the wrong field.
     """

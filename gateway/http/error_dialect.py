@@ -152,7 +152,6 @@ def _retry_after(error: GatewayError) -> dict[str, str]:
         return {}
     return {
         "retry-after": str(max(1, math.ceil(error.retry_after_s))),
-        # most clients read this field first; many waits are shorter than the second that the other
-        # field can express
+        # most clients read this field first; `retry-after` cannot express less than a second
         "retry-after-ms": str(max(1, math.ceil(error.retry_after_s * 1000))),
     }

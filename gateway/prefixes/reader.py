@@ -81,7 +81,7 @@ class RequestReader:
     def _understood(
         self, wire: RequestOf, request_id: str, context: int, caller: Caller
     ) -> GenerationRequest | MessagesRequest | ResponsesRequest:
-        """Convert the body. Only parse it if it may name stored responses."""
+        """Convert the body. A body that may name stored turns or responses is only parsed."""
         bounds, card, body = self.parts.bounds, self.parts.card, bytes(wire.body)
         check_names(body)
         match wire.url:

@@ -12,8 +12,8 @@ work. A router process that dies is started again. Meanwhile workers serve witho
 
 A worker and its parent share a socket. The worker writes a byte to the socket when it begins to
 serve. From then on it writes a byte every HEARTBEAT_S, which shows that its event loop runs. The
-worker reads only the socket's end, which shows that the parent is gone, however the parent died. A
-worker without a parent to restart or stop it must not live on.
+worker waits for the socket to close, which shows that the parent is gone, however the parent died.
+A worker without a parent to restart or stop it must not live on.
 """
 
 from __future__ import annotations

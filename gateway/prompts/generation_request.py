@@ -51,7 +51,7 @@ class ChatPrompt:
     implied: Mapping[str, Scalar] = field(default_factory=dict)
     tools: Sequence[Tool] | None = None
     tools_size: int = 0
-    later_tools: tuple[ToolSpec, ...] = ()  # tools from messages, which the template does not show
+    later_tools: tuple[ToolSpec, ...] = ()  # tools defined in messages, not in `tools`
 
 
 Prompt = ChatPrompt | str | TokenIds

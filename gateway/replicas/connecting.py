@@ -38,7 +38,7 @@ def replica_client(
     """Make a client of the replica `name` of `engines`, at the address `at`, without starting it.
 
     If `flushes` is None the client sends no requests, and the engine need not flush first. Raises
-    ValueError if `at` is no address, or is over TCP and there is no key. Raises BadLinkKey.
+    ValueError if `at` is no address, or is a TCP address and there is no key. Raises BadLinkKey.
     """
     address(at)
     key = _key(config, at)

@@ -19,7 +19,7 @@ WITHIN_S = 3.0
 async def ask_each(
     engines: Mapping[str, Engine], query: Query[R], within_s: float | None = None
 ) -> dict[str, R | EngineError]:
-    """Ask each replica; return its answer or error. A slow replica counts as unavailable."""
+    """Ask each replica; return answers and errors by name. Slow replicas count as unavailable."""
 
     async def asked(engine: Engine) -> R | EngineError:
         try:

@@ -34,7 +34,10 @@ _LOG = logging.getLogger(__name__)
 
 
 class FoundEngine(ReplicaEngine, Protocol):
-    """The client of a found replica, such as an `EngineClient`. Finding the replica starts it."""
+    """The client of a found replica, such as an `EngineClient`.
+
+    The client is started when the replica is found.
+    """
 
     async def start(self) -> None:
         """Begin connecting to the engine."""

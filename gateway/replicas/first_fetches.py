@@ -1,10 +1,10 @@
 """The fetches of published prefixes by a replica before it is asked to pin them.
 
 A new engine is asked for all pins, and would compute each prefix. If fetching is predicted to be
-faster, it is first sent a request that only fetches the prefix. A replica fetches one prefix at a
-time, for WITHIN_S at most. The prefix with the most hits at other replicas is first. These fetches
-have the priority of live requests. The pin computes the blocks that were not fetched, so nobody
-sees an error.
+faster, the engine is first sent a request that only fetches the prefix. A replica fetches one
+prefix at a time, for WITHIN_S at most. The prefix with the most hits at other replicas is first.
+These fetches have the priority of live requests. The pin computes the blocks that were not fetched,
+so nobody sees an error.
 
 Elsewhere: who publishes (`gateway.sharing`).
 """

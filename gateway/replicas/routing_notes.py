@@ -22,7 +22,7 @@ class RoutingNotes(Protocol):
         ...
 
     def routed_alone(self) -> None:
-        """Count a choice that was made alone because the router process did not answer."""
+        """Count a route that a worker chose itself because the router process did not answer."""
         ...
 
     def snapshot(self, replica: str) -> None:

@@ -4,7 +4,7 @@
       ^ `------the connection ends-----> ALONE until the next connection's first message
       `-------------------------------------'
 
-While ALONE, the client still sends all events in order. Once the process has read them, it knows
+While ALONE, the client still sends all events in order. The router process that has read them knows
 the running requests. A new connection begins with the running requests.
 """
 

@@ -1,7 +1,7 @@
 """The choice among replicas, as a pure function of their loads and caches.
 
-    1   replicas that run far more requests than the others are left out: otherwise a prefix of
-        all requests would draw all requests to the one replica that has cached the prefix
+    1   replicas that run far more requests than the others are left out: otherwise a prefix common
+        to all requests would draw them all to the one replica that has cached the prefix
     2   a replica's price is its time to the first token, plus a price for tokens to compute,
         since other requests wait meanwhile (this price grows with the tokens that the replica has
         computed beyond the others), plus a price for fetched tokens, which push out blocks
@@ -101,7 +101,7 @@ def _alike(
 def _limit(price: float, wait_s: float, balance: Balance) -> float:
     """Return the highest price that counts as equal to `price`.
 
-    Every replica waits `wait_s`. This wait does not widen the tolerance, since a share of a long
-    queue may exceed the worth of a prefix.
+    The tolerance is a share of the price without `wait_s`, for which every replica waits. A share
+    of a long wait may be more time than a cached prefix saves.
     """
     return price + (price - wait_s) * balance.alike + balance.alike_s

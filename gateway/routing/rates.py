@@ -33,9 +33,9 @@ PRIOR_TOKENS = 512  # the weight of the expected rate, in tokens
 # burst are computed together, and the first that ends seems to have taken all of that time.
 PRIOR_COMPUTED = 8_192
 OLD_S = 60.0
-LATE_S = 60.0  # an engine whose clock goes back by more seconds has restarted
+LATE_S = 60.0  # seconds; if an engine's clock goes back by more, it has restarted
 HOLD_OFF_S = 5.0  # seconds without fetches in a namespace after a fetch that brought nothing
-# maximum number of namespaces without fetches; beyond it, fetches are tried again in the oldest
+# maximum number of namespaces without fetches; beyond it, the longest held off may fetch again
 MOST_HELD_OFF = 256
 
 

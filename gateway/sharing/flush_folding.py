@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from gateway.state.records import CacheFlush
 
-# seconds for which an absent engine keeps other tenants' KV blocks
+# seconds after which an engine that is still absent loses all its KV blocks
 KEPT_S = 30 * 86_400.0
 # maximum number of recorded flushes of deleted tenants; an engine remembers four times as many ids
 MOST_KEPT = 16_384

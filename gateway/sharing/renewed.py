@@ -30,7 +30,7 @@ class Renewed(ABC):
         """Renew from the state now; raise Unavailable."""
 
     async def changed(self) -> None:
-        """Renew after a change that has been made: now or, if this fails, soon."""
+        """Renew now, since a change has been made. If this fails, renew soon."""
         try:
             await self.renew()
         except (Unavailable, EngineError):

@@ -187,9 +187,10 @@ def _of_all(config: GatewayConfig, engine: Engine, faults: FaultWatch) -> Sequen
 
 
 def _binds(config: GatewayConfig, routers: _Routers, front: _Front, most: int) -> tuple[Bind, ...]:
-    """Bind all routes to one address, or the operator's routes to another; both serve `shown`.
+    """Bind all routes to one address, or to two if the operator's routes have their own address.
 
-    Pages of other origins may read only answers on the tenants' address.
+    Each address serves the routes `shown`. Pages of other origins may read only answers on the
+    tenants' address.
     """
     cors, tenants = Cors(origins_in(config.cors_origins)), [*routers.tenants]
 

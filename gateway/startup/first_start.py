@@ -51,8 +51,8 @@ DEMO_KEY = "RATOON_DEMO_KEY"
 DEMO2_KEY = "RATOON_DEMO2_KEY"
 METRICS_KEY = "RATOON_METRICS_KEY"
 
-# `demo2` shows a tenant other than `demo`. Most people try only the key of `demo`. If tenants have
-# partitions of the cache, `demo2` would take half of the cache from `demo`, and room for a request
+# `demo2` shows a second tenant, but most people use only `demo`. If tenants have partitions of the
+# cache, an unlimited `demo2` would take half of the cache from `demo`, and keep room for a request
 # as long as the model's context.
 _SMALL, _SHORT = CacheQuota(ceiling=0.1), Limits(max_request_tokens=32_768)
 

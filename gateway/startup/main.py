@@ -31,8 +31,8 @@ _METRICS = "ratoon-workers-"
 # between workers)
 _HELD = "*.[ds][bo]*"
 _ROUTER = "gateway.router_process"
-# Workers map their metrics files. If the disk is full, a map ends its process by a signal. In
-# memory, no log or cache of other programs can fill the space.
+# Workers map their metrics files into memory. On a full disk, a write to a mapped file would end
+# the worker by a signal. In /dev/shm, no other program's log or cache fills the space.
 _METRICS_PLACE = Path("/dev/shm")
 _METRICS_BYTES = 16 << 20
 _LOG = logging.getLogger(__name__)

@@ -100,14 +100,14 @@ class ResponseStore(Protocol):
         ...
 
     async def replace_response(self, response: StoredResponse, *, now: float) -> None:
-        """Replace a tenant's response by a response of the same id and about its size.
+        """Replace a tenant's response by one with the same id and about the same size.
 
         Raises NotFound for a missing or expired response.
         """
         ...
 
     async def response_ids(self, tenant_id: str, beginning: str, *, now: float) -> list[str]:
-        """List the ids with this beginning of a tenant's responses, the oldest first."""
+        """List the ids of a tenant's responses that start with `beginning`, the oldest first."""
         ...
 
     async def drop_response(self, tenant_id: str, response_id: str, *, now: float) -> None:

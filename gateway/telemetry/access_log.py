@@ -36,7 +36,7 @@ MAX_WAITING = 10_000  # maximum number of lines that wait to be written, each of
 OF_STRANGERS = MAX_WAITING // 2
 _TOGETHER_S = 0.1  # seconds for which lines are gathered, to be written together
 _END_S = 2.0
-# maximum bytes written at once; a pipe keeps them together, whichever other process writes into it
+# maximum bytes written at once; a pipe keeps them together, even if other processes write too
 _AT_ONCE = 4096
 _AMBIGUOUS = re.compile(r'["=\\ ]')
 _LOG = logging.getLogger(__name__)

@@ -32,7 +32,7 @@ QUEUE_BUCKETS = (0.001, 0.005, *REQUEST_BUCKETS)
 
 
 class BulkHistogram(Histogram):
-    """A histogram that takes many observations at little more cost than one."""
+    """A histogram that adds many observations at little more cost than a single one."""
 
     @property
     def name(self) -> str:

@@ -5,9 +5,9 @@ these counts first. While the store is unavailable, counts are held by key and d
 Their memory does not grow with every request. A batch whose answer got lost is sent again under its
 name, and is counted once.
 
-Blocks that a request writes into the cache are counted in the request's row. Blocks that a request
-is the first to find are counted in the rows of the blocks' writers. The writers may have other
-keys, days or (in a group) tenants. The writers' rows do not count or name the readers.
+A block that a request writes into the cache is counted in the row of that request. When a request
+is the first to find the block, this is also counted in the writer's row, which may be a row of
+another key, another day or (in a group) another tenant. The row does not count or name readers.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class UsageAggregator:
         return self._row_of(caller).label()
 
     def add_cache(self, writer: str, cache: WrittenAndRead) -> None:
-        """Add cache tokens written under the label `writer`, and first reads of others' tokens."""
+        """Add tokens written under the label `writer`, and first reads by the writers' labels."""
         if cache.written:
             self._add_to(writer, Counters(cache_written_tokens=cache.written))
         for label, tokens in cache.first_reads.items():

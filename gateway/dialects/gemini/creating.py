@@ -93,7 +93,7 @@ class CachedContentWriter:
             asked = await self._asked(
                 request, permit, stored.model, found.prefix(), stored.salt, 1.0
             )
-            # nothing is computed, and the tenant's bound may be lower than at the creation
+            # no limit applies: nothing is computed, and a limit may be lower than at the creation
             caller = msgspec.structs.replace(permit.caller, limits=Limits())
             await self._forget(await self._marked(asked, caller), caller)
         await self.contents.delete(found)

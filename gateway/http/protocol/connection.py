@@ -41,7 +41,7 @@ from gateway.http.request_head import owner_told_to
 
 # maximum digits of a declared length; 19 digits fit in 64 bits
 MAX_LENGTH_DIGITS = 19
-# maximum bytes that wait to be parsed, and bytes of a chunked body parsed in one turn
+# maximum bytes that wait to be parsed, also the maximum of a chunked body parsed in one turn
 _ROOM = 64 << 10
 _MAX_SLICES = 64  # maximum slices of a chunked body parsed in one turn
 _MAX_PIECES = 64

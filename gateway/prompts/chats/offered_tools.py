@@ -20,8 +20,9 @@ from gateway.prompts.chats.forms import Tool
 INPUT = "input"
 _STARTS = re.compile(r'\s*\{\s*"input"\s*:\s*"')
 _MAX_START = 64  # maximum characters before the text in an object of the usual form
-# Matches the certain part of a JSON string. This part does not end within an escape or within a
-# surrogate pair. Models also write escapes that JSON does not have, and single halves of pairs.
+# Matches the part of a JSON string that later characters cannot change. It does not end within an
+# escape or within a surrogate pair. Models also write escapes that JSON does not have, and single
+# halves of pairs.
 _HIGH, _LOW = r"\\u[dD][89abAB][0-9a-fA-F]{2}", r"\\u[dD][c-fC-F][0-9a-fA-F]{2}"
 _ALONE = r"(?=[^\\]|\\[^u]|\\u[^dD]|\\u[dD][^c-fC-F])"
 _HEX = r"\\u(?![dD][89a-fA-F])[0-9a-fA-F]{4}"

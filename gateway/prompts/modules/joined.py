@@ -4,8 +4,8 @@
     `--- modules: each in a namespace of its own ---'  `--- the request's tokens ---'
 
 The head is the chat template's text before the modules, and the schema's text before its first
-named module. The head is a module as well, and every other module attends to it. A model makes
-worse use of modules without the prompt's first tokens before them.
+named module. The head is a module as well, and every other module attends to it. A model uses
+modules worse if the prompt's first tokens are not before them.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class JoinedPrompt:
 
     @property
     def reach(self) -> int:
-        """The number of tokens or the position after the last token, whichever is larger."""
+        """The number of tokens, or the position after the last token if this is larger."""
         return max(self.num_tokens, int(self.positions[-1]) + 1)
 
 

@@ -7,9 +7,9 @@
       <scaffold><module name="fees">...</module><module name="rules">...</module></scaffold>
     </schema>
 
-`parameter` with `length` is `param` with `len`. A module within a module follows the outer module's
-own text, is named `outer.inner`, and is a module of its own. The content of `system`, `user` and
-`assistant` stands in their place: all modules are part of the system message.
+`parameter` and `length` are other names of `param` and `len`. A module within a module follows the
+outer module's own text, is named `outer.inner`, and is a module of its own. The content of
+`system`, `user` and `assistant` stands in their place: all modules are part of the system message.
 
 Text outside of modules is part of every prompt. A text of only spaces is dropped. Other texts keep
 the spaces at both ends.
@@ -31,7 +31,7 @@ from gateway.prompts.modules.schema import ModuleSpec, Parameter, SchemaSpec
 _ATTRIBUTES = {
     "schema": {"name"},
     "module": {"name"},
-    "union": {"scaffold"},  # the member to which other modules would attend; ignored
+    "union": {"scaffold"},  # names a member to which other modules attend; ignored here
     "scaffold": set[str](),
     "param": {"name", "len"},
     "parameter": {"name", "length"},
@@ -41,7 +41,7 @@ _ATTRIBUTES = {
 }
 _LENGTHS = {"param": "len", "parameter": "length"}
 _ROLES = ("system", "user", "assistant")
-_MOST_DEPTH = 8  # maximum number of modules around a module
+_MOST_DEPTH = 8  # maximum number of modules that a module is nested in
 
 
 def schema_of_pml(text: str) -> SchemaSpec:

@@ -74,7 +74,7 @@ class Selection:
 
     @property
     def together(self) -> tuple[tuple[str, ...], ...]:
-        """The names of the modules that attend to each other, by run."""
+        """The names of modules that attend to each other, as a tuple for each such group."""
         found = (tuple(filter(None, run.names)) for run in self.runs)
         return tuple(names for names in found if len(names) > 1)
 

@@ -1,7 +1,7 @@
 """The files of a model's directory with its chat templates and special tokens.
 
 `transformers` reads the same files. chat_template.jinja is the template, and
-additional_chat_templates/ has further templates by name. Without chat_template.jinja, the template
+additional_chat_templates/ has more templates by name. Without chat_template.jinja, the template
 is in tokenizer_config.json, or in a processor's older chat_template.json. A file that the operator
 names replaces all these files.
 """

@@ -34,7 +34,7 @@ class Rendered:
         return "".join(self.pieces)
 
     def followed(self, more: Rendered) -> Rendered:
-        """Append `more`. The last and the first text are joined, and form no control token."""
+        """Append `more`. The two texts that meet are joined, and never count as a control token."""
         meeting = self.pieces[-1] + more.pieces[0]
         return Rendered((*self.pieces[:-1], meeting, *more.pieces[1:]))
 

@@ -24,7 +24,7 @@ class TokenBytes:
         self._found: dict[int, bytes] = {}
 
     def next(self, token_id: int) -> bytes:
-        """Return the bytes of a token that follows another token, or b"" for an id of no token."""
+        """Return the bytes of a token that follows another token; b"" if no token has this id."""
         found = self._found.get(token_id)
         if found is None:
             before, text = self._before

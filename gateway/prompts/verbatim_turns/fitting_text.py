@@ -1,4 +1,4 @@
-"""The comparison of a template's text with a generated turn, and the turn's reasoning in chats."""
+"""Whether a template's text fits a generated turn, and chats with the generated reasoning."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace

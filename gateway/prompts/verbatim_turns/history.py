@@ -84,7 +84,7 @@ def _end_of_turn(
     end = _before_end(whole, marks)
     if _begins_with(rendered, end, whole):
         return end
-    # the turn as rendered in front of the request for an answer
+    # the turn may follow the text that asks for an answer, as the answer did
     asked = render(_ending(chat, place, asks=True))
     begin = marks.begin(asked)
     if _begins_with(rendered, begin, asked):

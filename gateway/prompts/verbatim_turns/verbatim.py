@@ -166,7 +166,7 @@ class VerbatimTurns:
         if not keeps_thoughts:
             return found
         known = 0 if prompt.parent is None else len(prompt.splices[0].token_ids)
-        since = token_ids[known : len(token_ids) - len(ids)].copy()  # frees other tokens
+        since = token_ids[known : len(token_ids) - len(ids)].copy()  # frees the rest of the array
         return replace(found, since=since, parent=prompt.parent)
 
     def remember(self, origin: Origin, pieces: Sequence[Piece], token_ids: Sequence[int]) -> None:

@@ -22,7 +22,7 @@ class LargeLink(RedisLink):
     """A link for large calls. Each call first asks the circuit breaker of the main link."""
 
     calls_at_once = 2
-    # commands in one round trip, which Redis answers before it serves other clients
+    # number of commands in a round trip; Redis answers all of them before it serves other clients
     commands_at_once = 16
 
     def __init__(self, beside: RedisLink) -> None:

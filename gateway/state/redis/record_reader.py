@@ -15,7 +15,7 @@ _LOG = logging.getLogger(__name__)
 
 
 def read_record(record: bytes, kind: type[T]) -> T:
-    """Read a record; raise StateLost for a record that this gateway did not write."""
+    """Read a record; raise StateLost for a record that no gateway wrote."""
     try:
         return msgspec.json.decode(record, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:

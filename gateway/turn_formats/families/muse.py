@@ -43,7 +43,7 @@ class MuseFormat(TaggedFormat):
     )
 
     def around_text(self, tools: Sequence[ToolSpec]) -> Sequence[str]:
-        """List the markers that begin messages, with and without the end of the last message."""
+        """List the markers that begin messages, with or without the previous message's end."""
         heads = [f"{_TO}{name}{_HEAD_END}" for name in ("user", *(one.name for one in tools))]
         spaced = [f" {head}" for head in heads]
         return (*heads, *spaced, *(f"{end}{_BEGIN}{one}" for one in spaced for end in ("", _END)))

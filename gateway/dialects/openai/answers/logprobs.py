@@ -77,7 +77,7 @@ def completion_logprobs(
 ) -> CompletionLogprobs:
     """Write the log-probabilities as parallel lists.
 
-    `offsets` must have been given all earlier tokens. The tokens of an echoed prompt come first.
+    `offsets` must have seen all earlier tokens. The tokens of an echoed prompt come first.
     The first prompt token has no log-probability, since no token precedes it.
     """
     prompt = () if echoed is None else echoed.token_ids

@@ -1,8 +1,8 @@
 """OpenAI's requests as Structs: field names, types and ranges.
 
 `msgspec` checks types and ranges while it parses. `sampling.py` and `admission.py` check values
-that depend on the model or on the deployment's limits. Types cannot exclude all values that are
-always refused. The JSON schemas also describe these values, in a field's `extra_json_schema` or in
+that depend on the model or on the deployment's limits. Some values are always refused, although
+the types allow them. The JSON schemas describe these values in a field's `extra_json_schema` or in
 a Struct's `BEYOND_TYPES`. Unknown fields are ignored. Plain `Raw` fields are known but not
 supported. `None` means the same as an absent field, as in OpenAI's own clients.
 """

@@ -150,7 +150,7 @@ class _Turn:
         yield Message("tool", (ToolResult(call.result, call_id),), call.name, placed.param)
 
     def taken(self) -> Iterator[Message]:
-        """Yield the turn as a message, if it has text or calls, and empty it."""
+        """Yield the turn as a message if it has text or calls. Then empty the turn."""
         reasoning, text, calls, param = self.reasoning, self.text, self.calls, self.param
         self.reasoning, self.text, self.calls, self.param = [], None, [], ""
         if text is None and not calls:
