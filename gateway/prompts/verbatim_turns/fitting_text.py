@@ -1,4 +1,4 @@
-"""Whether a template's text fits a generated turn, and chats with the generated reasoning."""
+"""The check that a template's text fits a generated turn, and chats with generated reasoning."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
