@@ -76,7 +76,7 @@ class Row(msgspec.Struct, frozen=True, array_like=True, gc=False):
     is_pending: bool  # True if the host does not know the row's last token yet
     token_ids: bytes  # one token for each position; a pending token is 0
     first_block: int
-    block_ids: bytes  # blocks of the batch slot that were not sent before; mostly empty
+    block_ids: bytes  # blocks of the batch slot that were not sent before; usually empty
     new: NewRequest | None = None  # set in the first sampling row of a lease
 
     # The token after each token in a SCORE row. In a row that samples nothing, the token after the

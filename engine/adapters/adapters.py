@@ -64,7 +64,7 @@ class Adapters:
     def __init__(self, parts: AdapterParts | None) -> None:
         """Serve adapters from `parts`. Without `parts`, refuse every request with an adapter."""
         self._parts = parts
-        self._slots = OrderedDict[bytes, int]()  # by digest, the least recently given slot first
+        self._slots = OrderedDict[bytes, int]()  # by digest, the slot given longest ago first
         num_slots = 0 if parts is None else parts.device.num_slots
         self._free = list(range(num_slots - 1, 0, -1))
         self._waiting: list[Sequence] = []

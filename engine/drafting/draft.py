@@ -51,7 +51,7 @@ class Drafting(Protocol):
     """An interface to the choice of a step's drafts. Used by one thread only."""
 
     def prepare(self, sequence: Sequence) -> None:
-        """Prepare to draft for a sequence of which the launched step samples tokens.
+        """Prepare to draft for a sequence whose tokens the launched step samples.
 
         The preparation uses the time while the device computes. Without this call, `propose`
         prepares.

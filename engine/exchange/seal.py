@@ -38,7 +38,7 @@ class NotSound(Exception):
 
 @dataclass(frozen=True, slots=True)
 class SealedPlace:
-    """The authenticated context of a sealed block, or of successive blocks of one namespace.
+    """The data with which a block, or successive blocks of one namespace, are authenticated.
 
     `position` is the first block's position in the prompt. `keys` and `token_ids` (int32) are for
     all blocks.

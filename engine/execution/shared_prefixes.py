@@ -52,7 +52,7 @@ class SharingRule:
         return self.saves_enough(saved * self.block_size)
 
     def saves_enough(self, saved_tokens: int) -> bool:
-        """Return whether not reading `saved_tokens` saves more time than the extra launch takes."""
+        """Return whether `saved_tokens` fewer reads save more time than the extra launch takes."""
         return worth_sharing(saved_tokens, self.token_bytes)
 
 

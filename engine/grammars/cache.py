@@ -18,7 +18,7 @@ from engine.link.messages import Grammar
 
 
 class _Kept:
-    """The compiled grammars of one flow, the last used at the end."""
+    """The compiled grammars of one flow, in order of their last use."""
 
     def __init__(self) -> None:
         self.grammars: OrderedDict[bytes, Compilation] = OrderedDict()
@@ -73,7 +73,7 @@ class _Kept:
 
 
 class GrammarCache:
-    """The last used grammars of each flow. Used by one thread only."""
+    """The most recently used grammars of each flow. Used by one thread only."""
 
     def __init__(self, flow_bytes: int = FLOW_BYTES, all_bytes: int = ALL_BYTES) -> None:
         self._flows: OrderedDict[str, _Kept] = OrderedDict()  # the last flow to ask is at the end

@@ -97,7 +97,7 @@ class GrammarCompiler:
         with checker:
             while (job := self._take()) is not None:
                 self._compile(job, checker)
-                del job  # a waiting thread must not keep a grammar's text
+                del job  # else a waiting thread would keep a grammar's text
 
     def _compile(self, job: _Job, checker: GrammarChecker) -> None:
         try:

@@ -96,9 +96,9 @@ class _Preparation:
     def _clients_lark(self, lark: str, rules: Rules) -> Expression:
         """Read a client's Lark as the set of its texts, as Lark itself does.
 
-        llguidance's lexer reads grammars with parts that only llguidance has, and grammars that
-        ignore blanks. If the texts also had ignored blanks, each name could continue as the next
-        name. A mask would take too long then.
+        Grammars with parts that only llguidance has, and grammars that ignore blanks, are left to
+        llguidance's lexer. If the texts also had ignored blanks, each name could continue as the
+        next name. A mask would take too long then.
         """
         if "%ignore" not in lark:
             with suppress(UnsoundGrammar):

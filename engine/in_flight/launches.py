@@ -23,7 +23,7 @@ NUM_REMEMBERED = 8
 MARGIN_S = 0.001  # seconds beyond the predicted time of a launch
 SHORT = 4  # a step is not delayed if it is shorter than this many launches
 
-# The seconds that a step waits for masks if step times are unknown, and the maximum.
+# The seconds that a step waits for masks if step times are unknown, and at most in any case.
 UNKNOWN_S = 0.005
 MOST_PATIENCE_S = 0.05
 
@@ -129,7 +129,8 @@ class Launches:
         takes = self._times.least(StepShape.of(scheduled.step.rows))
         if started_at is None or takes is None:
             return None
-        # The longest recent launch counts, because uncaptured steps take many times as long.
+        # The longest recent launch is assumed, because launches of uncaptured steps take many times
+        # as long.
         ahead = max(self._launches) + MARGIN_S
         return started_at + takes - ahead if takes > SHORT * ahead else None
 

@@ -81,7 +81,7 @@ class HeartbeatListener:
         self._socket.connect(address(engine).heartbeat)
 
     def look(self, timeout_s: float = 0.0) -> None:
-        """Read the last heartbeat since the previous look, or wait `timeout_s` for a heartbeat."""
+        """Read the newest heartbeat since the previous look, or wait `timeout_s` for one."""
         before = self.turns
         self.missed += 1
         self.stuck += 1

@@ -59,7 +59,7 @@ class Engine(Protocol):
 
     @property
     def handshake_error(self) -> str | None:
-        """The handshake error at the engine's address, in a line, or None.
+        """The handshake error at the engine's address, as one line, or None.
 
         With several engines, `replicas` has their errors.
         """

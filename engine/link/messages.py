@@ -369,7 +369,8 @@ class Tokens(msgspec.Struct, frozen=True, kw_only=True, tag="tokens"):
 
 
 class WrittenAndRead(msgspec.Struct, frozen=True, array_like=True):
-    """The labelled tokens that a request wrote to the cache, and that it was the first to read.
+    """The labelled tokens that a request wrote to the cache, and those that it was the first to
+    read.
 
     Only tokens written under a label (`Generate.writer`) are counted, in whole blocks.
     """

@@ -21,7 +21,7 @@ from storage.layouts.window_layout import SlotLayout, WindowLayout
 
 USUAL_TOKENS = 4096  # usual length of a sequence, as in prompts of agents or with documents
 RINGS = 2  # rings of a running sequence (`prefix_cache.leases.lease_states`)
-LEAST_GAIN = 1.5  # minimum factor of sequences that fit, to make up for fewer cache hits
+LEAST_GAIN = 1.5  # minimum gain in sequences that fit, to make up for fewer cache hits
 
 
 @dataclass(frozen=True, slots=True)

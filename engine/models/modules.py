@@ -34,12 +34,11 @@ class CheckpointTensor:
     """A tensor's name in a model checkpoint, and the part of a parameter that the tensor fills.
 
     `shard_dim` is the dimension that shards divide, or None if every shard has the whole tensor.
-    `sections` are the sizes of sections along `shard_dim`, in proportion. Shards divide each
-    section. `convert` turns the checkpoint's tensor into the kept tensor. `convert` raises
-    CheckpointError, without the name, for values that are not served. `stored_shape` is the shape
-    in the checkpoint that `convert` expects. Without `required`, the tensor may be absent, and
-    `view` then has no elements. With `is_scale`, the tensor holds scales of weights, and the scales
-    are checked.
+    `sections` are the relative sizes of sections along `shard_dim`. Shards divide each section.
+    `convert` turns the checkpoint's tensor into the kept tensor. `convert` raises CheckpointError,
+    without the name, for values that are not served. `stored_shape` is the shape in the checkpoint
+    that `convert` expects. Without `required`, the tensor may be absent, and `view` then has no
+    elements. With `is_scale`, the tensor holds scales of weights, and the scales are checked.
     """
 
     name: str
@@ -72,7 +71,7 @@ class LinearConfig:
 
     @property
     def in_sections(self) -> Iterator[tuple[str, int, tuple[int, ...]]]:
-        """The name, rows, and rows of the sections of each matrix in the model checkpoint."""
+        """The name, the rows, and the rows of each section, of each matrix in the checkpoint."""
         sections = self.sections or tuple((rows,) for _, rows in self.rows)
         for (name, rows), own in zip(self.rows, sections, strict=True):
             yield name, rows, own

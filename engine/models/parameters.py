@@ -174,7 +174,7 @@ def dummy_parameters(
     homes: LayerHomes | None = None,
     stage: Stage | None = None,
 ) -> Parameters:
-    """Make random parameters on `device`, equal for equal seed, dtype and device type.
+    """Make random parameters on `device`, the same for the same seed, dtype and device type.
 
     All ranks of a `group` have equal values, both of whole tensors and of their parts of divided
     tensors. All stages have equal values in corresponding layers.

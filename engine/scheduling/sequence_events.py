@@ -171,7 +171,7 @@ def _seconds(sequence: Sequence) -> float:
 
 
 def _timing(sequence: Sequence, now: float) -> Timing:
-    """Split the time before the first token. Preempted time counts as prefill time."""
+    """Split the time before the first token. Time spent preempted counts as prefill time."""
     admitted = sequence.arrived if sequence.admitted is None else sequence.admitted
     match, load, fetch = sequence.match_seconds, sequence.load_seconds, sequence.fetch_seconds
     # A sequence is admitted after its load and fetch.

@@ -34,7 +34,7 @@ class StepLimits:
     max_running: int
     # The maximum length of a step with decodes that have no target, or None without a bound.
     max_step_s: float | None = None
-    stages: int = 1  # pipeline stages, which compute steps of different sequences at a time
+    stages: int = 1  # pipeline stages, which compute steps of different sequences in parallel
     target_itl_s: float | None = None
 
     def __post_init__(self) -> None:

@@ -177,7 +177,8 @@ class StepTimes:
     def sizes(self, decodes: int, most: int) -> list[int]:
         """Return prompt sizes to choose from beside `decodes`, in ascending order up to `most`.
 
-        Among captured sizes only full steps are returned, since a padded step costs as much.
+        Among captured sizes only full steps are returned, since a padded step takes as long as a
+        full step.
         """
         captured = new_tokens(places_for(decodes)) if self._most_captured else NOT_CAPTURED
         chosen = [size for size in captured if size <= (self._most_captured or size)]

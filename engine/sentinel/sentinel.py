@@ -193,7 +193,7 @@ class Sentinel:
     def give_way(self) -> str | None:
         """Return the id of the running request, which must be cancelled.
 
-        Its check is due again later.
+        The check is due again later.
         """
         running, self._running = self._running, None
         return running

@@ -107,7 +107,7 @@ class ModuleKeeper:
         return made
 
     def ran(self, now: float, *, goes_on: bool) -> None:
-        """Release the held prompt modules unless a step is computed or a copy made.
+        """Release the held prompt modules unless a step is computed or a copy is made.
 
         Held modules may be the reason why no step can be computed.
         """

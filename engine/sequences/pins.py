@@ -43,7 +43,7 @@ from prefix_cache.tree.node import Node
 
 OURSELVES = b""  # the engine as its own client: no connection has an empty name
 PINNED_PART = 2  # at most 1/PINNED_PART of the device's blocks may be pinned
-TRIES = 3  # maximum number of warmings in a row of a prefix that is evicted each time
+TRIES = 3  # maximum number of successive warmings of a prefix, if it is evicted after each
 AWAITED_S = 5.0  # seconds for which fetched blocks are held until they are pinned
 RETRY_S = 1.0  # seconds before a failed warming is repeated
 

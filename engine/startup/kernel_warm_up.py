@@ -1,4 +1,4 @@
-"""The warm-up of kernels before the first step: a dry run for own kernels, GEMMs for cuBLAS.
+"""The warm-up of kernels before the first step: a dry run for Triton kernels, GEMMs for cuBLAS.
 
 The dry run shows `kernels.launch.compile_ahead` which kernels the engine will launch. The dry run
 computes only enough layers and graph buckets to launch every kernel.
@@ -241,5 +241,5 @@ def small_machine(decoder: Decoder, bounds: StepBounds) -> CaptureContext:
 
 
 def _one_block(decoder: Decoder, bounds: StepBounds) -> Tensor:
-    """Allocate one block with room for all layers, since its strides are constants of kernels."""
+    """Allocate one block with room for all layers, since kernels are compiled for its strides."""
     return empty_blocks(bounds.layout, 1, decoder.parameters.embedding.device)

@@ -213,7 +213,7 @@ def _usual_threads(config: EngineConfig) -> int:
 
 
 def _late_bytes(decoder: Decoder, groups: RankGroups | None) -> int:
-    """Return the bytes of a load that may be missing as a step starts, or 0 with several ranks."""
+    """Return the bytes of a load that may be missing at a step's start, or 0 with several ranks."""
     return 0 if groups is not None else decoder.parameters.num_bytes // WEIGHTS_PER_LATE_BYTE
 
 

@@ -31,8 +31,8 @@ from storage.layouts.stage import Stage
 from storage.layouts.state_layout import StateLayout
 from storage.layouts.window_layout import SlotLayout, WindowLayout
 
-# The devices on which windows are freed by default. On a GPU, freed windows halved the tokens a
-# second of short sequences, which take two windows each (decision 253).
+# The devices on which windows are freed by default. On a GPU, freed windows halved the tokens per
+# second of short sequences, each of which takes two windows (decision 253).
 FREES_BY_ITSELF = ("cpu",)
 
 

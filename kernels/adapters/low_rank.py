@@ -126,7 +126,7 @@ def _expand_kernel(
     FEATURES: tl.constexpr,
     DEPENDENT: tl.constexpr,
 ) -> None:
-    """Add to a tile's outputs FEATURES rows of its slot's B (N, R) times the sum of the slices."""
+    """Add the slices' sum times FEATURES rows of the slot's B (N, R) to a tile's outputs."""
     launch_dependents_and_wait(DEPENDENT)
     tile, part = tl.program_id(1), tl.program_id(2)
     slot = tl.load(slots + tile).to(tl.int64)

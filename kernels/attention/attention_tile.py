@@ -83,7 +83,8 @@ def attend_tile(
         v = tl.load(address + value_stride)
 
     if SCALED:
-        # Scales of values follow scales of keys, as values follow keys. A scale serves D numbers.
+        # Scales of values come after scales of keys, like values after keys. A scale serves D
+        # numbers.
         own = scales + slot + block.to(tl.int64) * (block_stride if PAIRS else block_stride // 2)
         of_values = own + value_stride // D
         if MASKED:

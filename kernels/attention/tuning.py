@@ -71,7 +71,7 @@ def worth_sharing(saved_tokens: int, token_bytes: int) -> bool:
 
 
 def decode_tuning(head_dim: int, dtype: torch.dtype) -> DecodeTuning:
-    """Choose the tuning for a head dim of up to 512. Above 256, the compiler's report chose it."""
+    """Choose the tuning for a head dim of up to 512. Above 256, the compiler's report decides."""
     # Two warps take half the instructions, as measured for 16-bit numbers and 128 dims.
     warps = 4 if dtype == torch.float32 or head_dim > 128 else 2
     return DecodeTuning(

@@ -1,7 +1,7 @@
 """The sizes of latent attention, and the number of products of each way to compute it.
 
-    absorbed    for a query q W_k; for a query and a key scores over R + P, sums over R numbers
-    expanded    for a key c W_k and c W_v; for a query and a key scores over N + P, sums over V
+    absorbed    per query: q W_k             per query and key: scores over R + P, sums over R
+    expanded    per key: c W_k and c W_v     per query and key: scores over N + P, sums over V
 
 A latent is expanded once and attended to by many tokens, so expanding saves time for some hundred
 new tokens. Torch is not imported, since configs of models have a `LatentShape`.

@@ -109,7 +109,10 @@ def _kernel(
     INTERLEAVED: tl.constexpr,
     FP8: tl.constexpr,
 ) -> None:
-    """Write a token's latent in its first program, and AT_ONCE heads of its query in each other."""
+    """Write a token's latent in the token's first program.
+
+    Each other program of the token writes AT_ONCE heads of the query.
+    """
     token, part = tl.program_id(0).to(tl.int64), tl.program_id(1)
     half = tl.arange(0, P // 2)[None, :]
     table = cos_sin + tl.load(positions + token) * P + half

@@ -92,8 +92,8 @@ def compile_ahead(dry_run: Callable[[], object], key: Future[str] | None = None)
 
     Return the number of kernels that were not in memory. `key` is the compiler's key, if
     `compiler_key.begin_key` has begun it. Otherwise each thread computes the key itself. No kernel
-    runs in `dry_run`, so the kernels' outputs are undefined. They may not be used as an index or a
-    loop's bound. No other thread may launch kernels meanwhile.
+    runs in `dry_run`, so the kernels' outputs are undefined. No output may be used as an index or
+    as a loop's bound. No other thread may launch kernels meanwhile.
     """
     if not _can_take_notes():
         return 0

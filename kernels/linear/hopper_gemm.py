@@ -59,7 +59,7 @@ def _producer(
     STAGES: gl.constexpr,
     SEVERAL: gl.constexpr,
 ) -> None:
-    """Copy tile after tile as stages become free, the first weight tiles before x is written."""
+    """Copy tiles as stages become free. The first weight tiles are copied before x is written."""
     BYTES: gl.constexpr = (STRIP + ROWS) * TILE * weight_boxes.dtype.primitive_bitwidth // 8
     copies = strips * tiles
     ahead = gl.minimum(copies, STAGES)

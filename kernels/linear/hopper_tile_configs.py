@@ -34,7 +34,7 @@ _MIN_TILES = 8  # minimum number of tiles in a share of K, for 16-bit weights
 _MAX_SHARES = 8
 _FILLED = 96  # multiprocessors for fp8 programs; the rest run the kernels before and after
 _FEW_ROWS, _FILLED_BY_FEW = 4, 128  # with few rows, x and the parts to add are small
-_MOST_ROUNDS = 2  # maximum programs of one strip per processor; 1 for fp8 with few rows
+_MOST_ROUNDS = 2  # maximum number of one-strip programs per processor; 1 for fp8 with few rows
 _FEW_STRIPS = 48  # with more strips and more than 64 rows, the library fills the device
 
 

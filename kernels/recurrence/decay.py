@@ -1,8 +1,8 @@
 """The decay of a recurrent state by a token: exp(-rate * step), step = softplus(x).
 
 The logarithms of decays are summed over tokens. LEAST_DECAY, and any lower logarithm, means a decay
-of 0 in float32. A lower logarithm in a sum would cost digits of the later logarithms, so it is
-raised.
+of 0 in float32. A lower logarithm in a sum would cost digits of the later logarithms, so lower
+logarithms are raised to LEAST_DECAY.
 """
 
 from __future__ import annotations

@@ -78,7 +78,7 @@ class StateRow:
     """A row or run on the host.
 
     Without `read_slot` its state starts at zero. The state after `kept` tokens is written.
-    `by_token` means that one token is computed after the other.
+    `by_token` means that tokens are computed one by one.
     """
 
     tokens: slice

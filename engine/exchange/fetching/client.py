@@ -223,7 +223,7 @@ class BlockClient:
         try:
             socket.connect(endpoint)
         except zmq.ZMQError:
-            socket.close()  # other engines give the addresses, of which many may be invalid
+            socket.close()  # addresses come from other engines, and many may be invalid
             raise
         return socket
 

@@ -78,7 +78,7 @@ class Wanted:
         )
 
     def place_of_unit(self, end: int, unit: int) -> SealedPlace | None:
-        """Return the authenticated context of a unit of the recurrent state at block `end`."""
+        """Return the data with which a unit of the recurrent state at `end` is authenticated."""
         last = self.place(end - 1, end)
         return None if last is None else replace(last, position=end + unit)
 

@@ -50,7 +50,7 @@ class BlocksToSend:
         return len(self.slots) // SLOT_BYTES
 
     def place(self, start: int, end: int) -> SealedPlace:
-        """Return the authenticated context of the blocks from `start` up to `end`.
+        """Return the data with which the blocks from `start` up to `end` are authenticated.
 
         The blocks share a namespace.
         """

@@ -70,7 +70,7 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Gone:
-    """An event: an asker has left or is gone and reads its blocks no more."""
+    """An event: an asker has left or is silent, and reads its blocks no more."""
 
     asker: Asker
 

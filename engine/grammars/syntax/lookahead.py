@@ -137,7 +137,7 @@ class _Machine:
                 return _every(self._after(one, kind) for one in parts)
             case _Not(part):
                 return _not(self._after(part, kind))
-        if not condition or condition in self._open:  # a rest that recurs adds no texts
+        if not condition or condition in self._open:  # recursion into the same rest adds no texts
             return _NEVER
         self._spend()
         self._open.add(condition)

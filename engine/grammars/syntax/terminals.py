@@ -3,8 +3,8 @@
 llguidance reads a text as terminals, each as long as possible, and never goes back. No terminal may
 therefore be able to continue with the text that follows it. `[a-z]+` before `"ing"` would take all
 letters. But terminals are fast, and single characters are slow. Each part of a rule without
-recursion begins as one terminal. Terminals that could continue past their end are split, until
-there are none.
+recursion begins as one terminal. Terminals that could continue past their end are split, until no
+such terminal is left.
 """
 
 from __future__ import annotations

@@ -102,7 +102,7 @@ class Llama:
     fields: type[LlamaFields] = LlamaFields
     output_bias: str | None = "attention_bias"  # field that gives the output a bias; None: no bias
     qk_norm_by: str | None = None  # field that turns norms of heads on; None: `qk_norm` decides
-    norms_together: bool = False  # one head norm is over all heads together
+    norms_together: bool = False  # a head norm is over all heads together
     rounds_once: bool = False  # norms multiply in float32 and round once
     scales_queries: bool = False
     ropes: Callable[[Any, RopeConfig], Ropes] | None = None  # rope of each layer; None: all alike

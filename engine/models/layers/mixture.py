@@ -98,9 +98,9 @@ class MixtureConfig:
     halves: bool = False
     weighs_inputs: bool = False  # the chosen expert's input is weighted, not the output
     scoring: Scoring = SOFTMAX
-    correction: str | None = None  # name, after `place`, of the bias of choices; None: no bias
+    correction: str | None = None  # name of the bias for choosing, after `place`; None: no bias
     shared: SharedExpertConfig | None = None  # an expert that every token uses as well
-    expert_scales: str | None = None  # name, after `place`, of weights' factors; None: no factors
+    expert_scales: str | None = None  # name of weights' factors, after `place`; None: no factors
     latent: int | None = None  # width of the experts' inputs and outputs; None: the layer's width
 
     def num_weights(self, hidden: int) -> int:

@@ -50,7 +50,7 @@ class PoolBudget:
 
 
 def budget_on_cuda(*, free: int, weights: int, activations: int, fraction: float) -> PoolBudget:
-    """Return the pool's bytes if the engine takes `fraction` of the memory free at first.
+    """Return the pool's bytes if the engine takes `fraction` of the memory free before the start.
 
     `free` are the bytes free now, beside the loaded `weights`. `activations` are for the largest
     step.
