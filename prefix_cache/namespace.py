@@ -19,8 +19,8 @@ NAMESPACE_BYTES = 16
 def derive_namespace(secret: bytes, fingerprint: bytes, scope: tuple[str, ...]) -> Namespace:
     """Derive HMAC-SHA256(secret, framed(fingerprint, *scope)), cut to 16 bytes.
 
-    The frame starts with the number of parts, and each part follows its length. So no two scopes
-    frame to the same bytes, such as ("org_1", "2345") and ("org_12345", "").
+    The frame starts with the number of parts, and each part follows its length. So different
+    scopes, such as ("org_1", "2345") and ("org_12345", ""), have different frames.
     """
     parts = [fingerprint, *(part.encode() for part in scope)]
     framed = len(parts).to_bytes(4, "big") + b"".join(

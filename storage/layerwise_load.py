@@ -10,7 +10,7 @@ every block have arrived. The step then waits before the first layer of the last
 After an early release, every launched step waits on the device for the late layers. A load is
 released early once the missing bytes will arrive while a step reads the weights of its first
 layers. So the other rows of that step are hardly delayed. CUDA graphs capture a wait for an
-external event. Each replay waits for the copies after which that event was last recorded.
+external event. Each replay waits for all copies before the event's last recording.
 """
 
 from __future__ import annotations

@@ -79,7 +79,7 @@ class BlockRecord:
     """The record stored with a block on disk and compared when it is read. Opaque here."""
 
     key: bytes  # the block's key, 16 bytes
-    parent_key: bytes  # 16 bytes, the key of the block before this block
+    parent_key: bytes  # the key of the block before this block, 16 bytes
     namespace: bytes  # the block's namespace, 16 bytes
     owner: str  # the owner whose data key encrypts the block
     token_ids: bytes  # the block's tokens: block_size int32, little endian

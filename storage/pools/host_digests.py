@@ -13,7 +13,7 @@ from itertools import islice
 import xxhash
 from torch import Tensor
 
-CHECKED_BYTES = 4 << 20  # maximum bytes of a batch that are digested, in some 0.4 ms
+CHECKED_BYTES = 4 << 20  # maximum bytes of a batch to digest, which takes some 0.4 ms
 
 
 class HostDigests:
