@@ -159,7 +159,7 @@ def chats() -> Iterator[Text]:
 
 
 def main(directory: Annotated[Path, typer.Argument(help="Where the files are written.")]) -> None:
-    """Fetch the packages and write a file of texts of each kind."""
+    """Fetch the packages, and write one file of texts for each kind."""
     reasons = fetch([*(one for pair in RELEASES for one in pair), SQLGLOT, ALPACA])
     if reasons:
         raise SystemExit(f"some packages cannot be had: {reasons}")

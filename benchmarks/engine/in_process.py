@@ -55,7 +55,7 @@ class LocalEngine:
 
     @classmethod
     def open(cls, model: str, max_running: int, *, quick: bool) -> LocalEngine:
-        """Open an engine whose cache takes all free memory, or with `quick` 4,096 tokens."""
+        """Open an engine whose cache takes all free memory, or has 4,096 tokens with `quick`."""
         sizes = {"cache_tokens": 4_096, "max_running": 8} if quick else {"max_running": max_running}
         config, opened = opened_model(model, **sizes)
         link = MemoryLink(sleeps=True)

@@ -119,7 +119,7 @@ def make_batch(lengths: list[int], new: int, device: str = "cuda", heads: Heads 
 
 
 def replayed_seconds(call: Callable[[], object], rep_ms: int = 60) -> float:
-    """Measure the median seconds of a call, replayed from a graph for about `rep_ms` a time.
+    """Measure the median seconds of a call over replays of a graph, each about `rep_ms` long.
 
     The device is synchronised first, because the graph's own stream does not wait for the call's
     inputs.

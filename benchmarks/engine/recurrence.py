@@ -6,7 +6,7 @@ The layers are random, in bfloat16 with float32 states: the Gated DeltaNet of Qw
 heads, 16 key heads, 128 x 128) and the Mamba-2 of Nemotron-3-Nano-30B-A3B (64 heads of 64 x 128, 8
 groups). First come the errors of a step and of a prompt against the reference. The times of a
 layer's convolution, recurrence, gated norm, and all three follow, replayed from a CUDA graph. Lines
-of decodes have the bytes a second of the states read and written, with its share of the measured
+of decodes have the bytes a second of the states read and written, and their share of the measured
 copy bandwidth. Lines of prompts have tokens a second. `LAYERS` layers are measured in turn, so that
 a state is not in the L2 cache from its last turn.
 

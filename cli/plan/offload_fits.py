@@ -24,7 +24,7 @@ class OffloadFit:
     layers: int  # number of layers whose weights stay in host memory
     host_bytes: int
     freed_bytes: int
-    copy_ms: float  # minimum milliseconds of each step, in which the weights are copied
+    copy_ms: float  # milliseconds of a step's copies, and so its minimum duration
     device_tokens: int
 
 

@@ -190,6 +190,6 @@ def meeting_place(model: ModelFlags, socket: SocketFlags) -> str:
 
 
 def become(module: str, config: msgspec.Struct) -> None:
-    """Replace this process by `python -m module CONFIG`, without return."""
+    """Replace this process by `python -m module CONFIG`. Never returns."""
     command = python_command(module, msgspec.json.encode(config).decode())
     os.execve(command[0], command, python_environment())

@@ -177,7 +177,7 @@ def _tally(
 
 
 def report(outcomes: Sequence[EvaluationOutcome], console: Console) -> None:
-    """Print some mistakes, and the accuracy in all, by handbook length and by question kind."""
+    """Print some mistakes, and the accuracy: over all, by handbook length, by question kind."""
     table = Table("", "questions", "right", "share")
     groups = {
         "all": list(outcomes),

@@ -50,7 +50,7 @@ class OpenLoad:
 
 @dataclass
 class OpenLoop:
-    """A run of open-loop load. `clock` gives seconds, on the clock of the sender."""
+    """A run of open-loop load. `clock` is the sender's clock, in seconds."""
 
     ask: Ask
     batching: Batching
