@@ -87,7 +87,7 @@ def prefill_request(
 
 
 def check_size(size: int, param: str) -> int:
-    """Return `size`; raise BadRequest for the field `param` if it exceeds MOST_BYTES."""
+    """Return `size`. If it exceeds MOST_BYTES, raise BadRequest for the field `param`."""
     if size > MOST_BYTES:
         raise BadRequest(
             f"the prompts take {size} bytes of memory together, at most {MOST_BYTES} are allowed",

@@ -39,7 +39,7 @@ class ErrorDialect(Protocol):
     # beginnings of the dialect's paths; each stands for itself and all paths below
     prefixes: ClassVar[tuple[str, ...]]
     suffixes: ClassVar[tuple[str, ...]]  # ends of the dialect's paths, whatever a path begins with
-    # patterns of other beginnings of paths, each with the beginning of routes that replaces it
+    # patterns of other beginnings that clients use, each with the routes' beginning in its place
     elsewhere: ClassVar[Mapping[str, str]]
     error_schema: ClassVar[type[Struct]]
 

@@ -36,7 +36,7 @@ from gateway.processes.attached import SERVING, WorkerConfig
 from gateway.processes.backoff import Backoff
 from gateway.processes.loop_timeout import loop_timeout
 
-# seconds for the router process to end; a quick end loses nothing
+# seconds after which a router process that has not ended is killed; it has nothing to save
 ROUTER_STOP_S = 2.0
 
 _LOG = logging.getLogger(__name__)

@@ -1,4 +1,4 @@
 """Receipts of a deleted tenant's erasure, signed by the installation.
 
-Anybody who has the installation's public key can verify a receipt, without the installation.
+Anybody who has the installation's public key can verify a receipt.
 """

@@ -64,7 +64,7 @@ class Erasing:
             return FlushResult(None)
 
     async def receipt(self, tenant_id: str, by: str, wait_s: float) -> SignedReceipt:
-        """Sign a receipt of a deleted tenant's erasure when it is over or after `wait_s` seconds.
+        """Wait for the end of a tenant's erasure, up to `wait_s` seconds, and sign a receipt.
 
         Raises NotFound if no erasure of the tenant is recorded, Unavailable, or EngineError.
         """

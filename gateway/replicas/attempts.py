@@ -97,7 +97,7 @@ class Attempts:
         return Attempt(choice.replica, request, on_end, choice.first_token_s, now)
 
     def told(self, event: E) -> E:
-        """Rewrite an event for the client: the remote prefill's computed tokens were not cached."""
+        """Rewrite an event, so that tokens of the remote prefill do not count as cached."""
         if self.remote is None or event.reused is None:
             return event
         if isinstance(event, Tokens):

@@ -15,7 +15,7 @@ from gateway.usage.aggregator import UsageAggregator
 
 
 class RequestCharge:
-    """The charge of one request. `writer` labels the blocks that it writes into the cache."""
+    """The charge of one request. `writer` labels the blocks that the request writes."""
 
     def __init__(
         self,

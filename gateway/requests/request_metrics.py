@@ -31,7 +31,7 @@ class Usage:
     cached_tokens: int
     completion_tokens: int
     tiers: TierTokens | None = None  # tiers of the cached tokens; None: not shown
-    # tier of the recurrent state that the first prompt with a state continued
+    # tier of the reused recurrent state; of several prompts' states, the first
     state_tier: StateTier | None = None
     # number of the `completion_tokens` that are reasoning; known at the end
     reasoning_tokens: int = 0

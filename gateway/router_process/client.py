@@ -124,7 +124,7 @@ class RouterClient:
         """Do nothing: the router process hears cache events itself."""
 
     def gone(self, replica: str) -> None:
-        """Forget this worker's requests on a replica. The router process itself notices the end."""
+        """Forget this worker's requests on a replica. The router process forgets by itself."""
         self._own.gone(replica)
 
     def known_blocks(self, replica: str) -> int:

@@ -101,7 +101,7 @@ class ToolFormat(Protocol):
     def call_grammar(
         self, tools: Sequence[ToolSpec], *, at_least: int = 1, at_most: int | None = None
     ) -> str:
-        """Write the grammar of turns with calls of `tools`; 1 <= `at_least` <= `at_most`."""
+        """Write the grammar of turns with `at_least` (1 or more) to `at_most` calls of `tools`."""
 
     def text_grammar(self, tools: Sequence[ToolSpec]) -> str:
         """Write the grammar of any text, with calls anywhere that follow their tools' schemas."""

@@ -27,7 +27,7 @@ class OpenAI:
         "/rerank",
     )
     suffixes: ClassVar[tuple[str, ...]] = ()
-    # Groq's clients use the paths below `/openai/v1`, and Azure's clients use all three forms.
+    # Groq's clients use `/openai/v1`. Azure's use it too, `/openai`, and paths that name a model.
     elsewhere: ClassVar[Mapping[str, str]] = {
         BEGINNING: "/v1",
         r"/openai(?:/v1)?(?=/)(?!/deployments/)": "/v1",

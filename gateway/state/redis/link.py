@@ -73,7 +73,7 @@ class Breaker:
     def admits(self) -> bool:
         """Return whether to call now.
 
-        While the breaker is open, True makes the caller the probe.
+        If the result is True while the breaker is open, the caller is the probe.
         """
         if not self.is_open:
             return True

@@ -67,7 +67,7 @@ class FunctionaryV32Format(UnmarkedText):
     def call_grammar(
         self, tools: Sequence[ToolSpec], *, at_least: int = 1, at_most: int | None = None
     ) -> str:
-        """Write the grammar of calls after a prompt's marker; 1 <= `at_least` <= `at_most`."""
+        """Write the grammar of `at_least` (>= 1) to `at_most` calls after the prompt's marker."""
         checked(tools, at_least, at_most)
         grammar = GrammarText(self.special_tokens)
         calls = repeated(_call(grammar, tools), grammar.spelled(_TO), at_least, at_most)

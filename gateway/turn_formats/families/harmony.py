@@ -87,7 +87,7 @@ class HarmonyFormat:
     def call_grammar(
         self, tools: Sequence[ToolSpec], *, at_least: int = 1, at_most: int | None = None
     ) -> str:
-        """Write the grammar of reasoning, if any, and calls; 1 <= `at_least` <= `at_most`."""
+        """Write the grammar of optional reasoning, then `at_least` (>= 1) to `at_most` calls."""
         checked(tools, at_least, at_most)
         grammar = GrammarText(self._special_tokens)
         between = grammar.spelled(f"{_CALL}{_BETWEEN}")
