@@ -56,7 +56,7 @@ class NamespacePath:
     The last span has no end. A private prompt has one span.
 
     From position `switch` on, tokens are computed differently, for example with an adapter. So from
-    `switch` on, no block of the last but one namespace is read. None means no switch.
+    `switch` on, no block of the next to last namespace is read. None means no switch.
     """
 
     spans: tuple[tuple[int, Namespace], ...]

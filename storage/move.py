@@ -34,8 +34,8 @@ class Move(msgspec.Struct, frozen=True, gc=False):
     """A copy of a whole block from slot `source` of `source_tier` to `target` of `target_tier`.
 
     There is a `Move` for each moved block, so making, hashing and comparing it runs no Python code.
-    `is_state` means a recurrent state. The slots of states are numbered separately from the slots
-    of blocks.
+    `is_state` means that a recurrent state is copied. The slots of states are numbered separately
+    from the slots of blocks.
     """
 
     source_tier: Tier

@@ -67,8 +67,8 @@ class TierMover:
 
     Used by one thread only. `start` and `poll` never wait for the device or the disk. A move's
     slots must not be used until `poll` has reported the move's end. After that, launches on any
-    stream may use them. Steps launched after `poll` reported a move as released early may read its
-    target, and wait for the missing layers themselves.
+    stream may use them. Once `poll` has reported a move as released early, new steps may read the
+    move's target. These steps wait for the missing layers themselves.
     """
 
     def __init__(

@@ -43,8 +43,8 @@ def choosing(limit: int) -> Any:
 def writing(limit: int, *, is_chat: bool) -> Any:
     """Return the task in which the model writes an answer greedily.
 
-    The answer ends with the line or turn. The answer's scores are equality with the right choice,
-    and common characters (chrF).
+    The answer ends at the end of its line or turn. The answer's scores are equality with the right
+    choice, and common characters (chrF).
     """
     return ConfigurableTask(
         config=_common(WRITE, limit)

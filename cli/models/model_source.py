@@ -116,7 +116,7 @@ def config_of(model: str) -> Path:
 def _only_gguf(directory: Path) -> Path | None:
     """Return the GGUF file of a directory without other weights.
 
-    Raises ModelRefused if the directory has several.
+    Raises ModelRefused if the directory has several GGUF files.
     """
     found = sorted(directory.glob(f"*{GGUF}"))
     if not found or next(directory.glob("*.safetensors"), None):

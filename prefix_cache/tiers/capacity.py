@@ -151,9 +151,9 @@ class Capacity:
         return partial if count <= self.obtainable - kept else None
 
     def make_room(self, count: int, owner: str, beside: Partial | None) -> bool:
-        """Evict until `count` blocks are free, and return whether they are free. Keeps `beside`.
+        """Evict until `count` blocks are free, and return whether they are free.
 
-        After False, planned copies may still free blocks.
+        The block of `beside` is not evicted. After False, planned copies may still free blocks.
         """
         if count <= self.allocator.num_free:
             return True

@@ -50,7 +50,7 @@ class StateCopies:
         a copy.
 
         `beside` keeps its copies. Returns False if copies under way must free slots first, or if
-        sequences hold too many.
+        sequences hold too many slots.
         """
         if not self._checkpoints.can_take(count, beside):
             return False
