@@ -18,8 +18,8 @@ def rounded(x: Tensor) -> Tensor:
 
 def fits(largest: Tensor) -> Tensor:
     """Return the scale that maps `largest`, float32, to the largest e4m3 number."""
-    # The divisor is a tensor, because a GPU divides by a Python number as a product with its
-    # reciprocal.
+    # The divisor is a tensor, because on a GPU a division by a Python number becomes a product with
+    # the number's reciprocal.
     return largest / torch.full_like(largest, LARGEST)
 
 

@@ -9,7 +9,7 @@ from engine.models.adapters.adapter import Adapter, AdapterShapes, read_adapter
 from engine.models.adapters.adapter_files import read_adapter_files
 from engine.models.adapters.errors import AdapterRefused
 
-HEADER_BYTES = 16 << 20  # maximum header of a file of weights
+HEADER_BYTES = 16 << 20  # maximum bytes of the header of a weight file
 _NUMBER_BYTES = 4
 
 

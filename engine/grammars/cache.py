@@ -122,7 +122,7 @@ class GrammarCache:
             raise QueueFull("the grammars in use take too much memory", retry_after_s=1.0)
 
     def keep(self, flow: str, grammar: Grammar, compilation: Compilation) -> None:
-        """Cache a compilation for the flow, as the last used."""
+        """Cache a compilation for the flow, as the most recently used."""
         self._flows.setdefault(flow, _Kept()).keep(_digest(grammar), compilation)
         self._unweighed.add(flow)
         self._flows.move_to_end(flow)

@@ -45,8 +45,9 @@ class GrammarConstraint(TokenConstraint):
     ) -> None:
         """Constrain by a compilation.
 
-        A mask that takes over `mask_s` seconds is the last. Once `ahead_s` have passed, no further
-        mask after a draft is begun. Without `step_time`, the time within a step is not limited.
+        A mask that takes longer than `mask_s` seconds is the last. Once `ahead_s` have passed, no
+        further mask after a draft is begun. Without `step_time`, the time within a step is not
+        limited.
         """
         self.flow = flow
         self._compilation = compilation

@@ -33,7 +33,8 @@ from storage.layouts.stage import Stage
 from storage.layouts.state_layout import StateLayout
 
 Positive = Annotated[int, msgspec.Meta(gt=0)]
-# Every layer and expert takes objects. The deepest models have 126 layers, the widest 512 experts.
+# Bounds, because Python objects are made for every layer and expert. The deepest models have 126
+# layers, the widest 512 experts.
 MAX_LAYERS = 1024
 LayerCount = Annotated[int, msgspec.Meta(gt=0, le=MAX_LAYERS)]
 ExpertCount = Annotated[int, msgspec.Meta(gt=0, le=4096)]

@@ -4,8 +4,8 @@
     batch                   no target: such requests give way
     of a step               the shortest target of its decodes
 
-A target is met if at most one gap in a hundred exceeds it. A gap counts whatever made it long. The
-log reports when targets begin to be missed, and when they are met again.
+A target is met if at most one gap in a hundred exceeds it. Long gaps count, whatever their cause.
+The log reports when targets begin to be missed, and when they are met again.
 
 Elsewhere: how a step keeps to a target (`prefill_budget.py`).
 """

@@ -36,7 +36,7 @@ _OTHERS = len(ROWS)
 _KEYS = 2 * len(ROWS)
 _PAIRS = _KEYS + 2
 
-LEARNS = 0.3  # share of an error that is corrected at once, after the first corrections
+LEARNS = 0.3  # share of an error that one correction removes, after the first corrections
 MEASURED_TOKENS = 64  # minimum prompt tokens of a step that teaches a token's cost
 NUM_REMEMBERED = 8  # number of remembered ratios of a step's time to its prediction
 

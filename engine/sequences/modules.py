@@ -120,7 +120,8 @@ class SequenceModules:
     begun: Counter[bytes] = field(default_factory=Counter)
     awaits: set[bytes] = field(default_factory=set)  # namespaces of modules being computed
     error: EngineError | None = None
-    # The charged work by the module's namespace, with an entry for each time.
+    # The charged work by the module's namespace, with an entry for each time that the sequence
+    # began to be charged.
     work: dict[bytes, list[ModuleWork]] = field(default_factory=dict)
 
     @property

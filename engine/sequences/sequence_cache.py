@@ -185,7 +185,7 @@ class SequenceCache:
     def commit(
         self, sequence: Sequence, start: int, end: int, now: float, *, is_written: bool = True
     ) -> None:
-        """Commit the whole blocks completed by the tokens `start` to `end` to the tree.
+        """Commit to the tree the whole blocks that the tokens from `start` to `end` complete.
 
         `is_written` is false if the tokens were fetched. The blocks end before the sequence's last
         token, so a running step does not write to them.

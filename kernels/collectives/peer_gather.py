@@ -1,7 +1,7 @@
 """The gathers of all ranks' numbers over peer memory (`peer_rows`), and broadcasts from rank 0.
 
     gather    x (R, C) of each rank -> (R, ranks * C), the ranks' columns side by side
-    share     x gets rank 0's values of x; all ranks send, as a turn waits for all ranks
+    share     x gets rank 0's values of x; all ranks send, since a turn waits for all
 
 A program takes a piece of a row of x, as wide as a row of the buffers. A NaN with all bits set, the
 sentinel, arrives as another NaN. An integer with all bits set must not be exchanged.

@@ -38,7 +38,7 @@ RouteOp = Callable[[Tensor, int, bool, Scoring, Tensor | None, Tensor | None], R
 
 Each expert's factor multiplies its weights last.
 """
-_LEAST_SUM = 1e-20  # minimum divisor, by which scores that are all 0 get weights of 0
+_LEAST_SUM = 1e-20  # minimum divisor: scores that are all 0 then get weights of 0
 
 
 def reference(

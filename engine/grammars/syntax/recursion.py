@@ -1,7 +1,7 @@
 r"""The simplification of rules: `ws ::= ([ \t] ws)?` becomes `[ \t]*`.
 
-llguidance's parser keeps an entry for each turn of a right recursion, and refuses a long recursion.
-A repetition can also be a part of a terminal. Single characters are inlined.
+llguidance's parser keeps an entry for each level of a right recursion, and refuses a long
+recursion. A repetition can also be a part of a terminal. Single characters are inlined.
 """
 
 from __future__ import annotations

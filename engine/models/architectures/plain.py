@@ -5,7 +5,7 @@ Seed-OSS  another field for the output's bias
 CWM       windows in three of four layers
 OLMo 2    norms after attention and MLP, and head norms of all heads together
 OLMo 3    as OLMo 2, with windows, and scaled rope in layers without a window
-EXAONE 4  norms after attention and MLP, head norms; with windows, other layers have no rope
+EXAONE 4  norms after attention and MLP, head norms; no rope in full layers beside window layers
 """
 
 from __future__ import annotations

@@ -143,9 +143,8 @@ class AttentionConfig(KvConfig):
     def qkv(self, prefix: str, hidden: int) -> LinearConfig:
         """Return the joined projection to queries and the layer's own keys and values.
 
-        With gates, the rows of each head's gate follow the rows of its query. With gates, with
-        norms over all heads together, or with interleaved heads, the product is whole, not in
-        parts.
+        With gates, the rows of each head's gate follow the rows of its query. The product is whole,
+        not in parts, if there are gates, norms over all heads together, or interleaved heads.
         """
         queries = self.query_size * (1 + self.gated)
         sizes = {"q_proj": queries, **dict.fromkeys(self.projections, self.kv_size)}

@@ -120,7 +120,8 @@ class QueryScaling:
 class RopeConfig:
     """The base and scaling of the rotary frequencies, and the factor of cosines and sines.
 
-    The first `partial` of a head is rotated. `queries` is the scaling of queries, if any.
+    `partial` is the share of a head, at the head's beginning, that is rotated. `queries` is the
+    scaling of queries, if any.
     """
 
     theta: float

@@ -2,7 +2,7 @@
 
 For each head, whose state S (P, N) is float32, and each token of a row in turn:
 
-    dt   =  softplus(dt + dt_bias), at least and at most dt_limit
+    dt   =  softplus(dt + dt_bias), kept within dt_limit
     S   <-  exp(-exp(a_log) dt) S + dt x B^T
     y    =  S C + skip x
 
