@@ -71,7 +71,7 @@ class Sampler:
         """Sample the rows with masks again, after `draw` sampled all rows without masks.
 
         Changes the results of `draw`, `tokens` (R,) int64 and `finite` (R,) int32. The host checks
-        whether a mask allows any token, because the device waited for the host.
+        whether a mask allows any token, because the device is waiting for the host anyway.
         """
         host = self.planner.masks(rows, allowed)
         verdicts = np.where(host.words.any(axis=1), 1, NOT_ALLOWED).astype(np.int32)

@@ -113,7 +113,7 @@ def read_metadata(
 def _states_of(
     part: ModelConfig, stage: Stage, kv: KvLayout, grid: RankGrid, dtype: str
 ) -> StateLayout | None:
-    """Lay out a stage's recurrent state, padded to the blocks of the largest stage's state."""
+    """Lay out a stage's recurrent state, padded to the blocks of the largest state of any stage."""
     own = state_layout(part.layers[stage.first : stage.end], dtype)
     if own is None or stage.is_whole:
         return own

@@ -7,9 +7,9 @@ The engine lends a flow's unused KV blocks, batch slots and state slots to other
             visiting flow also takes pooled blocks beyond its part. Afterwards the giving flow must
             still have more blocks than the visiting flow, each relative to the flow's weight.
     slots   A flow without slots takes a slot from the flow with the most slots relative to its
-            weight, if that flow keeps a slot. A visiting flow takes further slots. Afterwards that
-            flow must still have more slots than the visiting flow, each relative to the flow's
-            weight.
+            weight, if that flow keeps a slot. A visiting flow takes further slots. Afterwards the
+            giving flow must still have more slots than the visiting flow, each relative to the
+            flow's weight.
 
 A visiting flow has arrived lately, while other flows were there (`arrivals.py`). Between flows that
 are always there, the queue decides who gets a slot. The latest arrival of the giving flow is
