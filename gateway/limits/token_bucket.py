@@ -1,4 +1,4 @@
-"""A tenant's use of its limits, and every decision about it: pure, in whole numbers.
+"""A tenant's use of its limits, and every decision about it, as pure code on whole numbers.
 
     requests   a bucket that is filled when a request is admitted
     tokens     a bucket that is filled when tokens are settled; tokens that are reserved until then

@@ -1,4 +1,4 @@
-"""A worker's use of the socket to its parent: heartbeats, and to notice that the parent is gone."""
+"""A worker's socket to its parent: heartbeats, and the end of a worker whose parent is gone."""
 
 from __future__ import annotations
 

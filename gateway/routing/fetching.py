@@ -67,7 +67,7 @@ class FetchChooser:
         loads: Loads,
         load_s: Callable[[str], float],
     ) -> Sequence[Offer]:
-        """Return the two replicas with most of the prompt. Among equals, fewer fetches are better.
+        """Return the two replicas with most of the prompt, or among equals with fewest fetches.
 
         `found` has the part of the prompt that each replica has. `load_s` returns the seconds in
         which a replica loads the blocks of this part from its slower tiers.

@@ -1,7 +1,7 @@
 """A request as routers see it: the length of its prompt, and its blocks' keys.
 
-Routers do not know the engines' block size. A prompt's tokens, divided by its blocks, are close
-enough.
+Routers do not know the engines' block size. They estimate the size as a prompt's number of tokens,
+divided by its number of blocks.
 """
 
 from collections.abc import Sequence

@@ -34,7 +34,7 @@ class KeptState:
 
 @dataclass(frozen=True, slots=True)
 class SharedCache:
-    """The keys of callers, and the namespaces, partitions and prefixes that they share."""
+    """The callers' keys, and the namespaces, partitions and prefixes that tenants share."""
 
     keyring: Keyring
     namespaces: Namespaces

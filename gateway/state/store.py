@@ -65,7 +65,7 @@ class Records(Protocol):
         ...
 
     async def delete(self, kind: type[D], record_id: str) -> None:
-        """Remove a tenant with its keys and stored responses, or a group. Its usage stays.
+        """Remove a group, or a tenant with its keys and stored responses. Usage counts stay.
 
         Raises Conflict while a tenant or a live prefix belongs to the group. A deleted prefix stays
         as a record, so that its version is never used again.

@@ -90,7 +90,7 @@ class UsageAggregator:
         return self._row_of(caller).label()
 
     def add_cache(self, writer: str, cache: WrittenAndRead) -> None:
-        """Add tokens written under the label `writer`, and first reads by the writers' labels."""
+        """Add tokens written under `writer`, and tokens read for the first time, by writer."""
         if cache.written:
             self._add_to(writer, Counters(cache_written_tokens=cache.written))
         for label, tokens in cache.first_reads.items():

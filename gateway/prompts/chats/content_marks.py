@@ -118,7 +118,7 @@ class ContentMarks:
 
 @dataclass(frozen=True, slots=True)
 class _Near:
-    """The control tokens without their brackets at the beginning, at the end, or at both."""
+    """The control tokens without the bracket at their beginning, at their end, or at both ends."""
 
     heads: tuple[str, ...]
     tails: tuple[str, ...]

@@ -1,6 +1,7 @@
 """A schema's limits on a string, as Lark terminals that must all match the string.
 
-`format` may have the values that llguidance knows in JSON. Any other `format` has no effect.
+`format` may have the values that llguidance supports in JSON schemas. Any other `format` has no
+effect.
 """
 
 import json
