@@ -104,9 +104,10 @@ class TierCopies:
             )
 
     def complete_released(self, now: float) -> None:
-        """Tell the cache which early released moves have ended, before a step is settled.
+        """Tell the cache which of the moves that were released early have ended.
 
-        The step waited for these moves. The step's blocks enter the tree after the moves' blocks.
+        This comes before a step is settled. The step waited for these moves. The step's blocks
+        enter the tree after the moves' blocks.
         """
         if self._released:
             self.complete(now)

@@ -4,7 +4,7 @@ StorageError
  |- PoolDoesNotFit    a pool with no block, or with more bytes than there is memory
  |- UnevenSlices      KV heads that the number of ranks does not divide
  |- UnknownSlot       a move names a slot that its tier does not have
- |- UnsupportedMove   a move between tiers that this machine lacks, or without its record
+ |- UnsupportedMove   a move to or from a missing tier, or a disk move without a record
  |- CopyFailed        a copy did not take place; its target holds nothing
  |- DiskUnavailable   the disk tier's process does not come up
  |   `- DiskInUse     another engine uses the tier's directory

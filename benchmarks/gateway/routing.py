@@ -88,7 +88,7 @@ def large_cache(blocks: int) -> PrefixCache:
 
 
 def measure_turn(turns: int) -> None:
-    """Measure a decode step's additions to the change log, and sending them to one gateway."""
+    """Time the additions of a decode step's blocks to the change log, and time their sending."""
     cache, codec, taken = large_cache(NODE_BLOCKS), Codec(), list[float]()
     [node] = cache.tree.nodes()
     edges = [node.edge.split(1) for _ in range(NODE_BLOCKS - 1)]

@@ -1,6 +1,7 @@
 """The predicted times of steps, learnt from measured steps.
 
-    seconds = rows + keys that decodes read + pairs of a prompt's token and a key before it
+    seconds = cost of rows + cost of keys that are read for decode rows
+              + cost of pairs of a prompt's token and an earlier key
 
 The seconds of `rows` are read from a curve with a point for each captured size. Steps that are not
 captured have a curve of their own. After each step, the terms of its prediction are corrected in

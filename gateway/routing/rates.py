@@ -126,8 +126,8 @@ class ReplicaRates:
         """Return the seconds of a prompt's prefill that no earlier measurement has counted."""
         at = now if timing.at is None else timing.at
         seconds = min(timing.prefill, max(at - self._counted_until, 0.0))
-        # With several gateways events may come late, so times before `_counted_until` may have been
-        # counted already.
+        # With several gateways, events may come late. So seconds before `_counted_until` may have
+        # been counted already.
         if not self._counted_until - LATE_S < at < self._counted_until:
             self._counted_until = at
         return seconds

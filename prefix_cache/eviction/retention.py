@@ -37,7 +37,10 @@ class Retention:
             node.retained_until = max(node.retained_until, self.now + node.retained_for)
 
     def may_displace(self, node: Node, victim: Node, admits: Callable[[Node, Node], bool]) -> bool:
-        """Return whether `node` may take the room of its owner's `victim`. `admits` breaks ties."""
+        """Return whether `node` may take the room of `victim`, which has the same owner.
+
+        `admits` breaks ties.
+        """
         if self.keeps(node) and self.keeps(victim) and node.retained_until != victim.retained_until:
             return victim.retained_until < node.retained_until
         if self.keeps(node) != self.keeps(victim):

@@ -56,4 +56,4 @@ def _read(spelled: bytes | bytearray, objects: Any) -> Any:
 
 
 def _nothing(_: str) -> None:
-    """Parse no number."""
+    """Return None for a number, without parsing it."""

@@ -80,7 +80,10 @@ _PLAIN = msgspec.json.Decoder(dict[str, Any])
 
 
 def _schema() -> dict[str, Any]:
-    """Return the schema without references, since a `Raw` field's description resolves none."""
+    """Return the schema with each reference replaced by its target.
+
+    References in the schema of a `Raw` field would not be resolved.
+    """
     kinds = {_FunctionTool: "Tool", _CustomTool: "CustomTool"}
     items, named = msgspec.json.schema_components([*kinds], ref_template="{name}")
     titles = {"_Function": "Function", "_Custom": "Custom", "CacheControl": "CacheControl"}

@@ -283,8 +283,8 @@ class Admission:
     async def spell(self, caller: Caller, work: Steps[T], size: int) -> T:
         """Encode an answer, and never refuse this work, since the answer is already charged.
 
-        The steps are short and hold the interpreter's lock. A low-priority thread, as for other
-        large work, would keep the lock from the event loop while the machine is busy.
+        The steps are short and hold the interpreter's lock. So large answers are encoded here, too:
+        a low-priority thread would keep the lock from the event loop on a busy machine.
         """
         size = min(size, LARGE)
         return await self._pool.run(caller.tenant_id, work, size, may_refuse=False)

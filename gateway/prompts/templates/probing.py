@@ -115,7 +115,7 @@ class _Probe:
         self._template = template
 
     def best_of(self, tried: Sequence[TemplateTraits], chats: Sequence[str]) -> TemplateTraits:
-        """Return the first traits with which most of these chats are shown whole."""
+        """Return the traits that show the greatest number of chats whole; of equals the first."""
         most, best = -1, tried[0]
         for traits in tried:
             count = sum(self.shows(chat, traits) for chat in chats)

@@ -5,9 +5,9 @@ library cannot be interrupted. A text may be cut where the tokenizer splits it a
 tokenizers first split a text with a regular expression, and no token crosses such a split. All
 expressions in `_KNOWN` split a text after a letter or digit that is followed by white space, or by
 punctuation other than the apostrophe. The text before and after does not matter. No expression
-looks back, or beyond a letter. NFC does not change such a place. A text may be cut at these places,
-except within a special token. A rendered chat may also be cut between its pieces. Texts of other
-tokenizers (SentencePiece: Llama 2, Mistral 7B) are not cut.
+looks behind its place, or looks ahead past a letter. NFC does not change such a place. A text may
+be cut at these places, except within a special token. A rendered chat may also be cut between its
+pieces. Texts of other tokenizers (SentencePiece: Llama 2, Mistral 7B) are not cut.
 
 A cut does not depend on the text after the cut. Two texts of a tenant with the same beginning
 therefore begin with the same chunks. With a memory, only new chunks are tokenised. The last chunk

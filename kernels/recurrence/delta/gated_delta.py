@@ -130,9 +130,9 @@ def launch(
     state: Tensor,
     rows: StateRows,
 ) -> Tensor:
-    """Compute `reference` on the device, for rows of qkv, a and b of any stride.
+    """Compute `reference` on the device. Rows of qkv, a and b may have any stride.
 
-    The output of a token in no row is undefined. Products are of qkv's dtype, sums float32.
+    The output of a token outside `rows` is undefined. Products are of qkv's dtype, sums float32.
     """
     inputs = DeltaInputs(qkv, a, b, a_log, dt_bias)
     shape = delta_shape(inputs, state)
