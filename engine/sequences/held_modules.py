@@ -30,9 +30,9 @@ class HeldModules:
     def offer(self, sequence: Sequence) -> None:
         """Make this the first sequence if there is none."""
         flow = sequence.flow if self._cache.quotas.are_partitions else None
-        if flow not in self._firsts:
+        if flow not in self._firsts and sequence not in self._leases:
             self._firsts[flow] = sequence
-            self._leases.setdefault(sequence, {})
+            self._leases[sequence] = {}
 
     def end(self, there: Collection[Sequence], now: float) -> None:
         """Take out first sequences that have a lease of their own, or are not `there` any more."""

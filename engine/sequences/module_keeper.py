@@ -103,7 +103,8 @@ class ModuleKeeper:
                 made.failed.append((sequence, error))
                 continue
             made.started.extend(self._begin(one, sequence, modules) for one in new)
-        made.cancelled.extend(self._unawaited(there))
+        failed = {sequence.request_id for sequence, _ in made.failed}  # each ends once
+        made.cancelled.extend(one for one in self._unawaited(there) if one not in failed)
         return made
 
     def ran(self, now: float, *, goes_on: bool) -> None:

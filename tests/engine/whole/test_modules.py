@@ -315,6 +315,42 @@ def test_evicted_modules_do_not_wait_for_another_flows_long_answers(
     rig.expect_nothing_left()
 
 
+@pytest.mark.parametrize("is_cancelled", [True, False])
+def test_a_module_that_fails_as_its_last_request_leaves_ends_once(is_cancelled: bool) -> None:
+    """The module's head is evicted each time, so the module fails. `first` is the only first."""
+    ends = set[str]()
+    for steps in range(8):
+        rig = Rig(num_blocks=400, has_modules=True, max_batch_tokens=16, max_waiting=64)
+        rig.submit(modular("first", [Part([3] * 600, 0)], [6, 7], 700))
+        rig.step()
+        request = modular("r", [Part([9] * 5, 0), Part([1] * 16, 13)], [6, 7], 80, has_head=True)
+        rig.submit(request)
+        rig.step(2)
+        for _ in range(steps):
+            rig.cache.flush(namespace=request.modules[0].namespace)
+            rig.step()
+        rig.cache.flush(namespace=request.modules[0].namespace)
+        if is_cancelled:
+            rig.link.say(Cancel(request_id="r"))
+        rig.run()
+        last = rig.link.last("r")
+        ends.add(last.code if isinstance(last, Failed) else type(last).__name__)
+        rig.expect_nothing_left()
+    assert EngineUnavailable.code in ends, "the control: the module does not stay"
+
+
+def test_a_sequence_that_is_first_as_partitions_begin_is_first_once() -> None:
+    rig = Rig(num_blocks=400, has_modules=True, max_batch_tokens=16)
+    rig.submit(modular("r", [Part([3] * 40, 0)], [6, 7], 700, flow="x"))
+    rig.step(2)
+    rig.link.say(Partition(flows={flow: FlowQuota() for flow in "xy"}))
+    for _ in range(60):
+        rig.step()
+        rig.cache.flush()
+    assert rig.failed("r").code == EngineUnavailable.code, "the control: it was looked up"
+    rig.expect_nothing_left()
+
+
 class CountingCache(PrefixCache):
     """A cache that counts how often prefixes were looked up."""
 
