@@ -136,6 +136,7 @@ class ModuleKeeper:
         """Yield sequences whose prompt modules are due, by flows in turn, up to AT_ONCE modules.
 
         The first sequences, whose cached modules are held, have AT_ONCE modules of their own.
+        A flow's modules that are being computed come before sequences that may wait for them.
         """
         yield from self._held.waiting(AT_ONCE)
         waiting = dict[str, deque[tuple[Sequence, SequenceModules]]]()
@@ -145,7 +146,9 @@ class ModuleKeeper:
                 continue
             is_due = not modules.awaits or modules.error is not None
             if is_due and sequence not in self._held:
-                waiting.setdefault(sequence.flow, deque()).append((sequence, modules))
+                due, computes = (sequence, modules), sequence.request_id in self._names
+                of_flow = waiting.setdefault(sequence.flow, deque())
+                of_flow.appendleft(due) if computes else of_flow.append(due)
         known = set(self._flows)
         self._flows.extend(flow for flow in waiting if flow not in known)
         left = AT_ONCE

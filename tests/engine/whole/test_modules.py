@@ -351,6 +351,26 @@ def test_a_sequence_that_is_first_as_partitions_begin_is_first_once() -> None:
     rig.expect_nothing_left()
 
 
+def test_modules_that_are_computed_do_not_wait_behind_sequences_with_evicted_modules() -> None:
+    rig = Rig(num_blocks=360, has_modules=True, max_running=16, max_batch_tokens=64)
+    rig.link.say(Partition(flows={flow: FlowQuota() for flow in "xyz"}))
+    head, count, each = Part([9] * 5, 0), 12, 30
+    assert (count - 1) * each > AT_ONCE, "the control: not all are looked up"
+    for number in range(count):
+        parts = [Part([1 + at, 1 + number], 5 + 2 * at) for at in range(each)]
+        own = [number + 1] * 8
+        request = modular(f"r{number}", [head, *parts], own, 200, has_head=True, flow="x")
+        rig.submit(request)
+    rig.run()
+    assert all(
+        isinstance(rig.link.last(f"r{number}"), Finished | Failed) for number in range(count)
+    )
+    computed = {one.request_id for owners in rig.runner.owners for one in owners}
+    modules = sum(1 for name in computed if name.startswith("module-"))
+    assert modules > count * each + 1, "the control: some are evicted"
+    rig.expect_nothing_left()
+
+
 class CountingCache(PrefixCache):
     """A cache that counts how often prefixes were looked up."""
 
