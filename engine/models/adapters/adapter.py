@@ -17,6 +17,8 @@ from dataclasses import dataclass, field
 
 import msgspec
 import torch
+from safetensors import SafetensorError
+from safetensors.torch import load
 from torch import Tensor
 
 from engine.models.adapters.adapter_config import AdapterConfig, read_adapter_config
@@ -33,13 +35,13 @@ from engine.models.adapters.adapter_experts import (
 )
 from engine.models.adapters.adapter_files import WEIGHTS_FILE, AdapterFiles
 from engine.models.adapters.adapter_part import AdapterPart
-from engine.models.adapters.adapter_tensors import tensors_in
 from engine.models.adapters.errors import AdapterRefused
 from engine.models.modules import ExpertsConfig
 from engine.models.names import CheckpointNames
 
 _PREFIX = "base_model.model."
 _ENDS = (".lora_A.weight", ".lora_B.weight")
+_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 _VERSION = b"lora 1"  # increased when the same files give another product than before
 
 Shapes = Mapping[str, tuple[int, int]]  # rows and columns of matrices by their names in the decoder
@@ -81,15 +83,12 @@ class AdapterShapes:
 def adapter_digest(files: AdapterFiles) -> bytes:
     """Digest the weights and the config's fields that are read. Raises AdapterRefused."""
     config = msgspec.msgpack.encode(read_adapter_config(files.config))
-    parts = [_VERSION, config, files.weights_digest]
-    return hashlib.sha256(msgspec.msgpack.encode(parts)).digest()
+    weights = hashlib.sha256(files.weights).digest()
+    return hashlib.sha256(msgspec.msgpack.encode([_VERSION, config, weights])).digest()
 
 
 def read_adapter(files: AdapterFiles, fits: AdapterShapes) -> Adapter:
-    """Make an adapter from its files' content. Raises AdapterRefused, which names the fault.
-
-    Matrices in the model's dtype are views of `files.weights`, and are scaled in place.
-    """
+    """Make an adapter from its files' content. Raises AdapterRefused, which names the fault."""
     config = read_adapter_config(files.config)
     rank = max(config.rank, config.of_joined.rank)
     if rank > fits.most_rank:
@@ -97,7 +96,10 @@ def read_adapter(files: AdapterFiles, fits: AdapterShapes) -> Adapter:
             f"the adapter's rank is {rank}; this engine has room for {fits.most_rank} "
             "(adapter_rank)"
         )
-    tensors = tensors_in(files.weights)
+    try:
+        tensors = load(files.weights)
+    except (SafetensorError, ValueError, KeyError) as error:
+        raise AdapterRefused(f"{WEIGHTS_FILE}: {error}") from error
     if not tensors:
         raise AdapterRefused(f"{WEIGHTS_FILE} has no tensors")
     matrices, num_bytes, seen = dict[str, Pair](), 0, set[str]()
@@ -160,13 +162,13 @@ def _of_stack(
     own = config.of_joined if stack.is_joined else config
     if stack.a.shape[0] != own.rank * experts.num_experts:
         raise AdapterRefused(f"{stack.name} is not of rank {own.rank}, as adapter_config.json says")
+    _check_dtypes(stack.name, stack.a, stack.b)
     return stack.name, _scaled(stack.name, stack.a, stack.b, own.scale, fits)
 
 
 def _scaled(name: str, a: Tensor, b: Tensor, scale: float, fits: AdapterShapes) -> Pair:
-    # The scaled B overwrites B if B has the model's dtype. Else it is a new tensor in float32.
-    scaled = b.mul_(scale) if b.dtype is fits.dtype else b.float() * scale
-    return _kept(name, a, fits), _kept(name, scaled, fits)
+    wide = b if b.dtype is fits.dtype else b.float()  # a product is computed in float32
+    return _kept(name, a, fits), _kept(name, wide * scale, fits)
 
 
 def _sizes_of(place: ExpertPlace) -> tuple[int, set[int]]:
@@ -194,6 +196,12 @@ def _matrix_of(name: str) -> str:
 def _check(name: str, a: Tensor, b: Tensor, rank: int) -> None:
     if a.dim() != 2 or b.dim() != 2 or a.shape[0] != rank or b.shape[1] != rank:
         raise AdapterRefused(f"{name} is not of rank {rank}, as adapter_config.json says")
+    _check_dtypes(name, a, b)
+
+
+def _check_dtypes(name: str, a: Tensor, b: Tensor) -> None:
+    if a.dtype not in _DTYPES or b.dtype not in _DTYPES:
+        raise AdapterRefused(f"{name} is neither float32, bfloat16 nor float16")
 
 
 def _kept(name: str, matrix: Tensor, fits: AdapterShapes) -> Tensor:

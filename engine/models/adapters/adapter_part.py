@@ -41,13 +41,10 @@ class AdapterPart:
         return self.slices.has(name)
 
     def cut(self, name: str, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
-        """Return a copy of the rank's part of A (rank, in) and B (out, rank).
-
-        A view would keep the whole adapter in memory.
-        """
+        """Return the rank's part of A (rank, in) and B (out, rank)."""
         if self.slices.shard_dim(name) == COLUMNS:
-            return self.slices.cut(name, a).clone(), b.clone()
-        return a.clone(), self.slices.cut(name, b).clone()
+            return self.slices.cut(name, a).clone(), b
+        return a, self.slices.cut(name, b).clone()  # a view would keep all of B in memory
 
     def num_bytes(self, name: str, a: Tensor, b: Tensor) -> int:
         """Return the bytes of A and B that all ranks hold together."""
