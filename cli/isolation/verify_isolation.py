@@ -9,7 +9,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
 
 import aiohttp
@@ -17,17 +16,17 @@ import msgspec
 
 from cli.echo import echo
 from cli.errors import BadSetting, CliError, ServerRefused
-from cli.isolation.advice import advice
 from cli.isolation.cache_control import CacheControlTest
 from cli.isolation.cases import TierCase
 from cli.isolation.eviction import EvictionFinding, EvictionTest
 from cli.isolation.fixtures import Fixtures, TenantFixture
 from cli.isolation.paired import PairedTest
+from cli.isolation.recording import MODULES, TIMING, record_of, untested
 from cli.isolation.report import Record, markdown, show
 from cli.isolation.server import ServerFacts, ServerUnderTest
 from cli.isolation.stored import STORED, StoredTest
 from cli.isolation.timing import TimingFinding, TimingFindings, time_tenants
-from cli.isolation.verdict import Finding, Outcome, eviction_outcome, overall, timing_outcome
+from cli.isolation.verdict import Finding, Outcome
 from cli.operating.admin_client import AdminClient
 from cli.operating.server_target import admin_target, checked_url, service_url
 from cli.options.flags import plain_field
@@ -44,7 +43,6 @@ REPORT = "/admin/isolation/report"
 _QUICK_S, _UNTIL_COMPARED, _UNTIL_TIMED, _UNTIL_MODULES = 75.0, 0.6, 0.8, 0.9
 # a prompt of the timing test and its answer take at most a third of the device's KV blocks
 _PART = 3
-_TIMING, _MODULES = "timing test", "timing of modules"
 _BAD_REQUEST = 400
 
 
@@ -150,12 +148,12 @@ async def _run(admin: AdminFlags, flags: VerifyFlags, tiers: tuple[TierCase, ...
             eviction = await test.run(flags.eviction_trials, began_at + within)
         elif flags.eviction_trials:
             why = f"it takes {_device_tokens(server)} tokens to fill the device"
-            findings.append(_untested("eviction", "another tenant", Outcome.INCONCLUSIVE, why))
+            findings.append(untested("eviction", "another tenant", Outcome.INCONCLUSIVE, why))
         if flags.restart:
             findings += await paired.over_restart()
             tiers = (*tiers, TierCase.RESTARTED)
         left_out = _left_out(server.facts, flags, findings, timing, eviction)
-        record = _record(server.facts, began, tiers, findings, timing, eviction, left_out)
+        record = record_of(server.facts, began, tiers, findings, timing, eviction, left_out)
         await _hand_in(client, record, flags.samples)
     return record
 
@@ -172,7 +170,7 @@ async def _compared(
     Each tier has an equal part of the paired test's time.
     """
     findings = [
-        _untested(dimension, f"another {dimension}", Outcome.NOT_APPLICABLE, why)
+        untested(dimension, f"another {dimension}", Outcome.NOT_APPLICABLE, why)
         for dimension, why in _ABSENT.items()
     ]
     for number, tier in enumerate(tiers, 1):
@@ -188,7 +186,7 @@ async def _compared(
             return findings + await StoredTest(server, *new).run()
     except TimeoutError:
         why = "it did not end in time"
-        return [*findings, _untested(dimension, "all", Outcome.LEFT_OUT, why)]
+        return [*findings, untested(dimension, "all", Outcome.LEFT_OUT, why)]
 
 
 async def _timed(
@@ -222,7 +220,7 @@ async def _timed_modules(
         if refusal.status != _BAD_REQUEST:
             raise
         why = f"the server refused modules of {length} tokens"
-        findings.append(_untested(_MODULES, "another tenant", Outcome.INCONCLUSIVE, why))
+        findings.append(untested(MODULES, "another tenant", Outcome.INCONCLUSIVE, why))
         return None
     return None if timed is None else timed.first_token
 
@@ -245,9 +243,9 @@ def _left_out(
     lines = [f"{count} cells of the paired test, {tier}" for tier, count in cells.items()]
     lines += [f"the test of {one.dimension}" for one in cut if one.tier == "any"]
     timed, modules = (None, None) if timing is None else (timing.first_token, timing.modules)
-    lines += _missing_samples(timed, flags.samples, _TIMING)
-    if facts.has_modules and not any(one.dimension == _MODULES for one in findings):
-        lines += _missing_samples(modules, flags.samples, _MODULES)
+    lines += _missing_samples(timed, flags.samples, TIMING)
+    if facts.has_modules and not any(one.dimension == MODULES for one in findings):
+        lines += _missing_samples(modules, flags.samples, MODULES)
     is_inconclusive = any(one.dimension == "eviction" for one in findings)
     if flags.eviction_trials and eviction is None and not is_inconclusive:
         lines.append("the eviction test")
@@ -264,66 +262,6 @@ def _device_tokens(server: ServerUnderTest) -> int:
     return server.facts.tier_tokens[TierCase.DEVICE]
 
 
-def _record(
-    facts: ServerFacts,
-    began: str,
-    tiers: Sequence[TierCase],
-    findings: list[Finding],
-    timings: TimingFindings | None,
-    eviction: EvictionFinding | None,
-    left_out: list[str],
-) -> Record:
-    timing, gaps, modules = (
-        (None, None, None)
-        if timings is None
-        else (timings.first_token, timings.gaps, timings.modules)
-    )
-    is_cut = _is_cut(left_out, _TIMING)
-    modules_are_cut = _is_cut(left_out, _MODULES)
-    timed, gapped = _timed_outcome(timing, is_cut=is_cut), _timed_outcome(gaps, is_cut=is_cut)
-    used = _timed_outcome(modules, is_cut=modules_are_cut)
-    if timings is not None and gaps is None:
-        why = "the server drafts nothing"
-        findings.append(_untested("gaps", "another tenant", Outcome.NOT_APPLICABLE, why))
-    evicted = None if eviction is None else eviction_outcome(eviction)
-    return Record(
-        began=began,
-        ended=utc_now(),
-        server=facts,
-        tool_version=version("ratoon"),
-        tiers=[*tiers],
-        findings=findings,
-        timing=timing,
-        timing_outcome=timed,
-        gaps=gaps,
-        gaps_outcome=gapped,
-        modules=modules,
-        modules_outcome=used,
-        eviction=eviction,
-        eviction_outcome=evicted,
-        verdict=overall(findings, timed, gapped, used, evicted),
-        left_out=left_out,
-        advice=list(
-            advice(
-                findings,
-                None if is_cut else timing,
-                None if is_cut else gaps,
-                eviction,
-                None if modules_are_cut else modules,
-            )
-        ),
-    )
-
-
-def _is_cut(left_out: Sequence[str], test: str) -> bool:
-    return any(line.endswith(test) for line in left_out)
-
-
-def _timed_outcome(timing: TimingFinding | None, *, is_cut: bool) -> Outcome | None:
-    outcome = None if timing is None else timing_outcome(timing)
-    return Outcome.LEFT_OUT if is_cut and outcome is Outcome.INCONCLUSIVE else outcome
-
-
 async def _hand_in(client: AdminClient, record: Record, samples: int) -> None:
     sent = {"verdict": record.verdict, "samples": samples, "report": markdown(record)}
     try:
@@ -337,10 +275,6 @@ def _stop_on_sigterm() -> None:
     task = asyncio.current_task()
     assert task is not None
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
-
-
-def _untested(dimension: str, case: str, outcome: Outcome, why: str) -> Finding:
-    return Finding(dimension=dimension, case=case, outcome=outcome, note=why)
 
 
 def chosen_tiers(text: str) -> tuple[TierCase, ...]:

@@ -1,0 +1,81 @@
+"""The record of a run of `ratoon verify-isolation`, made of what its tests found."""
+
+from collections.abc import Sequence
+from importlib.metadata import version
+
+from cli.isolation.advice import advice
+from cli.isolation.cases import TierCase
+from cli.isolation.eviction import EvictionFinding
+from cli.isolation.report import Record
+from cli.isolation.server import ServerFacts
+from cli.isolation.timing import TimingFinding, TimingFindings
+from cli.isolation.verdict import Finding, Outcome, eviction_outcome, overall, timing_outcome
+from cli.output import utc_now
+
+TIMING, MODULES = "timing test", "timing of modules"
+
+
+def record_of(
+    facts: ServerFacts,
+    began: str,
+    tiers: Sequence[TierCase],
+    findings: list[Finding],
+    timings: TimingFindings | None,
+    eviction: EvictionFinding | None,
+    left_out: list[str],
+) -> Record:
+    """Make the record of a run. A test that was cut off and showed nothing counts as left out."""
+    timing, gaps, modules = (
+        (None, None, None)
+        if timings is None
+        else (timings.first_token, timings.gaps, timings.modules)
+    )
+    is_cut = _is_cut(left_out, TIMING)
+    modules_are_cut = _is_cut(left_out, MODULES)
+    timed, gapped = _timed_outcome(timing, is_cut=is_cut), _timed_outcome(gaps, is_cut=is_cut)
+    used = _timed_outcome(modules, is_cut=modules_are_cut)
+    if timings is not None and gaps is None:
+        why = "the server drafts nothing"
+        findings.append(untested("gaps", "another tenant", Outcome.NOT_APPLICABLE, why))
+    evicted = None if eviction is None else eviction_outcome(eviction)
+    return Record(
+        began=began,
+        ended=utc_now(),
+        server=facts,
+        tool_version=version("ratoon"),
+        tiers=[*tiers],
+        findings=findings,
+        timing=timing,
+        timing_outcome=timed,
+        gaps=gaps,
+        gaps_outcome=gapped,
+        modules=modules,
+        modules_outcome=used,
+        eviction=eviction,
+        eviction_outcome=evicted,
+        verdict=overall(findings, timed, gapped, used, evicted),
+        left_out=left_out,
+        advice=list(
+            advice(
+                findings,
+                None if is_cut else timing,
+                None if is_cut else gaps,
+                eviction,
+                None if modules_are_cut else modules,
+            )
+        ),
+    )
+
+
+def _is_cut(left_out: Sequence[str], test: str) -> bool:
+    return any(line.endswith(test) for line in left_out)
+
+
+def _timed_outcome(timing: TimingFinding | None, *, is_cut: bool) -> Outcome | None:
+    outcome = None if timing is None else timing_outcome(timing)
+    return Outcome.LEFT_OUT if is_cut and outcome is Outcome.INCONCLUSIVE else outcome
+
+
+def untested(dimension: str, case: str, outcome: Outcome, why: str) -> Finding:
+    """Make the finding of a case that was not tested."""
+    return Finding(dimension=dimension, case=case, outcome=outcome, note=why)
