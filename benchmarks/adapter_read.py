@@ -7,7 +7,7 @@ part, by the wall clock and by the processor time of all threads:
 
     copy        the file is copied into memory (the floor)
     digest      SHA-256 of the file's bytes (another floor)
-    read        both at the same time
+    read        the files are opened, checked and copied into memory
     matrices    the tensors are found, checked and scaled
 """
 
