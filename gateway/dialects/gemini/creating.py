@@ -74,7 +74,7 @@ class CachedContentWriter:
         admission = self.parts.answering.admission
         wire = await read_wire(request, permit, _EXPIRY, self.parts.bounds, admission)
         if wire.ttl is None and wire.expire_time is None:
-            raise BadRequest("only `ttl` or `expireTime` can be changed", param="ttl")
+            raise BadRequest("an update has `ttl` or `expireTime`", param="ttl")
         seconds = self.contents.seconds(wire)
         found = await self.contents.find(permit.caller.tenant_id, name, permit.body)
         stored = found.stored

@@ -2,7 +2,7 @@
 
 Most clients send camel case, which is parsed directly. In a body with snake case, the known names
 are first changed to camel case. Names within arguments, results and schemas are the caller's own
-and stay as they are.
+and stay as they are. An empty body is an empty message, as Google's client sends it.
 """
 
 import re
@@ -45,6 +45,7 @@ _OWN = {
     "ratoon",
 }
 _CONTENT = {one.encode_name for one in msgspec.structs.fields(schema.GeminiPrefix)}
+_EMPTY = b"{}"
 _SNAKE = re.compile(rb'"(?:%b)"\s*:' % "|".join(_CAMEL).encode())
 
 
@@ -75,6 +76,8 @@ class CreationDecoder:
 
 
 def _in_camel_case(spelled: Body) -> Body:
+    if not spelled:
+        return _EMPTY
     if _SNAKE.search(spelled) is None:
         return spelled
     return msgspec.json.encode(_renamed(msgspec.json.decode(spelled)))

@@ -213,7 +213,7 @@ BEYOND_SCHEMAS = [
     r"a cached content expires in the future",
     r"CachedContent (not found|can not be used)",
     r"there is nothing to cache",
-    r"only `ttl` or `expireTime` can be changed",
+    r"an update has `ttl` or `expireTime`",
     r"a turn's role is",
     r"the part has no text, call or result",
     r"this field has texts alone",

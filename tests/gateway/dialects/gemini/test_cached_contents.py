@@ -138,6 +138,41 @@ def test_a_content_expires_later(
     assert marked(served)[0]["expires_in_s"] > 7000
 
 
+def test_an_update_of_nothing_names_what_it_lacks(
+    gemini: genai.Client, http: httpx.Client, engine: FakeEngine
+) -> None:
+    """The client sends an empty message as no body at all."""
+    content = create(gemini)
+    with pytest.raises(errors.ClientError) as raised:
+        gemini.caches.update(name=name_of(content))
+    assert (raised.value.code, raised.value.status) == (400, "INVALID_ARGUMENT")
+    assert "`ttl` or `expireTime`" in str(raised.value)
+    for body in (b"", b"{}", b'{"displayName": "other"}'):
+        refused = http.patch(f"/v1beta/{name_of(content)}", content=body)
+        assert (refused.status_code, param_of(refused.json()["error"])) == (400, "ttl"), (
+            refused.text
+        )
+    assert gemini.caches.get(name=name_of(content)) == content
+    assert http.patch(f"/v1beta/{name_of(content)}", content=b'{"ttl": "9s"}').is_success
+
+
+@pytest.mark.parametrize(
+    ("path", "missing"),
+    [
+        ("/v1beta/cachedContents", "model"),
+        (f"/v1beta/models/{MODEL}:generateContent", "contents"),
+        (f"/v1beta/models/{MODEL}:embedContent", "content"),
+        (f"/v1beta/models/{MODEL}:batchEmbedContents", "requests"),
+    ],
+)
+def test_an_empty_body_is_an_empty_message(http: httpx.Client, path: str, missing: str) -> None:
+    for body in (b"", b"{}"):
+        refused = http.post(path, content=body)
+        assert (refused.status_code, param_of(refused.json()["error"])) == (400, missing), (
+            refused.text
+        )
+
+
 def test_a_deleted_content_leaves_the_cache(
     gemini: genai.Client, engine: FakeEngine, served: Served
 ) -> None:
