@@ -1,4 +1,4 @@
-"""Two checkouts by turns: which numbers are compared, which way, and what is a loss."""
+"""Two checkouts run in turns: the numbers that are compared, and the changes that are losses."""
 
 from __future__ import annotations
 

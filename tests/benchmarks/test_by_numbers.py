@@ -1,4 +1,4 @@
-"""The engine's figures at their smallest, and the arithmetic of a step's utilisation."""
+"""The engine's benchmark at its smallest size, and the arithmetic of a step's utilisation."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_an_engine_is_measured(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_flops_are_two_a_parameter_and_four_a_position_and_width() -> None:
-    """llama-2-tiny: 2 layers of 4 x 64 x 64 and 3 x 64 x 176 parameters, and a head of 512 x 64."""
+    """llama-2-tiny has 2 layers of 4 x 64 x 64 and 3 x 64 x 176 parameters; its head, 512 x 64."""
     _, opened = opened_model("llama-2-tiny", cache_tokens=256, max_running=8)
     layers, head = 2 * (4 * 64 * 64 + 3 * 64 * 176), 512 * 64
     decode = flops_of(BenchShape("decode", (10, 20)), opened)

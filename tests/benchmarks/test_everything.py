@@ -1,4 +1,4 @@
-"""The one command: what it writes, whatever its parts do; and the parts at their smallest."""
+"""The command that runs all benchmarks: its output, failing benchmarks, and smallest sizes."""
 
 from __future__ import annotations
 
@@ -83,7 +83,8 @@ def test_kernels_and_steps_at_their_smallest(capsys: pytest.CaptureFixture[str])
     assert kernels["decode 4 x 96"]["share"] > 0
     assert kernels["1 x top-p 0.9"]["us"] > 0
     assert step["4 x 64"]["floor_ms"] > 0
-    assert step["4 x 64 on 48"]["floor_ms"] <= step["4 x 64"]["floor_ms"]  # of four digits
+    # both numbers are printed with four digits
+    assert step["4 x 64 on 48"]["floor_ms"] <= step["4 x 64"]["floor_ms"]
 
 
 def test_the_cache_at_its_smallest(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,4 @@
-"""The model of a mixture's steps gives what was measured, within a tenth."""
+"""The model of a mixture's steps predicts the measured times within a tenth."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from tests.doubles.modelled.mixture import MixtureModel
 from tests.doubles.modelled.shapes import seconds_of
 
 # Milliseconds of Qwen3-30B-A3B on an H200. Decodes: the middle between tokens of `ratoon bench
-# --workload itl`, whose answers grow from 1,024 to 1,280 tokens; others: `benchmarks.engine.step`.
+# --workload itl`, whose answers grow from 1,024 to 1,280 tokens; the other times:
+# `benchmarks.engine.step`.
 MEASURED = [
     (StepShape(1, 1_150), 3.09),
     (StepShape(32, 32 * 1_150), 15.1),

@@ -1,4 +1,4 @@
-"""What all tests of the command line share."""
+"""Fixtures of all tests of the command line."""
 
 import os
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from tests.doubles.gateway.served import Served, config_of, serving
 
 @pytest.fixture(autouse=True)
 def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No RATOON_* variable of whoever runs the tests reaches them; help is wide and plain."""
+    """Remove the caller's RATOON_* variables, and make help wide and plain."""
     for name in list(os.environ):
         if name.startswith("RATOON_") or name == "DATA_DIR":
             monkeypatch.delenv(name)
@@ -25,14 +25,14 @@ def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def console(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Console:
-    """A shell prompt in an empty directory."""
+    """Return a shell prompt in an empty directory."""
     monkeypatch.chdir(tmp_path)
     return Console()
 
 
 @pytest.fixture
 def model_dir(tmp_path: Path) -> Path:
-    """A directory that looks like a model."""
+    """Make a directory that looks like a model's."""
     directory = tmp_path / "tiny-model"
     directory.mkdir()
     for name in ("config.json", "tokenizer.json"):
@@ -42,13 +42,13 @@ def model_dir(tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def engine() -> FakeEngine:
-    """The engine behind the gateway, a double."""
+    """Return a double of the engine, for the gateway."""
     return FakeEngine()
 
 
 @pytest.fixture(scope="package")
 def gateway(tmp_path_factory: pytest.TempPathFactory, engine: FakeEngine) -> Iterator[Served]:
-    """A real gateway before a fake engine."""
+    """Run a real gateway before a fake engine."""
     config = config_of(
         write_tiny_model(tmp_path_factory.mktemp("models") / "tiny"),
         tmp_path_factory.mktemp("data"),
@@ -59,7 +59,7 @@ def gateway(tmp_path_factory: pytest.TempPathFactory, engine: FakeEngine) -> Ite
 
 @pytest.fixture
 def ratoon(console: Console, gateway: Served) -> Ratoon:
-    """Types a command for the running server."""
+    """Return a function that runs a command against the running server."""
 
     def type_words(line: str, answer: str = "") -> Printed:
         env = {"RATOON_URL": gateway.url, "RATOON_ADMIN_KEY": gateway.admin_key}

@@ -1,4 +1,4 @@
-"""Types commands at `ratoon` and keeps what they print."""
+"""A console that runs `ratoon` commands and keeps their output."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -39,4 +39,4 @@ class Console:
 
 
 Ratoon: TypeAlias = Callable[..., Printed]
-"""Types a command for a running server."""
+"""A console that runs commands against a running server."""

@@ -1,4 +1,4 @@
-"""Types a command at `ratoon` in a process of its own, and tells what that has imported."""
+"""A `ratoon` command run in a process of its own, to see which modules it imports."""
 
 import os
 import subprocess
@@ -19,7 +19,7 @@ finally:
 
 
 def loaded_by(directory: Path, *words: str, **variables: str) -> set[str]:
-    """The names of the modules that `ratoon WORDS`, typed in `directory`, has loaded at its end."""
+    """Return the modules that are loaded when `ratoon WORDS`, run in `directory`, ends."""
     done = subprocess.run(
         [sys.executable, "-c", CODE, *words],
         cwd=directory,

@@ -1,4 +1,4 @@
-"""Runs an aiohttp application in a thread of its own, for commands that bring their own loop."""
+"""An aiohttp application served in its own thread, for commands that run their own event loop."""
 
 import asyncio
 import threading
@@ -13,7 +13,7 @@ MakeApp = Callable[[], web.Application]
 
 @contextmanager
 def served(make_app: MakeApp) -> Iterator[str]:
-    """The URL at which the application answers while the block runs."""
+    """Serve the application while the block runs; yield its URL."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
@@ -34,10 +34,10 @@ def served(make_app: MakeApp) -> Iterator[str]:
 
 
 async def _end(server: TestServer) -> None:
-    """Close it. What a client that is gone has asked to connect is connected first.
+    """Close the server, after any connection that a client has just opened is accepted.
 
-    Between accepting a connection and making its transport asyncio may find its server closed, and
-    then leaves the transport open (Python 3.11): some later test is blamed for it.
+    Otherwise asyncio (Python 3.11) may accept a connection, find the server closed, and leave the
+    transport open. A later test would be blamed for it.
     """
     await asyncio.sleep(0.01)
     await server.close()

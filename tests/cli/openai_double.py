@@ -1,4 +1,4 @@
-"""A tiny server of token streams whose every chunk comes when the script says."""
+"""A small server of token streams whose chunks are sent at scripted times."""
 
 import asyncio
 import json
@@ -11,7 +11,7 @@ from aiohttp import web
 
 @dataclass
 class Script:
-    """How one request is answered. A number among `chunks` is a wait in seconds."""
+    """A scripted answer to one request. A number among `chunks` is a wait in seconds."""
 
     chunks: Sequence[float | str | dict[str, Any]] = ("a", "b", "c")
     status: int = 200
@@ -20,14 +20,14 @@ class Script:
 
 
 def usage(prompt: int, output: int, cached: int | None = 0) -> dict[str, Any]:
-    """A usage record in OpenAI's shape."""
+    """Return a usage record in OpenAI's form."""
     details = {} if cached is None else {"prompt_tokens_details": {"cached_tokens": cached}}
     return {"prompt_tokens": prompt, "completion_tokens": output, **details}
 
 
 @dataclass
 class OpenAIDouble:
-    """Answers the n-th request by the n-th script, later ones by the last."""
+    """A server that answers request n by script n, and later requests by the last script."""
 
     scripts: Sequence[Script] = (Script(),)
     bodies: list[dict[str, Any]] = field(default_factory=list)
@@ -36,7 +36,7 @@ class OpenAIDouble:
     most_running: int = 0
 
     def app(self) -> web.Application:
-        """The application to serve."""
+        """Return the application to serve."""
         app = web.Application()
         app.router.add_get("/v1/models", self._models)
         app.router.add_post("/v1/completions", self._generate)

@@ -1,4 +1,4 @@
-"""Command lines of the scripts in `children`, and a policy that is in a hurry."""
+"""Command lines of the scripts in `children`, and a restart policy with short waits."""
 
 import sys
 from pathlib import Path
@@ -11,14 +11,16 @@ CHILDREN = Path(__file__).parent / "children"
 
 
 def script(name: str, *arguments: object) -> list[str]:
-    """The command line of a script."""
+    """Return the command line of a script."""
     return [sys.executable, "-I", "-S", str(CHILDREN / name), *map(str, arguments)]
 
 
 def fake_commands(
     directory: Path, *, deaths: int = 0, gateway: str = "", status: int = 7
 ) -> dict[ChildName, list[str]]:
-    """A gateway, and an engine that first dies `deaths` times, each with this status."""
+    """Return commands of a gateway and of an engine that first dies `deaths` times with this
+    status.
+    """
     return {
         "gateway": script("fake_gateway.py", directory, gateway),
         "engine": script("fake_engine.py", directory, deaths, status),
@@ -26,7 +28,7 @@ def fake_commands(
 
 
 def quick_policy() -> Policy:
-    """Milliseconds where the real one has seconds."""
+    """Return a policy with milliseconds in place of seconds."""
     return Policy(
         backoff=Backoff(first_delay_s=0.01, base_delay_s=0.01, max_delay_s=0.02),
         gateway=ChildPatience(stop_s=35.0, silent_s=0.05),
@@ -34,7 +36,7 @@ def quick_policy() -> Policy:
 
 
 async def probe(directory: Path) -> Probed:
-    """Return what the scripts report; a gateway must listen to pass on the engine's report."""
+    """Return the reports of the scripts. The engine's report needs a gateway that listens."""
     hangs, listens = (directory / "gateway-hangs").exists(), (directory / "listens").exists()
     if hangs or not listens:
         return {"gateway": False if hangs else None, "engine": None}

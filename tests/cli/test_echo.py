@@ -1,4 +1,4 @@
-"""Words of a server that would rather speak to the terminal."""
+"""Text from servers that tries to control the terminal."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.cli.test_tables import written
 
 EVIL = "\x1b]0;owned\x07\x1b[2J\x9b1m\rgood\u202e"
 SPELLED = "\\u001b]0;owned\\u0007\\u001b[2J\\u009b1m\\u000dgood\\u202e"
-# The way out itself; rich's and typer's own text; lines that have come through `harmless`.
+# the module that escapes text; text of rich and typer; lines that `harmless` has escaped
 ALLOWED = {
     "echo.py",
     "help_page.py",
@@ -31,7 +31,7 @@ ALLOWED = {
 
 
 def evil_app() -> web.Application:
-    """A server that refuses everything but a chat, whose answer it streams."""
+    """Return a server that streams an answer to chats and refuses everything else."""
 
     async def chat(_: web.Request) -> web.Response:
         event = {"choices": [{"delta": {"content": EVIL}}], "usage": None}
@@ -87,7 +87,7 @@ def test_a_child_s_line_is_spelled(capfd: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_text_without_such_characters_is_as_it_was(capsys: pytest.CaptureFixture[str]) -> None:
-    """The control."""
+    """Positive control."""
     echo("naïve\t日本語 שלום\n\nend")
     assert capsys.readouterr().out == "naïve\t日本語 שלום\n\nend\n"
 

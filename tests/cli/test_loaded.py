@@ -1,7 +1,7 @@
-"""What a command loads: no other command, and no library before it is needed.
+"""Modules that a command loads: no other command's, and libraries only when needed.
 
-`ratoon serve` is to start its engine at once. Each library that it does not load is one that some
-other command line does load: the control.
+`ratoon serve` should start its engine at once. As a positive control, each library that it does not
+load is loaded by some other command line.
 """
 
 from pathlib import Path
@@ -24,13 +24,15 @@ OTHERS = {
     "cli.operating.admin_client",
 }
 LATER = {"aiohttp", "huggingface_hub", "numpy", "redis"}
-FRAMES = "rich.console"  # draws them around a help
-NEVER = {"torch", "fastapi"}  # by what only a command line needs
+FRAMES = "rich.console"  # draws frames around help
+NEVER = {"torch", "fastapi"}  # modules that no command except a server needs
 
 
 @pytest.fixture(scope="module")
 def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Make a directory that ends a start where its state is opened, just before processes start."""
+    """Make a data directory in which a start fails after it opens the state, just before it starts
+    processes.
+    """
     directory = tmp_path_factory.mktemp("data")
     first_start(directory, None)
     (directory / KEYS_FILE).unlink()
@@ -40,7 +42,7 @@ def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def model_dir(tmp_path: Path) -> Path:
-    """A model that would be served, as far as is known before its tensors are read."""
+    """Make a model directory that looks right until its tensors are read."""
     directory = write_tiny_model(tmp_path / "tiny", config=RUNNABLE)
     (directory / "model.safetensors").touch()
     return directory
@@ -89,7 +91,7 @@ def test_commands_that_need_the_others_load_them(tmp_path: Path) -> None:
         (("--help",), False),
         (("--version",), False),
         (("tenants", "--help"), False),
-        ((), True),  # with the line that something is missing
+        ((), True),  # prints the help after an error about the missing command
         (("tenants",), True),
         (("no-such",), True),
     ],
@@ -97,14 +99,14 @@ def test_commands_that_need_the_others_load_them(tmp_path: Path) -> None:
 def test_what_only_lists_commands_loads_none(
     words: tuple[str, ...], has_frames: bool, tmp_path: Path
 ) -> None:
-    """Nor does it load what takes long to load, so the help is there at once."""
+    """Slow imports are left out too, so the help appears at once."""
     loaded = loaded_by(tmp_path, *words)
     assert not (OTHERS | LATER | {"cli.serving.serve"}) & loaded
     assert (FRAMES in loaded) == has_frames
 
 
 def test_completing_a_command_loads_none(tmp_path: Path) -> None:
-    """A shell asks at each key; the control is a flag, which only the command knows."""
+    """A shell completes after each key. Positive control: a flag, which only its command knows."""
 
     def loaded(typed: str) -> set[str]:
         asked = {"_RATOON_COMPLETE": "complete_bash", "COMP_CWORD": str(typed.count(" "))}

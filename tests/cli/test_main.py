@@ -15,7 +15,7 @@ from tests.cli.console import Console
 
 
 def named(commands: Commands, before: str = "") -> Iterator[str]:
-    """The words of every command, those of groups included."""
+    """Return the words of every command, including those in groups."""
     for name, command in commands.items():
         if isinstance(command, CommandGroup):
             yield from named(command.commands, f"{before}{name} ")
@@ -24,7 +24,7 @@ def named(commands: Commands, before: str = "") -> Iterator[str]:
 
 
 def added(app: typer.Typer, before: str = "") -> Iterator[str]:
-    """The words of every command that an app has."""
+    """Yield the words of every command of an app."""
     yield from (f"{before}{command.name}" for command in app.registered_commands)
     for group in app.registered_groups:
         assert group.typer_instance is not None
@@ -115,7 +115,7 @@ def test_a_group_lists_its_commands_with_a_line_each(group: str, console: Consol
 
 
 def test_the_panels_are_in_order_and_so_are_their_commands(console: Console) -> None:
-    """Groups come last in their panel."""
+    """Groups are last in their panel."""
     lines = [line for line in console.type("--help").out.splitlines() if line[2:3] != " "]
     told = [line.strip().split(" ")[0].rstrip(":") for line in lines]
     expected = [

@@ -14,7 +14,7 @@ _numbers = count()
 
 @pytest.fixture
 def tenant(ratoon: Ratoon) -> str:
-    """The name of a new tenant."""
+    """Return the name of a new tenant."""
     name = f"acme-{next(_numbers)}"
     assert ratoon(f"tenants create {name}").status == 0
     return name

@@ -1,4 +1,4 @@
-"""Tables at a terminal of any width, and in a pipe."""
+"""Tables printed to terminals of any width, and to a pipe."""
 
 import re
 from io import StringIO

@@ -1,4 +1,4 @@
-"""Commands at a real terminal of 80 columns, and in a file: nothing is cut, least of all an id."""
+"""Commands print to an 80-column terminal, and to a file, without cutting any id."""
 
 from __future__ import annotations
 
@@ -41,7 +41,10 @@ def env(gateway: Served) -> dict[str, str]:
 def at_a_terminal(
     words: str, env: dict[str, str], until: str = "", then: Callable[[int, int], Any] | None = None
 ) -> tuple[int, str]:
-    """Exit status and what is on the screen; `then` is called with pid and terminal at `until`."""
+    """Return the exit status and the screen.
+
+    At `until`, `then` is called with the pid and the terminal.
+    """
     ours, theirs = os.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
     started = forked_ratoon(words.split(), env, Path(os.ttyname(theirs)))

@@ -1,4 +1,4 @@
-"""Files whose fields are wrong, one at a time: each is an error of one line, or is served."""
+"""Files with one wrong field: each gives an error of one line, or is served."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ WRONG = (
 
 
 def with_each_field_wrong(right: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """Each field, and the JSON in which it has one of the wrong values, or lacks."""
+    """Yield each field with JSON in which it has a wrong value, or is missing."""
     for field in right:
         for value in WRONG:
             parts = ({one: right[one]} for one in right if one != field)
@@ -37,7 +37,7 @@ def with_each_field_wrong(right: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def refusal(read: Callable[[], object]) -> str | None:
-    """The error with which a command would end, or None."""
+    """Return the error that would end a command, or None."""
     try:
         read()
     except (CliError, ModelError) as error:

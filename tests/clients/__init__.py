@@ -1,5 +1,5 @@
-"""Frameworks that people use, against the running gateway; skipped where one is not installed.
+"""Client frameworks against the running gateway; each is skipped if it is not installed.
 
-`make test-clients` installs them (`requirements/clients.in`, and node's where there is npm) and
-runs these tests. Node's are looked for where `CLIENTS_NODE_MODULES` says.
+`make test-clients` installs them (`requirements/clients.in`, and node packages if npm exists) and
+runs these tests. Node packages are searched for in `CLIENTS_NODE_MODULES`.
 """

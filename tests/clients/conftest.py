@@ -21,7 +21,7 @@ OSLO: dict[str, Any] = {"city": "Oslo", "days": 2}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:  # what others deprecate is theirs
+    for item in items:  # deprecation warnings of frameworks are not ours
         if "clients" in item.path.parts:
             item.add_marker(pytest.mark.filterwarnings("default"))
 
@@ -30,7 +30,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def serving_qwen(
     places: pytest.TempPathFactory, engine: FakeEngine, name: str = MODEL
 ) -> Iterator[Served]:
-    """A gateway before `engine`, with Qwen3's template and a tokenizer of bytes."""
+    """Run a gateway before `engine`, with Qwen3's template and a byte tokenizer."""
     model = write_tiny_model(places.mktemp("models") / "qwen", TEMPLATE.read_text())
     config = structs.replace(config_of(model, places.mktemp("data")), model_name=name)
     with serving(config, engine) as gateway:
@@ -39,7 +39,7 @@ def serving_qwen(
 
 @pytest.fixture(scope="session")
 def module_engine() -> FakeEngine:
-    """Prompts of agents are long, and each byte is a token here."""
+    """Make an engine for agents' long prompts, in which each byte is a token."""
     return FakeEngine(structs.replace(WELCOME, max_model_len=1_000_000))
 
 
@@ -61,7 +61,7 @@ def url(served: Served) -> str:
 
 
 def agent(tool: str, then: str) -> Script:
-    """A model that calls `tool` with `OSLO`, and says `then` once it was shown a result."""
+    """Return a script that calls `tool` with `OSLO`, and answers `then` after the tool's result."""
 
     def script(request: Any) -> list[int]:
         has_result = "<tool_response>\nrain" in bytes(prompt_of(request)).decode()

@@ -1,7 +1,7 @@
-"""Clients that run in node: where their packages are, and how one is started.
+"""Clients that run in node: their packages, and how to start them.
 
-`CLIENTS_NODE_MODULES` names the directory in which `npm install` was run. Nothing but the loopback
-is reached: a proxy that nobody is behind stands before all other addresses.
+`npm install` was run in the directory `CLIENTS_NODE_MODULES`. Only loopback addresses can be
+reached: requests to other addresses go to a proxy that does not exist.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ TIMEOUT_S = 120
 
 
 def package(name: str) -> Path:
-    """The directory of an installed package; skips where it, or node, is absent."""
+    """Return the directory of an installed package; skip the test if it, or node, is missing."""
     where = os.environ.get("CLIENTS_NODE_MODULES")
     if where is None or shutil.which("node") is None:
         pytest.skip("node, or CLIENTS_NODE_MODULES, is absent")
@@ -29,13 +29,14 @@ def package(name: str) -> Path:
 
 
 def run(command: Sequence[str], home: Path, environment: Mapping[str, str]) -> str:
-    """Return the output of `command`, run with an environment that has nothing of the caller's."""
+    """Run `command` in an environment without the caller's variables; return its output."""
     nowhere = "http://127.0.0.1:9"
     done = subprocess.run(
         command,
         cwd=home,
         env={
-            "PATH": f"{Path(command[0]).parent}:{os.environ['PATH']}",  # some want a newer node
+            # some packages need a newer node
+            "PATH": f"{Path(command[0]).parent}:{os.environ['PATH']}",
             "HOME": str(home),
             "HTTP_PROXY": nowhere,
             "HTTPS_PROXY": nowhere,

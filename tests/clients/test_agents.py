@@ -1,6 +1,7 @@
-"""Coding agents as installed, asked from the command line, each with a home of its own.
+"""Installed coding agents, run from the command line, each with its own home directory.
 
-Each reads a file through its own tool, says what the model said, and finds its prompt in the cache.
+Each agent reads a file through its own tool, prints the model's answer, and finds its prompt in the
+cache.
 """
 
 from __future__ import annotations
@@ -24,17 +25,19 @@ from tests.gateway.dialects.openai.calling.hermes import written
 
 QUESTION = "What does note.txt say?"
 NOTE = "rain in Oslo"
-SHARED = 0.9  # of a prompt that the next one finds: the engine here caches no answers
+# share of a prompt that the next prompt repeats; answers are not cached by this engine
+SHARED = 0.9
 
 
 @dataclass(frozen=True)
 class Agent:
-    """The way to set up and ask an agent; its configuration is that of `docs/how-to/agents`."""
+    """An agent's set-up and command line; the configuration is that of `docs/how-to/agents`."""
 
     package: str
     program: str
     asked: Callable[[Path, str, str], tuple[list[str], dict[str, str]]]
-    call: tuple[str, Callable[[Path], dict[str, Any]]]  # of its tool that shows the note
+    # the tool that reads the note, and its arguments
+    call: tuple[str, Callable[[Path], dict[str, Any]]]
 
 
 def opencode(home: Path, url: str, key: str) -> tuple[list[str], dict[str, str]]:
@@ -136,7 +139,7 @@ def shown(request: Generate) -> str:
 
 
 def longest(engine: FakeEngine) -> list[Generate]:
-    """The requests of the agent itself; some ask for a title, with a short prompt."""
+    """Return the agent's main requests, without short requests for a title."""
     most = max(len(request.token_ids) for request in engine.requests)
     return [one for one in engine.requests if len(one.token_ids) > most / 2]
 
@@ -163,13 +166,13 @@ def test_it_reads_a_file_and_finds_its_prompt_in_the_cache(
 
 
 def common(one: Generate, other: Generate) -> int:
-    """How many tokens two prompts begin alike."""
+    """Count the leading tokens that two prompts share."""
     pairs = zip(prompt_of(one), prompt_of(other), strict=False)
     return next((place for place, (a, b) in enumerate(pairs) if a != b), len(prompt_of(one)))
 
 
 def make_canonical(served: Served, *, is_on: bool) -> None:
-    """Have all tenants' prompts canonical, or as they were sent."""
+    """Turn canonical prompts on or off for all tenants."""
     headers = {"authorization": f"Bearer {served.admin_key}"}
     with httpx.Client(base_url=served.url, headers=headers) as operator:
         for tenant in operator.get("/admin/tenants").json()["tenants"]:

@@ -1,4 +1,4 @@
-"""Claude Code itself, asked from the command line, with a home of its own."""
+"""Claude Code, run from the command line with its own home directory."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_another_session_finds_the_instructions_in_the_cache(ask: Ask, engine: F
     engine.script = saying("Hello.")
     ask("Hi")
     usage = ask("What is the weather like?")[-1]["usage"]
-    # The question comes before its directory and the tools' further instructions.
+    # The question comes before the working directory and further instructions of the tools.
     assert usage["cache_read_input_tokens"] > 0.99 * prompts(engine)[0].index("Hi<|im_end|>")
 
 

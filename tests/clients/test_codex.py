@@ -1,4 +1,4 @@
-"""Codex itself, asked from the command line with its defaults, in a home of its own."""
+"""Codex, run from the command line with its defaults and its own home directory."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def prompts(engine: FakeEngine) -> list[str]:
 
 
 def saying_in_turn(engine: FakeEngine, *texts: str) -> None:
-    """The model says one after the other, a request each."""
+    """Let the model answer request n with text n."""
     left = [*texts]
     engine.script = lambda _: list(left.pop(0).encode())
 
@@ -91,7 +91,7 @@ def test_a_call_of_a_namespace_reaches_its_tool(ask: Ask, engine: FakeEngine) ->
 def test_it_searches_for_tools_and_applies_a_patch(
     ask: Ask, engine: FakeEngine, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """Codex offers more than functions to models that it knows by their names."""
+    """Codex offers tools other than functions to models whose names it knows."""
     saying_in_turn(
         engine,
         written(("tool_search", {"query": "agents"})),

@@ -1,4 +1,4 @@
-"""Frameworks of agents that run here: a tool is called and its result shown, an answer is typed."""
+"""Python frameworks for agents: a tool is called, its result is shown, and an answer is typed."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def weather(city: str, days: int) -> str:
 
 @dataclass(frozen=True)
 class Server:
-    """The address of the gateway, as a framework is given it."""
+    """The gateway's address, as given to a framework."""
 
     url: str
     key: str
@@ -119,7 +119,7 @@ def server(url: str, served: Any) -> Server:
 def test_a_tool_is_called_and_its_result_answered(
     server: Server, engine: FakeEngine, name: str
 ) -> None:
-    final = written(("final_answer", {"answer": SAID}))  # smolagents ends with a call
+    final = written(("final_answer", {"answer": SAID}))  # smolagents ends with a tool call
     said = {1: written(("weather", OSLO)), 2: final if name == "smolagents" else SAID}
     engine.script = lambda _: list(said[len(engine.requests)].encode())
     assert AGENTS[name](server) == SAID

@@ -26,7 +26,7 @@ Ask = Callable[[str], Any]
 
 @pytest.fixture(params=PACKAGES)
 def ask(request: pytest.FixtureRequest, served: Served, tmp_path: Path) -> Ask:
-    """Have a task done by a client; returns what the script printed."""
+    """Run a client script for a task; return its output."""
     where = node.package(PACKAGES[request.param])
     environment = {
         "CLIENTS_NODE_MODULES": str(where.parents[len(Path(PACKAGES[request.param]).parts)]),

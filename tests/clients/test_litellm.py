@@ -1,4 +1,4 @@
-"""litellm, for its two names of a server like this one."""
+"""litellm, under its two names for OpenAI-compatible servers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""openai-agents, with its default model, for responses, and with that for chat completions."""
+"""openai-agents, with its default model (responses) and its model for chat completions."""
 
 from __future__ import annotations
 

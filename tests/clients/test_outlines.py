@@ -1,4 +1,4 @@
-"""outlines, by its clients of vLLM and of OpenAI: each of its types becomes a grammar here."""
+"""outlines, with its clients of vLLM and of OpenAI: each type becomes a grammar."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from tests.doubles.gateway.served import MODEL, Served
 from tests.gateway.dialects.openai.calling.hermes import written
 
 SCRIPT = Path(__file__).with_name("vercel.mjs")
-# OpenAI's provider reads summaries of reasoning alone, and none in chats; Mistral's reads parts.
+# OpenAI's provider reads only summaries of reasoning, and none in chats. Mistral's reads parts.
 REASONING = {"responses": None, "chat": None, "mistral": None}
 PACKAGES = {
     "responses": "@ai-sdk/openai",
@@ -89,7 +89,7 @@ def test_a_call_that_must_be_made(ask: Ask, engine: FakeEngine) -> None:
 
 
 def test_an_object(ask: Ask, engine: FakeEngine, provider: str) -> None:
-    # For a model of Anthropic's that it does not know, it asks for a call of this tool.
+    # For an unknown model of Anthropic's, the provider asks for a call of this tool.
     called = provider == "anthropic"
     engine.script = saying(written(("json", OSLO)) if called else answer())
     assert ask("object") == {"object": OSLO}
@@ -97,5 +97,5 @@ def test_an_object(ask: Ask, engine: FakeEngine, provider: str) -> None:
 
 
 def engine_tokens(text: str) -> int:
-    """How many the engine counts: a token a byte, and the end."""
+    """Count the engine's tokens: one for each byte, and the end token."""
     return len(text.encode()) + 1

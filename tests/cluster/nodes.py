@@ -1,8 +1,8 @@
-"""A real Ray of several nodes on this machine: a process that is told what becomes of them.
+"""A real Ray of several nodes on this machine: a process that adds and removes nodes on command.
 
 python -m tests.cluster.nodes 3    three nodes with room for an engine each, beside the head
 its first line of output           Ray's address
-a line of input: lose PID          the node ends that process PID of Ray's runs on, without a word
+a line of input: lose PID          the node of Ray's process PID is killed
                  add               one more node
 """
 
@@ -17,7 +17,7 @@ from ray.cluster_utils import Cluster
 from tests.doubles.ports import free_port
 
 NODE: dict[str, Any] = {"object_store_memory": 80 << 20, "include_dashboard": False}
-# Of a node's agents, which then need not say which they have chosen before the node serves.
+# Fixed ports of a node's agents, which Ray would otherwise choose and announce.
 PORTS = (
     "metrics_agent_port",
     "metrics_export_port",

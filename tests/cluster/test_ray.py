@@ -1,6 +1,6 @@
-"""Engines that Ray places on nodes of its own, behind a gateway that finds them.
+"""Engines that Ray places on its nodes, behind a gateway that finds them.
 
-`make test-cluster` installs Ray for this; elsewhere it is skipped.
+`make test-cluster` installs Ray for this. Without Ray the tests are skipped.
 """
 
 from __future__ import annotations
@@ -37,22 +37,22 @@ pytestmark = [
 ]
 
 COMMAND = [sys.executable, "-c", "from cli.main import main; main()"]
-# Memory is others' too. Ray gives the agents of a node 15 s to start, which a busy machine exceeds.
+# Ray gives the agents of a node 15 s to start, which is too short on a busy machine.
 ATTEMPTS = 4
 RAY_VARIABLES = {
-    "PYTHONDONTWRITEBYTECODE": "",  # each node starts four processes
+    "PYTHONDONTWRITEBYTECODE": "",  # fewer files: each node starts four processes
     "RAY_memory_monitor_refresh_ms": "0",
     "RAY_raylet_start_wait_time_s": "40",
 }
 START_S = 180.0
 LOSS_S = 120.0
-TOKENS = 400  # of an answer: they must not be over before the node is lost
+TOKENS = 400  # tokens of an answer: enough that the node is lost before the answer ends
 PROMPTS = 12
 
 
 @dataclass
 class Nodes:
-    """The process that has Ray's nodes."""
+    """A process that runs Ray's nodes."""
 
     process: subprocess.Popen[str]
     address: str = ""
@@ -79,7 +79,7 @@ def nodes(count: int, log: Path) -> Iterator[Nodes]:
                 yield made
                 return
         finally:
-            process.communicate()  # the end of its input ends it
+            process.communicate()  # the process ends when its input does
             process.wait(60)
     raise AssertionError(log.read_text())
 
@@ -98,7 +98,7 @@ def start_nodes(count: int, log: Path) -> subprocess.Popen[str]:
 
 
 def write_settings(file: Path, model: Path, ray: Nodes, **more: Any) -> None:
-    """`cluster.yaml` of small engines, each of which takes the room of one of Ray's nodes."""
+    """Write `cluster.yaml` for small engines, each of which fills one Ray node."""
     said = {
         "model": str(model), "load_format": "dummy", "max_model_len": 1024, "num_threads": 1,
         "ray_address": ray.address, "resources": {"room": 1}, "engine_port": two_free_ports(),
@@ -108,7 +108,7 @@ def write_settings(file: Path, model: Path, ray: Nodes, **more: Any) -> None:
 
 
 def finding(data_dir: Path, model: Path, redis: RedisServer) -> AbstractContextManager[Gateway]:
-    """A gateway that finds the engines by their state in Redis."""
+    """Run a gateway that finds engines through their state in Redis."""
     flags = ("--model", str(model), "--find-engines", "--redis-url", redis.url)
     return started(data_dir, *flags)
 
@@ -146,7 +146,7 @@ def states(gateway: Gateway) -> list[str]:
 
 
 def moved(gateway: Gateway) -> float:
-    """Requests that were sent to another engine before they began."""
+    """Count the requests that were sent to another engine before they began."""
     lines = gateway.ask("/metrics", gateway.key("RATOON_ADMIN_KEY")).text.splitlines()
     named = [line for line in lines if line.startswith("ratoon_requests_moved_total{")]
     return sum(float(line.split()[-1]) for line in named)
@@ -162,7 +162,7 @@ def body(number: int) -> dict[str, Any]:
 
 @dataclass
 class Stream:
-    """One streamed answer, as far as it has come."""
+    """A streamed answer, as far as it has arrived."""
 
     tokens: list[str] = field(default_factory=list)
     status: int = 0
@@ -181,7 +181,7 @@ class Stream:
 
 @dataclass
 class Load:
-    """Streams that run beside each other."""
+    """Concurrent streams."""
 
     gateway: Gateway
     streams: list[Stream] = field(default_factory=list)
@@ -217,7 +217,7 @@ def test_engines_are_placed_lost_with_their_node_and_placed_elsewhere(tmp_path: 
         with finding(data_dir, model, redis) as gateway:
             with cluster_up(settings, tmp_path / "up.log"):
                 wait_for(lambda: states(gateway) == ["ready", "ready"], START_S)
-            # From here on Ray is alone with them.
+            # Only Ray's processes run from here on.
             right = [one.tokens for one in asyncio.run(Load(gateway).run())]
             assert all(len(tokens) == TOKENS for tokens in right)
             before = {one["address"]: one["pid"] for one in placed(ray.address)}
@@ -228,7 +228,7 @@ def test_engines_are_placed_lost_with_their_node_and_placed_elsewhere(tmp_path: 
             for number, one in enumerate(load):
                 if one.error is None:
                     assert (one.status, one.tokens) == (200, right[number])
-                else:  # it had begun
+                else:  # its answer had begun
                     assert one.error == "engine_died"
                     assert 0 < len(one.tokens) < TOKENS
                     assert one.tokens == right[number][: len(one.tokens)]
@@ -237,7 +237,7 @@ def test_engines_are_placed_lost_with_their_node_and_placed_elsewhere(tmp_path: 
 
             wait_for(lambda: states(gateway) == ["ready", "ready"], LOSS_S)
             after = {one["address"]: one["pid"] for one in placed(ray.address)}
-            assert after.keys() == before.keys()  # each has its port on whichever node
+            assert after.keys() == before.keys()  # an engine keeps its port on any node
             assert after[lost] != before[lost]
             assert [one.tokens for one in asyncio.run(Load(gateway).run())] == right
 
@@ -248,7 +248,7 @@ def test_engines_are_placed_lost_with_their_node_and_placed_elsewhere(tmp_path: 
 def test_a_gateway_beside_the_command_serves_the_engines_that_ray_has_placed(
     tmp_path: Path,
 ) -> None:
-    """The command makes state and key, files of `data_dir`, on one machine."""
+    """The command writes the state and the key to files in `data_dir`, on one machine."""
     model = write_tiny_model(tmp_path / "tiny", config=RUNNABLE)
     data_dir, settings, port = tmp_path / "data", tmp_path / "cluster.yaml", free_port()
     with nodes(1, tmp_path / "nodes.log") as ray:
@@ -272,7 +272,10 @@ def test_a_gateway_beside_the_command_serves_the_engines_that_ray_has_placed(
 
 
 def test_the_number_of_engines_follows_the_load_within_its_bounds(tmp_path: Path) -> None:
-    """With one place an engine, requests wait for each other: an engine is added, and leaves."""
+    """An engine runs one request at a time.
+
+    Waiting requests make an engine start, which later leaves.
+    """
     model = write_tiny_model(tmp_path / "tiny", config=RUNNABLE)
     settings, log, port = tmp_path / "cluster.yaml", tmp_path / "up.log", free_port()
     said = {
@@ -301,7 +304,7 @@ def test_the_number_of_engines_follows_the_load_within_its_bounds(tmp_path: Path
 
 
 def test_a_signal_for_all_processes_ends_a_ray_that_was_started_here(tmp_path: Path) -> None:
-    """systemd signals all processes of a unit: Ray ends as well, and nobody waits for it."""
+    """systemd signals all processes of a unit. Ray ends too, and no process waits for it."""
     model = write_tiny_model(tmp_path / "tiny", config=RUNNABLE)
     settings, log = tmp_path / "cluster.yaml", tmp_path / "up.log"
     said = {
@@ -328,5 +331,5 @@ def test_a_signal_for_all_processes_ends_a_ray_that_was_started_here(tmp_path: P
 
 
 def is_gateway(pid: int) -> bool:
-    """Return whether a process is `python -m gateway`, and not a part of Ray."""
+    """Return whether a process is `python -m gateway`, and no part of Ray."""
     return b"\0-m\0gateway\0" in Path(f"/proc/{pid}/cmdline").read_bytes()

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class ConstantRate:
-    """The same seconds for each token, whatever its context; None as if nothing was measured."""
+    """A rate of constant seconds a token, for any context; None: not measured."""
 
     per_token: float | None
 

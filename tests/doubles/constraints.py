@@ -75,10 +75,10 @@ class Script(TokenConstraint):
 
 
 class LateScript(Script):
-    """A script that follows each token only when its next mask is asked for."""
+    """A script that advances only when the next mask is requested."""
 
     def __init__(self, script: Sequence[Collection[int]], vocab_size: int, end: int) -> None:
-        """`end`: the only token that is allowed once the script is over."""
+        """`end`: the only allowed token after the script's end."""
         super().__init__(script, vocab_size)
         self._behind: list[int] = []
         self._end = bitmask([end], vocab_size)
@@ -106,9 +106,10 @@ def all_but(token_id: int, vocab_size: int) -> set[int]:
 
 
 class Steps(TokenConstraint):
-    """Allow every third token; all tokens so far decide which third.
+    """Constraints that allow every third token; the tokens so far decide which third.
 
-    So a mask that was made one token too early, or for another sequence, allows other tokens.
+    A mask that was made one token too early, or for another sequence, therefore allows other
+    tokens.
     """
 
     def __init__(self, vocab_size: int, most_ahead: int = 0) -> None:

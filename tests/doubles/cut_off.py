@@ -48,7 +48,7 @@ class CutOff:
                 if end is self._listener:
                     self._accept()
                 elif self._is_cut:
-                    self._selector.unregister(end)  # for good
+                    self._selector.unregister(end)  # permanently
                 elif end in self._ways:
                     self._forward(end)
 

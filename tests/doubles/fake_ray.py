@@ -1,4 +1,4 @@
-"""The used part of Ray, without processes: named actors that report as a test tells them."""
+"""The part of Ray that is used, without processes: named actors whose reports a test chooses."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ class GetTimeoutError(Exception):
 
 
 class RayActorError(Exception):
-    """The actor has died, or could not be made."""
+    """The actor has died, or could not be started."""
 
     actor_init_failed = False
 
 
 @dataclass(frozen=True)
 class NotMade:
-    """An answer of an actor that Ray could not make; `text` is Ray's message."""
+    """The reply of an actor that Ray could not make; `text` is Ray's message."""
 
     text: str
 
 
 @dataclass
 class FakeActor:
-    """An engine's actor. `says` None: it got no machine."""
+    """The actor of an engine. `says` is its report; None: it has no machine yet."""
 
     options: dict[str, Any]
     says: EngineReport | None = None
@@ -66,7 +66,8 @@ class FakeRay:
 
     actors: dict[str, FakeActor] = field(default_factory=dict)
     machines: tuple[str, ...] = ("a", "lost")
-    resources: dict[str, float] = field(default_factory=lambda: {"CPU": 2.0})  # of each actor
+    # of each actor, by name
+    resources: dict[str, float] = field(default_factory=lambda: {"CPU": 2.0})
     not_made: dict[str, NotMade] = field(default_factory=dict)  # failing actors, by name
     exceptions: Any = field(
         default_factory=lambda: SimpleNamespace(

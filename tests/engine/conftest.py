@@ -1,4 +1,4 @@
-"""Fixtures that several modules of the engine's tests share."""
+"""Fixtures of several test modules of the engine."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MakeCheckpoint = Callable[[str], Checkpoint]
 
 @pytest.fixture(scope="session")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> MakeCheckpoint:
-    """The checkpoint of a recipe's name, made once; read only."""
+    """Make the checkpoint of a recipe once. It must not be changed."""
     torch.set_num_threads(1)
     made: dict[str, Checkpoint] = {}
 
@@ -32,13 +32,13 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> MakeCheckpoint:
 
 @pytest.fixture
 def socket_path() -> Iterator[str]:
-    """A path short enough for a Unix socket, in a directory that is not there yet."""
+    """Return a path that is short enough for a Unix socket; its directory does not exist yet."""
     with tempfile.TemporaryDirectory(prefix="ratoon") as directory:
         yield str(Path(directory, "run", "engine.sock"))
 
 
 @pytest.fixture
 def no_waiting() -> Iterator[None]:
-    """For tests that set torch's sync debug mode to "error": it is reset in any case."""
+    """Reset torch's sync debug mode after a test that sets it to "error"."""
     yield
     torch.cuda.set_sync_debug_mode(0)

@@ -15,7 +15,7 @@ CHAT = {"messages": [{"role": "user", "content": "What is a ratoon? " * 5}]}
 
 @pytest.fixture
 def file(console: Console, tmp_path: Path, engine: FakeEngine) -> Path:
-    """A request without the model's name, in a file; the cache is empty."""
+    """Write a request without the model's name to a file, and empty the cache."""
     engine.lose_cache()
     path = tmp_path / "request.json"
     path.write_bytes(msgspec.json.encode(CHAT))

@@ -1,7 +1,7 @@
-"""Dies as often as it is told to, then says it is ready and lives until SIGTERM or SIGUSR1.
+"""A fake engine that dies as often as it is told to, then is ready until SIGTERM or SIGUSR1.
 
-usage: fake_engine.py DIRECTORY DEATHS [STATUS]. Leaves in DIRECTORY: `starts` (a line each),
-`ready` while it is ready, `log`.
+usage: fake_engine.py DIRECTORY DEATHS [STATUS]. It writes files in DIRECTORY: `starts` (a line for
+each start), `ready` while it is ready, and `log`.
 """
 
 import signal

@@ -1,8 +1,9 @@
-"""Lives until SIGTERM, or until the file `gateway-dies` is there, which it takes with it.
+"""A fake gateway that lives until SIGTERM, or until it finds and removes the file `gateway-dies`.
 
-usage: fake_gateway.py DIRECTORY [stubborn | broken]. Leaves in DIRECTORY: `gateway-starts` (a line
-each), `listens`, and its end in `log`. A stubborn one does not mind SIGTERM, a broken one cannot
-start. While the file `gateway-hangs` is there it does not answer (`scripts.probe`); a new one does.
+usage: fake_gateway.py DIRECTORY [stubborn | broken]. It writes files in DIRECTORY: `gateway-starts`
+(a line for each start), `listens`, and its end in `log`. With `stubborn` it ignores SIGTERM. With
+`broken` it cannot start. A gateway that runs when the file `gateway-hangs` appears stops answering
+(`scripts.probe`); a gateway that starts later answers.
 """
 
 import signal

@@ -1,6 +1,6 @@
-"""Watches a fake gateway and a fake engine; says on stdout what an operator would see.
+"""A supervisor of a fake gateway and a fake engine, which prints what an operator would see.
 
-usage: watched.py DIRECTORY DEATHS. A line `pids GATEWAY ENGINE` follows the greeting.
+usage: watched.py DIRECTORY DEATHS. The greeting is followed by a line `pids GATEWAY ENGINE`.
 """
 
 import asyncio
@@ -16,16 +16,16 @@ class StdoutScreen:
     """Prints everything."""
 
     def say(self, text: str) -> None:
-        """A line of the supervisor's own."""
+        """Print a line of the supervisor."""
         sys.stdout.write(f"{text}\n")
         sys.stdout.flush()
 
     def child_says(self, name: ChildName, line: str) -> None:
-        """A child's line."""
+        """Print a line of a child."""
         self.say(f"{name}| {line}")
 
     def announce(self) -> None:
-        """The greeting."""
+        """Print the greeting."""
         self.say("ready")
 
 

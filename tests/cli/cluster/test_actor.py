@@ -1,4 +1,4 @@
-"""What Ray runs for an engine, without Ray: a real engine on a CPU."""
+"""The engine actor that Ray runs, without Ray: a real engine on a CPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The gateway beside `ratoon cluster up`: which settings it has, its deaths, its end."""
+"""The gateway that runs beside `ratoon cluster up`: its settings, its deaths and its end."""
 
 from __future__ import annotations
 

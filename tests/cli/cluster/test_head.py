@@ -1,4 +1,4 @@
-"""Which addresses are those of a Ray's head, before Ray itself looks for it."""
+"""The check that an address belongs to a Ray head, made before Ray itself connects."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ OTHERS = {
 
 @contextmanager
 def answering(answer: bytes) -> Iterator[str]:
-    """Somebody who listens, and answers the first words of whoever comes; yields the address."""
+    """Listen on a port, answer each first message with `answer`, and yield the address."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         thread = Thread(target=_answer, args=(server, answer), daemon=True)
         thread.start()
@@ -39,7 +39,7 @@ def _answer(server: socket.socket, answer: bytes) -> None:
             connection, _ = server.accept()
         except OSError:
             return
-        with connection, suppress(OSError):  # who has heard enough is gone
+        with connection, suppress(OSError):  # the client may close before the whole answer
             connection.recv(64)
             for byte in answer:
                 connection.sendall(bytes((byte,)))
@@ -66,7 +66,7 @@ def test_one_that_nobody_listens_at_is_refused(ray: FakeRay) -> None:
 
 @pytest.mark.parametrize("answer", OTHERS.values(), ids=OTHERS)
 def test_who_listens_and_is_no_head_is_refused(answer: bytes) -> None:
-    """Ray would wait for it for ever: 8265, of its dashboard, is soon written for 6379."""
+    """Ray would wait for ever. Port 8265, the dashboard's, is easily mistaken for 6379."""
     with answering(answer) as address:
         said = f"^Ray at {address}: what listens there is no head"
         with pytest.raises(NoRay, match=said):

@@ -1,4 +1,4 @@
-"""Which address a registered engine gives to gateways, and what is said of one that dies."""
+"""The address that a registered engine announces to gateways, and the message when one dies."""
 
 from __future__ import annotations
 

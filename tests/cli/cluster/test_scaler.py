@@ -1,4 +1,4 @@
-"""Engines that are added and taken away, through a Ray that only notes it."""
+"""Scaling of engines up and down, with a double of Ray that records calls."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.gateway.support.manual_clock import ManualClock
 
 
 class Rig:
-    """A cluster of one engine that may become three."""
+    """A cluster of one engine that may grow to three."""
 
     def __init__(self, settings: ClusterSettings) -> None:
         assert settings.scaling is not None
@@ -95,7 +95,7 @@ def test_without_ray_a_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch
 def test_a_ray_that_was_asked_to_end_as_well_is_not_asked_for_its_engines(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Ray's own calls would wait for it for a minute, and end the process with an error."""
+    """A call to a Ray that is ending waits for a minute, then ends the process with an error."""
     path = tmp_path / "cluster.yaml"
     path.write_text("engines: 1")
     ray = FakeRay()
@@ -119,7 +119,7 @@ def test_a_ray_that_was_asked_to_end_as_well_is_not_asked_for_its_engines(
 def test_an_engine_that_no_machine_has_room_for_says_what_it_waits_for(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], needs: int, told: str
 ) -> None:
-    """In a Ray that was already running, a machine may still join."""
+    """A machine may still join a Ray that was already running."""
     path = tmp_path / "cluster.yaml"
     path.write_text(f"ray_address: auto\nnum_gpus: {needs}")
     ray, settings, stop = FakeRay(), read_settings(path), threading.Event()
@@ -140,7 +140,7 @@ ModuleNotFoundError: No module named 'cli.cluster'"""
 def test_an_engine_that_ray_cannot_make_has_failed_and_says_why(
     rig: Rig, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Ray forgets its name, so it would be as if nobody had asked for one."""
+    """Ray forgets the name of such an engine, as if nobody had asked for it."""
     ray = FakeRay(not_made={"engine-0": NotMade(OTHER_VERSION)})
     placed = PlacedEngines(ray, rig.settings)
     placed.place(0)

@@ -1,4 +1,4 @@
-"""How many engines there should be, and what is predicted of one."""
+"""The wanted number of engines, and the wait predicted for each engine."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ BOUNDS = ScalingBounds(least=1, most=3, target_wait_s=2.0)
 
 
 class Clocked:
-    """Decisions in the order of time."""
+    """A record of decisions in the order of time."""
 
     def __init__(self, bounds: ScalingBounds = BOUNDS) -> None:
         self.bounds = bounds
@@ -89,7 +89,7 @@ def test_a_load_that_stays_comes_to_rest(load: float) -> None:
 
 
 class Asked:
-    """An engine that says what a test has it say."""
+    """An engine whose reports a test chooses."""
 
     def __init__(self) -> None:
         self.computed, self.alive, self.asked = 0, 0, 0

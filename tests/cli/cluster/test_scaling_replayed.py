@@ -1,7 +1,7 @@
-"""A burst, a lull and a load that stays, before engines that take the time of steps and no more.
+"""A burst, a lull and a steady load before engines that take only the time of their steps.
 
-The engines are the engine's own core (`tests.doubles.modelled`), their waits what is predicted of
-them, the cluster is Ray's double. An engine that is placed is ready after START_S.
+The engines run the real scheduling core (`tests.doubles.modelled`), and their waits are predicted
+as in a real engine. Ray is a double. An engine is ready START_S after it is placed.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ MOST = 4
 TARGET_S = 2.0
 START_S = 15.0
 MAX_RUNNING = 64
-PROMPT = 16_000  # tokens: 0.44 s of an engine
-RATE = 5.0  # requests a second: what 2.2 engines do
+PROMPT = 16_000  # tokens; one engine computes them in 0.44 s
+RATE = 5.0  # requests a second, which need 2.2 engines
 
 
 @dataclass
 class Modelled:
-    """A modelled engine, from the time at which it was placed."""
+    """A modelled engine that starts at the time at which it was placed."""
 
     placed: float
     replay: Replay = field(default_factory=lambda: Replay(StepLimits(PROMPT, MAX_RUNNING, None)))
@@ -76,7 +76,10 @@ class Modelled:
 
 
 class Cluster:
-    """Who asks goes where the wait is shortest, as the router sees to; a look each second."""
+    """A cluster.
+
+    Requests go to the engine with the shortest wait, and scaling decides every second.
+    """
 
     def __init__(self, directory: Path, most: int) -> None:
         file = directory / "cluster.yaml"
@@ -88,8 +91,8 @@ class Cluster:
             self.ray, partial(place, self.ray, settings), settings.scaling, self.clock
         )
         self.engines: dict[int, Modelled] = {}
-        self.counts: list[int] = []  # of engines, by the second
-        self.waited: list[float] = []  # seconds to first tokens
+        self.counts: list[int] = []  # number of engines in each second
+        self.waited: list[float] = []  # seconds to first tokens, by request
         self.asked = 0
         self._owed = 0.0
         place(self.ray, settings, 0)
@@ -162,7 +165,10 @@ def test_after_a_burst_comes_as_many_engines_as_it_takes_and_they_go_when_it_is_
 
 
 def test_a_load_that_stays_is_met_and_the_number_comes_to_rest(tmp_path: Path) -> None:
-    """Two engines are too few, and wait for nothing where they are three: none of these leaves."""
+    """The load needs more than two engines.
+
+    With three, no request waits, and none of them is removed.
+    """
     cluster, alone = Cluster(tmp_path, MOST), Cluster(tmp_path, 1)
     cluster.run(370, RATE)
     assert [change for _, change in changes(cluster.counts)] == [1, 1, 1, -1]

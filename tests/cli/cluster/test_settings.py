@@ -1,4 +1,4 @@
-"""cluster.yaml: what it may say, and what is said of what it may not."""
+"""The settings in cluster.yaml that are accepted, and the messages for those that are refused."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_what_no_cluster_can_be_is_said_in_a_line(tmp_path: Path, text: str, sai
     ],
 )
 def test_what_a_cluster_can_be_is_taken(tmp_path: Path, text: str) -> None:
-    """The controls."""
+    """Positive controls."""
     assert read(tmp_path, text).engines >= 1
 
 

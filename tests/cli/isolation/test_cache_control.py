@@ -1,4 +1,4 @@
-"""The test of cache control against servers that tell too much, each in one way."""
+"""The test of cache control, run against servers that each have one fault."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NOT_FOUND = (404, "there is no such prefix")
 
 
 class TellingServer(ServerUnderTest):
-    """Keeps Ada's prompt as a server should, but for the one thing that it gets `wrong`."""
+    """A server that keeps Ada's prompt correctly, except for the one fault `wrong`."""
 
     def __init__(self, wrong: str = "") -> None:
         self.wrong = wrong

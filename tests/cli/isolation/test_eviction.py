@@ -1,4 +1,4 @@
-"""What readings tell of levels, and what is good enough."""
+"""The eviction attack: what an attacker learns from readings, and which results pass."""
 
 from __future__ import annotations
 

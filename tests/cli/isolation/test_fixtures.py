@@ -1,4 +1,4 @@
-"""What a fixture creates is removed, whenever the run ends."""
+"""Fixtures of a run are removed, whenever the run ends."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ CASE = {case.name: case for case in (*CASES, *PUBLISHED_CASES)}
 
 
 class FakeServer:
-    """Admin routes that keep what is created; from the `slow`-th POST on they wait for `answer`."""
+    """A server that keeps what admin routes create.
+
+    From POST number `slow` on, it waits for `answer`.
+    """
 
     def __init__(self, slow: int = 1000, refused: int = 1000) -> None:
         self.admin = self

@@ -1,4 +1,4 @@
-"""How little it takes to push one prompt down, on servers of any shape, and what has no room."""
+"""The tokens needed to push one prompt down a tier, and servers too small for this test."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PROMPT = 120
 def server(
     device: int, host: int | None, disk: int | None = None, states: tuple[int, ...] = ()
 ) -> ServerFacts:
-    """A server with tiers of so many tokens."""
+    """Return a server whose tiers hold these numbers of tokens."""
     sizes = {TierCase.DEVICE: device, TierCase.HOST: host, TierCase.DISK: disk}
     return ServerFacts(
         version="1",
@@ -47,8 +47,8 @@ def server(
         (server(1536, 6144, 21408), TierCase.DISK),
         (server(500_000, 4_000_000, 40_000_000), TierCase.HOST),
         (server(500_000, 4_000_000, 40_000_000), TierCase.DISK),
-        (server(500_000, 50_000), TierCase.HOST),  # less memory than the device has
-        (server(500_000, None, 4_000_000), TierCase.DISK),  # straight to disk
+        (server(500_000, 50_000), TierCase.HOST),  # a host tier smaller than the device's
+        (server(500_000, None, 4_000_000), TierCase.DISK),  # without a host tier
     ],
 )
 def test_the_prompt_fits_where_it_is_to_lie_and_is_pushed_out_of_what_is_above(
@@ -65,7 +65,7 @@ def test_the_prompt_fits_where_it_is_to_lie_and_is_pushed_out_of_what_is_above(
     assert may_hold[tier] >= PROMPT + (wanted.fill_tokens - above) + PROMPT
     for name in (TierCase.HOST, tier):
         assert may_hold.get(name, PROMPT) >= PROMPT
-    assert wanted.fill_tokens < 20_000  # whatever the server's size
+    assert wanted.fill_tokens < 20_000  # independent of the server's size
 
 
 @pytest.mark.parametrize("states", [(76, 327, 424), (312, 200, 4000), (40, 400, 40)])
@@ -96,7 +96,7 @@ def test_a_tier_smaller_than_a_few_prompts_is_had_whole() -> None:
 
 
 class RefusedTest(PairedTest):
-    """Prepares no cell: its server refuses each with a status."""
+    """A test whose every cell is refused by its server with a status."""
 
     def __init__(self, status: int) -> None:
         self.status = status

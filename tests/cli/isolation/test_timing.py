@@ -1,4 +1,4 @@
-"""Against distributions whose AUC is known, and by brute force."""
+"""AUC estimates, compared with distributions of known AUC and with brute force."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ RANDOM = 20261121
 
 
 def drawn(shift: float, count: int, seed: int = RANDOM) -> tuple[np.ndarray, np.ndarray]:
-    """Times of two normal classes whose means are `shift` standard deviations apart."""
+    """Draw times from two normal distributions with means `shift` standard deviations apart."""
     random = np.random.default_rng(seed)
     return random.normal(10.0, 1.0, count), random.normal(10.0 + shift, 1.0, count)
 
@@ -24,7 +24,7 @@ def true_auc(shift: float) -> float:
 
 
 def hanley_mcneil(area: float, hits: int, misses: int) -> float:
-    """The standard error of an AUC of independent classes (Hanley and McNeil 1982)."""
+    """Return the standard error of an AUC of independent classes (Hanley and McNeil 1982)."""
     both_hits, both_misses = area / (2 - area), 2 * area**2 / (1 + area)
     variance = (
         area * (1 - area)
@@ -76,7 +76,7 @@ def test_hanley_mcneil_at_two_thousand_a_class() -> None:
 
 
 def test_load_that_both_of_a_pair_share_does_not_widen_the_interval() -> None:
-    """Drift that is ten times what is measured: the interval by pairs stays the narrower."""
+    """A drift ten times as large as the measured difference widens the paired interval less."""
     random = np.random.default_rng(RANDOM)
     drift = random.normal(0.0, 10.0, 1000)
     hits, misses = drift + random.normal(size=1000), drift + random.normal(size=1000)

@@ -1,6 +1,6 @@
-"""The trials of prompts of modules, against caches that tell tenants apart, and one that does not.
+"""Timing of prompts with modules, against caches that separate tenants and one that does not.
 
-The clock is modelled: what is cached is fast.
+The clock is modelled: cached prompts are fast.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ LENGTH, SAMPLES = 8, 40
 
 
 class StoringServer:
-    """Keeps at most two tenants' schemas, and makes prompts."""
+    """A server that keeps the schemas of at most two tenants, and makes prompts."""
 
     def __init__(self) -> None:
-        self.schemas = dict[str, dict[str, str]]()  # texts of modules by schema and name
+        self.schemas = dict[str, dict[str, str]]()  # texts of modules, by schema and module name
         self.stored = 0
 
     async def new_text(self, key: str, length: int) -> ProbePrompt:
@@ -52,7 +52,9 @@ class StoringServer:
 
 
 class ModelledConnection:
-    """Answers fast what its tenant's cache holds. `cache` holds names of namespace and text."""
+    """A connection that answers fast if its tenant's cache, a set of namespaces and texts, has the
+    prompt.
+    """
 
     def __init__(self, server: StoringServer, cache: set[str], namespace: str) -> None:
         self._server = server
@@ -70,7 +72,7 @@ class ModelledConnection:
 
 
 async def trials_of(namespaces: tuple[str, str]) -> Trials:
-    """Take trials of two tenants with namespaces of these names."""
+    """Time prompts of two tenants whose caches use these namespaces."""
     server, cache = StoringServer(), set[str]()
     prompts = PromptsOfModules(cast("ServerUnderTest", server), "victim", "attacker", LENGTH)
     own, others = (ModelledConnection(server, cache, one) for one in namespaces)

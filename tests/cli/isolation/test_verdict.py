@@ -112,7 +112,7 @@ def test_behind_what_is_published_all_must_have_come_from_the_tier() -> None:
         control = Reading(72, device + lower, lay)
         return finding(Reading(72, 40), control, host, published=40).outcome
 
-    assert outcome(32, 32) is Outcome.PASSED  # 8 of the host's are published as well
+    assert outcome(32, 32) is Outcome.PASSED  # 8 of the host's tokens are published too
     assert outcome(48, 16) is Outcome.INCONCLUSIVE
     assert outcome(64, 0) is Outcome.INCONCLUSIVE
 
@@ -134,12 +134,12 @@ def between(low: float, high: float) -> Separation:
     ("low", "high", "control", "outcome"),
     [
         (0.48, 0.52, 0.99, Outcome.PASSED),
-        (0.48, 0.52, 0.90, Outcome.INCONCLUSIVE),  # it could not have heard
+        (0.48, 0.52, 0.90, Outcome.INCONCLUSIVE),  # the attacker could not have noticed a leak
         (0.48, 0.54, 0.99, Outcome.INCONCLUSIVE),
         (0.46, 0.50, 0.99, Outcome.INCONCLUSIVE),
         (0.54, 0.60, 0.99, Outcome.LEAKS),
         (0.54, 0.60, 0.90, Outcome.LEAKS),
-        (0.30, 0.40, 0.99, Outcome.LEAKS),  # slower tells as much as faster
+        (0.30, 0.40, 0.99, Outcome.LEAKS),  # a slower answer reveals as much as a faster answer
     ],
 )
 def test_the_clock(low: float, high: float, control: float, outcome: Outcome) -> None:

@@ -1,4 +1,4 @@
-"""The tiers that `--tiers` names."""
+"""The tiers that `--tiers` selects."""
 
 from __future__ import annotations
 

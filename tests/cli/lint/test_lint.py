@@ -129,7 +129,8 @@ REKEYED = {"input_schema": {"properties": {}, "type": "object"}, "name": "clock"
             chat(said("user", RULES + "!"), said("user", "more"), tools=[CLOCK, ALARM]),
             [("messages[0]", "messages_changed")],
         ),
-        (chat(said("user", RULES + "!"), tools=[CLOCK, ALARM]), []),  # another last question
+        # differs only in the last question
+        (chat(said("user", RULES + "!"), tools=[CLOCK, ALARM]), []),
     ],
 )
 def test_what_differs_first_from_an_earlier_request(

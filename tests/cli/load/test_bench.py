@@ -14,7 +14,7 @@ from tests.doubles.gateway.served import Served
 
 
 def small(url: str, *more: str) -> list[str]:
-    """A small run against `url`."""
+    """Run a small benchmark against `url`."""
     words = ["bench", "--url", url, "--key", "secret", "--requests", "6", "--concurrency", "3"]
     return [*words, "--prompt-tokens", "32", "--shared-tokens", "16", *more]
 
@@ -245,7 +245,7 @@ def test_lengths_come_from_a_data_set_whose_tokens_the_server_counts(
     ).json()
     assert report["errors"] == {}
     assert report["prompt_tokens"] == 6 * asked["count"]
-    model_dir = str(write_tiny_model(tmp_path / "tiny"))  # the gateway's
+    model_dir = str(write_tiny_model(tmp_path / "tiny"))  # the gateway's own tokenizer
     words += ["--dataset", str(tmp_path / "sharegpt.json"), "--tokenizer", model_dir]
     assert console.type(*words).json["prompt_tokens"] == report["prompt_tokens"]
 

@@ -1,4 +1,4 @@
-"""The named workloads: who shares what with whom, at which sizes."""
+"""The named workloads: their sizes, and which requests share prefixes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A search against a server of a known capacity."""
+"""A search for the highest rate of a server with a known capacity."""
 
 from collections.abc import Callable
 

@@ -11,7 +11,7 @@ from engine.config import LoadFormat
 
 
 class FakeDownload:
-    """Puts every model into the same directory, and keeps what was asked."""
+    """A download that writes the same files for every model, and keeps what was requested."""
 
     def __init__(self, directory: Path = Path()) -> None:
         self._directory = directory
@@ -87,7 +87,7 @@ def test_a_hub_model_without_its_files_is_refused(tmp_path: Path) -> None:
 
 
 class FakeHub:
-    """A hub that has one repository, or none and fails as the real one does."""
+    """A hub with one repository; without a repository it fails as the real hub does."""
 
     def __init__(self, directory: Path | None = None, error: Exception | None = None) -> None:
         self._directory = directory

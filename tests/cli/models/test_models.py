@@ -1,4 +1,4 @@
-"""What `ratoon models` prints is what the registry has, and what a start would say."""
+"""The output of `ratoon models` agrees with the registry and with what a start reports."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_a_model_that_is_served_is_described(
         (directory / "model.safetensors").touch()
     asked = str(directory) if weights else str(directory / "config.json")
     found = console.type("models", asked, "--json").json
-    assert (found.pop("chats") is not None) == weights  # config.json alone tells nothing of them
+    assert (found.pop("chats") is not None) == weights  # known only from the files of weights
     assert found == {
         "model": asked,
         "family": "llama",

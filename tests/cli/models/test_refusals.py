@@ -1,4 +1,6 @@
-"""What is not served ends a start with one line that names it, and with a status of its own."""
+"""A model that cannot be served ends the start with one line that names the reason, and its own
+status.
+"""
 
 from __future__ import annotations
 
@@ -31,20 +33,20 @@ QWEN3 = {"architectures": ["Qwen3ForCausalLM"]}
 
 @pytest.fixture
 def model_dir(tmp_path: Path) -> Path:
-    """A model that would be served, as far as its files tell."""
+    """Make a directory of a model that would be served, judged by its files."""
     directory = write_tiny_model(tmp_path / "tiny", config=RUNNABLE)
     (directory / "model.safetensors").touch()
     return directory
 
 
 def config(**fields: Any) -> Spoil:
-    """Another config.json; None takes a field away."""
+    """Change fields of config.json; None removes a field."""
     changed = {name: value for name, value in {**RUNNABLE, **fields}.items() if value is not None}
     return lambda directory: (directory / "config.json").write_text(json.dumps(changed))
 
 
 def weights_only_in(name: str) -> Spoil:
-    """Another file in place of the weights."""
+    """Replace the weights by another file."""
 
     def spoil(directory: Path) -> None:
         (directory / "model.safetensors").unlink()
@@ -54,7 +56,7 @@ def weights_only_in(name: str) -> Spoil:
 
 
 def without(*names: str, beside: str | None = None) -> Spoil:
-    """Files that are gone, and one that is there."""
+    """Remove files, and add one."""
 
     def spoil(directory: Path) -> None:
         for name in names:
@@ -270,7 +272,7 @@ def test_weights_in_host_memory_are_checked_before_an_engine_is_started(
         checked_source(source, offloading(fits / 8), of=roomy)
     with pytest.raises(
         BadSetting, match=r"so \d in host memory free none"
-    ):  # of each of two stages
+    ):  # each of two stages has a part of these layers
         checked_source(source, offloading(fits / 4, pipeline_parallel=2), of=roomy)
     poor = Machine(2, sum(layers) - 1, ("0",))
     with pytest.raises(BadSetting, match="would be in host memory, of which"):

@@ -18,7 +18,7 @@ from tests.cli.http_double import served
 
 
 class AdminDouble:
-    """Answers what it was given to answer, and keeps what it was asked."""
+    """A client that returns given answers, and keeps its requests."""
 
     def __init__(self, status: int = 200, body: bytes = b"{}") -> None:
         self._status = status
@@ -151,7 +151,7 @@ def test_a_server_that_runs_in_the_data_directory_is_found(data_dir: Path) -> No
 def test_the_default_address_is_only_for_a_key_that_was_given(
     data_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No data directory is named or found. The keys of a server that has ended stay here."""
+    """No data directory is given or found, so the keys of an ended server are not sent."""
     monkeypatch.chdir(data_dir)
     asked = AdminFlags(admin_key="given"), TargetFlags(key="given")
     assert admin_target(asked[0]) == load_target(asked[1]) == ("http://127.0.0.1:8000", "given")

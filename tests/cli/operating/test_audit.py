@@ -64,7 +64,7 @@ def test_what_others_change_in_between_stays_in_its_place() -> None:
 
 
 class PagedLog:
-    """The audit log of a server, a page at a time; stands in for `AdminClient`."""
+    """A server's audit log in pages, in place of `AdminClient`."""
 
     def __init__(self, entries: list[dict[str, Any]]) -> None:
         self._entries = entries

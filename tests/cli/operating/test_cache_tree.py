@@ -35,7 +35,7 @@ LEVELS = {
 
 
 class TreeServer:
-    """Answers `/admin/cache/tree`; `asked` are the nodes it was asked for."""
+    """A server of `/admin/cache/tree`; `asked` lists the requested nodes."""
 
     def __init__(self, more: int = 0) -> None:
         self.more = more

@@ -1,4 +1,4 @@
-"""An exported prefix's file opens with its keys alone, unchanged, and is read in parts."""
+"""The file of an exported prefix opens only unchanged and with its keys, and is read in parts."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def written(path: Path, header: FileHeader = HEADER, units: bytes = UNITS) -> by
 
 
 def read(path: Path, key: str = KEY, signer: str = SIGNER.public) -> tuple[object, bytes]:
-    """All of a file, as an import reads it."""
+    """Read a whole file as an import does."""
     with path.open("rb") as file:
         opened = PrefixFile.of(file)
         opened.check_signature(signer)
@@ -100,7 +100,7 @@ def test_any_other_length_is_refused(path: Path) -> None:
 
 
 def test_parts_of_two_files_cannot_be_exchanged(path: Path) -> None:
-    """Sealed with one key, at one place, and of one length: the salts differ."""
+    """The parts have the same key, position and length, but different salts."""
     one = written(path)
     other = written(path, replace(HEADER, salt=new_salt()), bytes(len(UNITS)))
     start = len(one) - HEADER.sealed_bytes() - 64
@@ -166,7 +166,7 @@ def test_what_is_no_header_is_refused(path: Path, spelled: bytes) -> None:
 
 
 def test_a_file_is_read_in_parts(path: Path) -> None:
-    """While a file of 64 MiB is read, memory holds at most some parts of 1 MiB."""
+    """Reading a file of 64 MiB needs memory for a few parts of 1 MiB."""
     unit = 1 << 20
     header = replace(HEADER, unit_bytes=unit, blocks=64, state_units=0, units_a_part=1)
 

@@ -51,7 +51,8 @@ def test_tools_go_with_messages_or_alone(ratoon: Ratoon, text: Path, tmp_path: P
     file = tmp_path / "tools.json"
     file.write_text(TOOLS)
     alone = ratoon(f"prefixes create pack --tools {file} --json").json
-    assert alone["tokens"] == len(f"tools:{TOOLS}") + 3  # of bos and two turns, one goes on
+    # bos and two turn tokens; one turn is left open
+    assert alone["tokens"] == len(f"tools:{TOOLS}") + 3
     both = ratoon(f"prefixes create pack --tools {file} --system {text} --json").json
     assert both["version"] == alone["version"] + 1
     shown = ratoon("prefixes show pack").out

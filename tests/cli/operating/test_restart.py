@@ -1,4 +1,4 @@
-"""What `ratoon restart` refuses; that it restarts is shown by `seams/faults/test_replicas`."""
+"""Requests that `ratoon restart` refuses. `seams/faults/test_replicas` tests a real restart."""
 
 import os
 from pathlib import Path

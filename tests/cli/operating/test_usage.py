@@ -19,7 +19,7 @@ LARGEST = 987_654_321_987
 
 
 def usage_row(**counted: float) -> dict[str, Any]:
-    """A row of the gateway's answer, whose ids are as long as real ones."""
+    """Return a row of the gateway's answer, with ids as long as real ids."""
     row = UsageRow(
         day="2026-01-31",
         tenant_id=f"tn_{'0' * 16}",
@@ -31,7 +31,7 @@ def usage_row(**counted: float) -> dict[str, Any]:
 
 
 def shown_of(row: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> list[list[str]]:
-    """The cells of the row, and of the totals, as they are shown in a pipe."""
+    """Return the cells of the row and of the totals, as printed to a pipe."""
     show_usage([row], NAMES)
     return [line.split("\t") for line in capsys.readouterr().out.splitlines()[2:]]
 

@@ -1,4 +1,4 @@
-"""`--config FILE` and the variables: what counts before what, and what is refused by its name."""
+"""`--config FILE` and the variables: their precedence, and the settings that are refused."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ class TestOrder:
             seen.append(gateway)
 
         def other() -> None:
-            """Exist, so that commands have names."""
+            """Add a second command, since typer names commands only if there are several."""
 
         app = typer.Typer()
         app.command("serve")(flattened(serve))

@@ -83,7 +83,7 @@ class Pot:
 
 
 def test_a_number_without_end_is_refused_by_its_flag() -> None:
-    """In a config, which is JSON, the number would be null: a value that was left out."""
+    """JSON has no infinity: in a config the number would be null, like a missing value."""
 
     def fill(pot: Pot) -> None:
         typer.echo(f"{pot.litres} {pot.per_hour}")

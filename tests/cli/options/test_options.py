@@ -1,4 +1,4 @@
-"""Every setting of the processes has one flag and one variable, and no flag is without effect."""
+"""Every setting of the processes has one flag and one variable, and every flag has an effect."""
 
 import inspect
 from collections.abc import Iterator
@@ -61,12 +61,12 @@ def options(group: Any) -> dict[str, Any]:
 
 
 def variables(option: Any) -> list[str]:
-    """The environment variables of an option, the one that wins first."""
+    """Return an option's environment variables, in order of precedence."""
     return [option.envvar] if isinstance(option.envvar, str) else list(option.envvar or ())
 
 
 def settings(config: type[msgspec.Struct]) -> Iterator[msgspec.structs.FieldInfo]:
-    """The fields of a config, and those of its parts."""
+    """Return the fields of a config and of its parts."""
     for one in msgspec.structs.fields(config):
         if isinstance(one.type, type) and issubclass(one.type, msgspec.Struct):
             yield from settings(one.type)
@@ -131,7 +131,7 @@ def test_flag_and_variable_follow_from_the_field(group: Any) -> None:
     for name, option in options(group).items():
         dashed = "--" + name.replace("_", "-")
         # Within Annotated, typer keeps the first declaration as the "default".
-        declared = option.default.split("/")[0]  # of "--flag/--no-flag"
+        declared = option.default.split("/")[0]  # the first part of "--flag/--no-flag"
         assert (declared, *option.param_decls) == (dashed,)
         if name != "json":
             assert variables(option)[0] == "RATOON_" + name.upper()
@@ -155,7 +155,7 @@ def test_the_promised_variables_are_there() -> None:
 
 
 def test_a_name_means_the_same_in_every_group() -> None:
-    """Clients read the variables by which the server was told where to listen."""
+    """Clients read the same variables that tell the server where to listen."""
     for name in ("host", "port", "admin_host", "admin_port"):
         assert options(AdminFlags)[name].envvar == options(GatewayFlags)[name].envvar
 

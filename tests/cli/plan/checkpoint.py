@@ -1,4 +1,4 @@
-"""What a planner sees of a checkpoint: its config.json."""
+"""Checkpoints for tests of the planner, which reads only config.json."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A plan's bytes are those that a model allocates: weights in every format, KV in every type."""
+"""A plan's bytes equal the bytes that a model allocates, for all formats of weights and KV."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.engine.rigs.checkpoints import RECIPES, config_of
 BLOCKS, BLOCK_SIZE = 3, 16
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 SIZES = {"hidden_size": 256, "intermediate_size": 384, "head_dim": 64, "num_key_value_heads": 2}
-LATENTS = {  # whose sizes 128 divides
+LATENTS = {  # sizes that are multiples of 128
     "kv_lora_rank": 128,
     "q_lora_rank": 128,
     "v_head_dim": 64,
@@ -43,7 +43,7 @@ EXPERTS = {
     "attention_bias": False,
     "mlp_bias": False,
 }
-# A plan takes no notice of flags of biases.
+# A plan ignores flags of biases.
 MODELS = [name for name in RECIPES if "biases" not in name]
 FORMATS: list[WeightFormat] = [
     *SERVED.planned_formats,
@@ -56,7 +56,7 @@ FORMATS: list[WeightFormat] = [
 
 
 def saved(tmp_path: Path, name: str) -> Path:
-    """config.json of a recipe, in sizes that every format divides."""
+    """Write a recipe's config.json, with sizes that every format divides."""
     recipe = RECIPES[name]
     ropes = {} if recipe.family != "Phi3" else {"rope_parameters": {"rope_type": "default"}}
     latents = LATENTS if "kv_lora_rank" in recipe.fields else {}
@@ -72,7 +72,7 @@ def saved(tmp_path: Path, name: str) -> Path:
 
 
 def drafting(model_dir: Path) -> ModelConfig:
-    """The model, with the draft head that its files may have."""
+    """Return the model with its draft head, if its files have one."""
     model = read_model_config(model_dir)
     return replace(model, draft_head=model.possible_head)
 
@@ -87,7 +87,7 @@ def held_bytes(parameters: Parameters) -> int:
 
 
 def allocated(model: ModelConfig, dtype: str) -> Parameters | None:
-    """None: the model is not served in its format."""
+    """Allocate the model on the meta device; return None if its format is not served."""
     try:
         check_format(model.weight_format, model.layers)
         check_matrices(model)

@@ -1,4 +1,4 @@
-"""What texts on inference say of a 7B without grouped heads, from its config alone."""
+"""Estimates for a 7B model without grouped heads agree with published texts on inference."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What fits a GPU: weights in each format of the registry, KV in each type, mixtures."""
+"""The models and caches that fit a GPU: weights in each format, KV in each type, mixtures."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.doubles.engine.shapes import SHAPES
 from tests.doubles.models import int8_weights
 from tests.engine.rigs.int4_checkpoints import AWQ
 
-TABLES = 2 * 2 * 128256 * 4096  # bytes of embedding and head
+TABLES = 2 * 2 * 128256 * 4096  # bytes of the embedding and the head
 
 
 @pytest.fixture
@@ -142,7 +142,7 @@ def test_a_plan_takes_the_type_of_kv_that_a_server_takes(console: Console, tmp_p
 
 
 class Mixture(MlpConfig):
-    """Eight experts, of which a token meets two."""
+    """A mixture of eight experts, two of them for each token."""
 
     def num_weights(self, hidden: int) -> int:
         return 2 * MlpConfig.num_weights(self, hidden)

@@ -1,4 +1,4 @@
-"""What the head that drafts takes, against counts by hand."""
+"""The size of a draft head, compared with counts by hand."""
 
 from __future__ import annotations
 

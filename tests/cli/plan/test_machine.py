@@ -1,4 +1,4 @@
-"""Estimates that can be worked out by hand."""
+"""Estimates of a machine model, compared with results by hand."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_first_tokens_take_the_arithmetic_or_a_read_of_the_weights() -> None:
 
 
 def test_the_default_step_is_within_a_sixth_of_what_an_8b_was_measured_at() -> None:
-    """docs/performance.md, the engine's step: 1, 64 and 256 rows of 1,100 tokens on one H200."""
+    """Measured on one H200 (docs/performance.md): steps of 1, 64 and 256 rows of 1,100 tokens."""
     for rows, ms in ((1, 4.12), (64, 6.9), (256, 14.9)):
         seconds = MachineModel().step_seconds(ModelShape(), rows, 1100)
         assert 1e3 * seconds == pytest.approx(ms, rel=1 / 6)
@@ -69,7 +69,7 @@ def test_at_the_break_even_loading_takes_as_long_as_computing(gb_s: float) -> No
 
 
 def test_a_slow_tier_never_pays_without_attention() -> None:
-    machine = MachineModel(tflops=2.0)  # a token is computed in 1 ms
+    machine = MachineModel(tflops=2.0)  # a token takes 1 ms to compute
     assert break_even_tokens(machine, PLAIN, 0.0009) is None
     assert break_even_tokens(machine, PLAIN, 0.002, setup_ms=1.0) == 2
 

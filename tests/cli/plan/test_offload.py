@@ -1,4 +1,4 @@
-"""`ratoon plan --cpu-offload-gb`: what fits with weights in host memory, and what it costs."""
+"""`ratoon plan --cpu-offload-gb`: what fits with weights in host memory, and the slowdown."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from engine.offload.placement import GIB
 from tests.cli.console import Console
 from tests.cli.plan.checkpoint import config
 
-LAYER = 2 * (4096 * (2 * 4096 + 2 * 1024) + 3 * 4096 * 14336)  # bytes of one of the 32
+LAYER = 2 * (4096 * (2 * 4096 + 2 * 1024) + 3 * 4096 * 14336)  # bytes of one of the 32 layers
 TABLES = 2 * 2 * 128256 * 4096
 SMALL = MemoryFlags(gpu_gib=12.0)
 MACHINE = MachineModel(host_gb_s=24.0)
@@ -62,7 +62,9 @@ def test_on_a_gpu_that_has_room_it_costs_and_is_not_needed(decoder: DecoderCount
 
 
 def test_the_least_that_is_named_is_the_least_that_fits(decoder: DecoderCounts) -> None:
-    """The model fits so in fp8 and int4; plain, it needs some layers in host memory."""
+    """In fp8 and int4 the model fits without offloading; unquantised, some layers must be in host
+    memory.
+    """
     enough = planned(decoder, replace(SMALL, cpu_offload_gb=6.0))
     assert [one.format for one in enough.with_offload] == ["plain"]
     [need] = enough.with_offload
@@ -134,7 +136,7 @@ def test_refuses_by_name_what_cannot_be(
 
 
 def test_of_a_mixture_all_experts_are_copied(tmp_path: Path) -> None:
-    """Whichever a token meets: the layer is one run of bytes."""
+    """A layer is copied as one run of bytes, whichever experts a token needs."""
     fields = {"num_local_experts": 8, "num_experts_per_tok": 2}
     mixtral = config(tmp_path, architectures=["MixtralForCausalLM"], **fields)
     counted = read_decoder(mixtral)

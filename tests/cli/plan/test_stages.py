@@ -1,4 +1,6 @@
-"""`ratoon plan --pipeline-parallel`: which stage has what, what fits all, and what it costs."""
+"""`ratoon plan --pipeline-parallel`: the layers of each stage, the tokens that fit, and the
+slowdown.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ from engine.models.stages import split_model
 from tests.cli.console import Console
 from tests.cli.plan.checkpoint import config
 
-TABLE = 2 * 128256 * 4096  # bytes of the embedding, and of the head
+TABLE = 2 * 128256 * 4096  # bytes of the embedding, and also of the head
 
 
 def planned(
@@ -68,7 +70,7 @@ def test_what_fits_is_what_fits_the_fullest_stage(tmp_path: Path) -> None:
 def test_where_lighter_weights_leave_room_for_fewer_tokens_the_layers_of_stages_say_why(
     tmp_path: Path, console: Console
 ) -> None:
-    """The head stays as heavy, so the stage without it has more layers, and more KV."""
+    """The head is not quantised. The stage without it therefore has more layers and more KV."""
     path = config(tmp_path)
     plain, _, int4 = planned(path, 2).weights
     assert int4.device_tokens < plain.device_tokens
@@ -84,7 +86,7 @@ def test_one_request_gains_nothing_and_many_gain_what_the_stages_are(tmp_path: P
     path = config(tmp_path)
     one, two = planned(path, batch=1), planned(path, 2, batch=1)
     assert two.requests.tpot_ms == pytest.approx(one.requests.tpot_ms)
-    # Of 512 tokens at once the products take longer than reading weights, and stages share them.
+    # With 512 tokens a step, the GEMMs take longer than reading weights, and stages divide them.
     many, halved = planned(path, batch=512), planned(path, 2, batch=512)
     assert 0.5 < halved.requests.tpot_ms / many.requests.tpot_ms < 0.75
     assert 0.5 < halved.requests.ttft_ms / many.requests.ttft_ms < 0.6

@@ -1,4 +1,4 @@
-"""Amounts in the unit that fits them."""
+"""Amounts, written in the unit that fits them."""
 
 from __future__ import annotations
 

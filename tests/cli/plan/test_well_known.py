@@ -1,4 +1,4 @@
-"""The parameters of well-known models are those that their makers give."""
+"""The planner's parameter counts of well-known models equal their makers' figures."""
 
 from __future__ import annotations
 

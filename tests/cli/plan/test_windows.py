@@ -1,4 +1,4 @@
-"""What windows save, against counts by hand."""
+"""The savings of sliding windows, compared with counts by hand."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def windowed(path: Path, **changes: Any) -> DecoderCounts:
 
 
 def attended(window: int | None, tokens: int, behind: int) -> float:
-    """Positions that tokens attend to, each by itself; half a position each for its own."""
+    """Count the positions that tokens attend to by brute force; a token's own counts half."""
     seen = [min(position + 0.5, window or math.inf) for position in range(behind, behind + tokens)]
     return sum(seen)
 
@@ -48,7 +48,7 @@ def test_attention_counts_no_more_positions_than_the_window_has(
 
 def test_a_step_reads_no_more_kv_than_the_window_has(tmp_path: Path) -> None:
     shape = windowed(tmp_path, **HALF).shape
-    per_layer = 4096  # bytes of a token
+    per_layer = 4096  # bytes of KV of one token
     assert shape.context_costs(1000)[0] == per_layer * (8 * 1000 + 24 * 100)
     assert shape.context_costs(90)[0] == per_layer * 32 * 90
 

@@ -1,4 +1,4 @@
-"""What `docker-compose.yml` says and what the commands in its containers understand is the same."""
+"""`docker-compose.yml` and the commands in its containers agree on flags and variables."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cli.main import build_app
 
 ROOT = Path(__file__).parents[3]
 FILES = ("docker-compose.yml", "docker-compose.gpu.yml")
-# Set for others than Ratoon.
+# variables for other programs
 OTHERS = {"OTEL_EXPORTER_OTLP_HEADERS", "TRITON_CACHE_DIR"}
 
 _SET = re.compile(r"^ {4,6}([A-Z][A-Z_]+): ", re.MULTILINE)
@@ -24,7 +24,7 @@ _NUMBER = re.compile(r'^ {4}RATOON_GATEWAYS: "(\d+)"', re.MULTILINE)
 
 
 def understood() -> set[str]:
-    """The variables of `ratoon gateway` and `ratoon engine`."""
+    """Return the variables of `ratoon gateway` and `ratoon engine`."""
     commands = get_command(build_app()).commands  # type: ignore[attr-defined]
     found: set[str] = set()
     for name in ("gateway", "engine"):
@@ -56,7 +56,7 @@ def test_each_gateway_knows_how_many_share_the_rates_while_redis_is_away() -> No
 
 
 def service(name: str) -> str:
-    """The lines of a service, or of what several have in common."""
+    """Return the lines of a service, or of a part that several services share."""
     text = (ROOT / "docker-compose.yml").read_text()
     begins = rf"^(?:  {name}:|x-{name}: &{name})\n"
     _, _, rest = text.partition(re.findall(begins, text, re.MULTILINE)[0])
@@ -78,7 +78,7 @@ def test_stopping_goes_from_the_front_to_the_back() -> None:
 def test_the_front_lets_streams_come_to_their_end() -> None:
     stages = (ROOT / "Dockerfile").read_text().split("\nFROM ")
     [front] = [stage for stage in stages if " AS front\n" in stage]
-    assert "\nSTOPSIGNAL SIGUSR1\n" in front  # SIGTERM is the end of all connections
+    assert "\nSTOPSIGNAL SIGUSR1\n" in front  # SIGTERM would close all connections
     last = seconds(r"hard-stop-after (\d+)s", (ROOT / "deploy/haproxy.cfg").read_text())
     assert 30 < last < seconds(r"stop_grace_period: (\d+)s", service("front"))
 
@@ -111,7 +111,7 @@ def test_two_engines_share_what_one_has_and_have_their_own_places() -> None:
 
 
 def test_on_gpus_two_engines_are_alike_and_each_has_its_own() -> None:
-    """An engine that computes on the CPU would have another fingerprint, and be left out."""
+    """An engine without a GPU has another fingerprint, so the gateway would leave it out."""
     base, over = (yaml.safe_load((ROOT / name).read_text())["services"] for name in FILES)
     names = {name for name in base if name.startswith("engine")}
     assert over.keys() == names == {"engine", "engine-2"}
@@ -134,7 +134,7 @@ def test_every_setting_on_kubernetes_is_one_and_every_secret_is_mounted() -> Non
         given = {one["name"] for one in container.get("env", ())}
         assert given - understood() - OTHERS <= {"POD_IP"}
         mounted = {one["name"] for one in container["volumeMounts"]}
-        volumes = {one["name"] for one in pod["volumes"]} | {"data"}  # that is claimed
+        volumes = {one["name"] for one in pod["volumes"]} | {"data"}  # the volume that is claimed
         assert mounted <= volumes
     assert len(pods) == 3
 

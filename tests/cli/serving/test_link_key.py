@@ -1,4 +1,4 @@
-"""The key of a link over TCP: made once by the engine, looked for by the gateway."""
+"""The key of a TCP link: the engine makes it once, and the gateway searches for it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What several engines get of one machine."""
+"""The shares of one machine's resources that several engines get."""
 
 from pathlib import Path
 

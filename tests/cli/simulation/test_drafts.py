@@ -1,4 +1,4 @@
-"""`ratoon simulate --drafts`, typed."""
+"""`ratoon simulate --drafts` from the command line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gateways that each route alone: what they share, and what that costs."""
+"""Gateways that route separately: the data that they share, and the hits that they lose."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Traces through several replicas: by hand where they are small, and routers beside each other."""
+"""Traces replayed over several replicas: small ones by hand, and a comparison of routers."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def by_router(path: Path, name: RouterName, count: int = 2) -> ReplicaSet:
 
 @pytest.fixture
 def sessions(tmp_path: Path) -> Path:
-    """Conversations that grow, with one block that all have in common, interleaved."""
+    """Write interleaved conversations that grow and share one leading block."""
     random, rows = Random(3), []
     turns = dict.fromkeys(range(24), 0)
     for at in range(240):
@@ -89,7 +89,7 @@ def test_a_busy_replica_s_prefix_is_fetched_by_an_idle_one(tmp_path: Path) -> No
     begin = list(range(2000))
     rows = [
         row(0, begin),
-        row(9000, [*begin, *range(5000, 8000)]),  # goes where its beginning is
+        row(9000, [*begin, *range(5000, 8000)]),  # routed to the replica with its prefix
         row(9000, [*begin, 1]),
         row(9001, [*begin, 2]),
     ]
@@ -145,7 +145,7 @@ def test_the_common_block_does_not_draw_all_sessions_to_one_replica(sessions: Pa
         return 4 * max(computed) // sum(computed)
 
     assert most("first-token") == 1
-    assert most("cached-share") >= 2  # the control: this one is drawn there
+    assert most("cached-share") >= 2  # positive control: this router sends several to one replica
 
 
 def test_the_command_prints_all_routers_and_one_cache(console: Console, sessions: Path) -> None:
@@ -168,7 +168,8 @@ def test_the_command_prints_all_routers_and_one_cache(console: Console, sessions
         wrong = console.type(*words, "--replicas", "4", *refused)
         assert (wrong.status, "--prefill-replicas" in wrong.err) == (2, True)
     one = console.type(*words, "--json").json
-    assert one["token_hit_rate"] < routers["one cache"]["token_hit_rate"]  # a fourth of the room
+    # one replica has a quarter of the room
+    assert one["token_hit_rate"] < routers["one cache"]["token_hit_rate"]
     printed = console.type(*words, "--replicas", "4", "--router", "random", "--sizes", "200").out
     for word in ("4 replicas by router; above: random", "one cache", "busiest / mean", "200"):
         assert word in printed

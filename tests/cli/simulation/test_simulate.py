@@ -1,4 +1,4 @@
-"""`ratoon simulate` and `ratoon plan`, typed."""
+"""`ratoon simulate` and `ratoon plan` from the command line."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_the_plot_is_an_svg_with_a_curve_for_lru(
     assert "lru" in text
     assert "<script" not in text.replace('<script type="text/javascript">window.pygal', "")
     assert all(hasattr(finder, "find_spec") for finder in sys.meta_path)
-    # Drawing leaves the distributions' names as easy to find as before.
+    # Drawing must not break the lookup of installed distributions.
     assert version("ratoon")
 
 

@@ -1,4 +1,4 @@
-"""Engines in steps: by hand where they are small, and beside what was fitted to an H200."""
+"""Simulated engine steps, compared with results by hand and with times fitted to an H200."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SHAPE, MACHINE = ModelShape(), MachineModel()
 
 
 class Rig:
-    """One simulated engine, with the times of its jobs' first tokens and ends."""
+    """One simulated engine, with the times of first tokens and ends."""
 
     def __init__(self, bounds: SimulatedStepBounds | None = None) -> None:
         self.clock = VirtualClock()

@@ -1,4 +1,4 @@
-"""Writes small traces."""
+"""Writers of small traces."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import msgspec
 def row(
     at_ms: float, ids: Sequence[int], *, tail: int = 0, output: int = 5, **other: Any
 ) -> dict[str, Any]:
-    """A line whose blocks are 10 tokens; `tail` tokens are missing of the last one."""
+    """Return a trace line of 10-token blocks, whose last block lacks `tail` tokens."""
     length = 10 * len(ids) - tail
     return {
         "timestamp": at_ms,
@@ -24,6 +24,6 @@ def row(
 
 
 def write(path: Path, rows: Sequence[dict[str, Any]]) -> Path:
-    """One JSON object a line."""
+    """Write one JSON object a line."""
     path.write_bytes(b"".join(msgspec.json.encode(one) + b"\n" for one in rows))
     return path

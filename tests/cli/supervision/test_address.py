@@ -1,4 +1,4 @@
-"""The server's file in its data directory, read while it runs and after it was killed."""
+"""The server's file in its data directory, read while the server runs and after it was killed."""
 
 import os
 import signal
@@ -39,7 +39,7 @@ exec(wait)
 
 @pytest.fixture(params=["stay", "become"])
 def other(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
-    """A process that has told its address in `tmp_path`, as itself or as another program."""
+    """Start a process that writes its address to `tmp_path`, as `ratoon` or as another program."""
     with subprocess.Popen(
         [sys.executable, "-c", TELL_AND_WAIT, str(tmp_path), request.param],
         env=python_environment(),

@@ -1,6 +1,6 @@
 """Lines for a terminal and a pipe; the greeting's commands, run by a real shell.
 
-Its `curl` notes what it is given.
+A fake `curl` notes its arguments.
 """
 
 import re
@@ -27,14 +27,14 @@ printf '\\n' >> "$NOTES"
 
 
 def typed(text: str) -> str:
-    """The lines of the greeting that are to be typed."""
+    """Return the greeting's command lines."""
     lines = text.splitlines()
     wanted = (line for line in lines if re.match(r"\. |curl |  -", line))
     return "\n".join(wanted)
 
 
 def run_in_shell(shell: str, text: str, directory: Path) -> list[list[str]]:
-    """The arguments of each call of curl."""
+    """Run the lines; return the arguments of each call of curl."""
     tools = directory / "tools"
     tools.mkdir()
     (tools / "curl").write_text(NOTING_CURL)
@@ -151,7 +151,7 @@ def test_a_terminal_gets_the_same_words(
 
 
 def test_what_the_greeting_reads_is_there_for_programs_too(tmp_path: Path) -> None:
-    """keys.env exports: a program that is started after it has the keys."""
+    """keys.env exports its variables, so a program that is started later has the keys."""
     start = first_start(tmp_path, None)
     told = subprocess.run(
         ["sh", "-eu", "-c", f". {start.keys_file}; env"],
@@ -190,7 +190,7 @@ def test_a_log_on_a_full_disk_ends_nothing_and_says_later_what_is_missing() -> N
     assert told[-2:] == ["ratoon: 2 lines could not be written", "ratoon: there is room again"]
 
 
-LINES = 5 * MAX_WAITING  # some 400 KB: a pipe holds 64
+LINES = 5 * MAX_WAITING  # about 400 KB, while a pipe holds 64
 UNREAD = f"""
 import os, sys
 from cli.supervision.screen import StderrScreen

@@ -19,7 +19,7 @@ from tests.cli.supervision.states import POLICY, READY, THREE, THREE_STARTING, a
 
 
 class TestSeveralEngines:
-    """Each lives and dies by itself."""
+    """Tests of engines that live and die independently."""
 
     def test_the_operator_is_greeted_when_the_first_is_ready(self) -> None:
         state, done = live(
@@ -59,7 +59,7 @@ class TestSeveralEngines:
 
 
 class TestRestart:
-    """Restarts of all engines, one after the other."""
+    """Tests of restarts of all engines, one after the other."""
 
     def test_each_ends_by_itself_and_the_next_waits_until_it_is_back(self) -> None:
         state, done = live(THREE, (1.0, RestartRequested()))

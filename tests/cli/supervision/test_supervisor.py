@@ -69,7 +69,7 @@ def test_single_decisions(
 
 @pytest.mark.parametrize("name", CHILDREN)
 class TestEither:
-    """Tests of what is the same for gateway and engine."""
+    """Tests that hold for both the gateway and an engine."""
 
     def test_it_is_started_again_when_its_time_has_come(self, name: ChildName) -> None:
         waiting, actions = decide(READY, Exited(name, -11), 100.0, POLICY)
@@ -94,7 +94,7 @@ class TestEither:
         assert delays == [0.1, 1.0, 2.0, 4.0, 8.0, *[10.0] * 7]
 
     def test_one_that_has_served_is_started_again_however_often(self, name: ChildName) -> None:
-        """What keeps the child from being ready now, a full disk or a taken port, may pass."""
+        """The cause, such as a full disk or a port in use, may pass."""
         state, at = READY, 0.0
         for status in (1, 2, 2, 1, 1, -9, 2):
             state, _ = decide(state, Exited(name, status), at, POLICY)

@@ -1,4 +1,4 @@
-"""Real processes: small scripts in the place of gateway and engine."""
+"""The supervisor with real processes: small scripts in place of gateway and engine."""
 
 import asyncio
 import os
@@ -26,7 +26,7 @@ LIMIT_S = 30
 
 @dataclass
 class RecordingScreen:
-    """Keeps what the operator would see; may do something when the server is ready."""
+    """A screen that keeps its lines, and may call a function when the server is ready."""
 
     on_announce: Callable[[], None] = lambda: None
     said: list[str] = field(default_factory=list)
@@ -110,7 +110,7 @@ async def test_an_engine_that_refuses_the_model_is_not_asked_again(tmp_path: Pat
 
 @dataclass
 class StoppedWhenSaid(RecordingScreen):
-    """Asks to stop as soon as a line is said."""
+    """A screen that asks to stop at a given line."""
 
     line: str = ""
     stop: Callable[[], None] = lambda: None
@@ -205,7 +205,7 @@ async def test_a_restart_drains_the_engine_and_starts_another(tmp_path: Path) ->
 
 @contextmanager
 def watcher(directory: Path) -> Iterator[subprocess.Popen[str]]:
-    """The watching itself as a process of its own, for signals."""
+    """Run the supervisor in its own process, which can receive signals."""
     root = CHILDREN.parents[2]
     process = subprocess.Popen(
         [sys.executable, "-P", str(CHILDREN / "watched.py"), str(directory), "0"],
@@ -229,7 +229,7 @@ def read_until(process: subprocess.Popen[str], line: str) -> None:
 
 
 def wait_gone(pidfds: list[int]) -> int:
-    """How many of the processes have ended, waiting for each up to the limit."""
+    """Wait for the processes up to a limit; return how many have ended."""
     gone = 0
     for pidfd in pidfds:
         gone += bool(select.select([pidfd], [], [], LIMIT_S)[0])

@@ -1,4 +1,4 @@
-"""The tables are made of what the gateway's own code makes of an engine's counters."""
+"""The rates, made by the gateway's own code from an engine's counters."""
 
 from typing import Any
 

@@ -82,7 +82,7 @@ def test_a_router_process_is_there_where_there_is_one(
 def told(
     engine: FakeEngine, monkeypatch: pytest.MonkeyPatch, **changed: SentinelStats | GapStats
 ) -> None:
-    """Have the engine tell other counters."""
+    """Let the engine report other counters."""
     stats = replace(asyncio.run(engine.ask(StatsQuery())).stats, **changed)
 
     async def answer(_: object) -> StatsReply:

@@ -1,4 +1,4 @@
-"""`ratoon top`: once against a real gateway (its engine is a double), and again and again."""
+"""`ratoon top` against a real gateway (its engine is a double), once and repeatedly."""
 
 from collections.abc import AsyncIterator
 from io import StringIO

@@ -123,7 +123,7 @@ def logits_of(request: Generate) -> bytes:
 
 
 def candidates_of(request: Generate) -> list[int]:
-    """Return the token ids whose logits the request asks for."""
+    """Return the token ids for which the request wants logits."""
     ids: list[int] = np.frombuffer(request.candidates, "<i4").tolist()
     return ids
 

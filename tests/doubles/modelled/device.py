@@ -20,11 +20,11 @@ class StepModel:
 
     of_itself: float = 4.0e-3
     token: float = 17.9e-6  # of a prompt's token: its products
-    pair: float = 1.2e-9  # of a prompt's token with one earlier key
+    pair: float = 1.2e-9  # a prompt token's attention to one earlier key
     decode_key: float = 31e-9
     read_once: float = 0.0  # share of the decodes' keys that are read together with others'
     replayed: int = 1024  # tokens of prompts in a step that the host launches at once
-    launch: float = 1.0e-3  # of a replay by the host, and of another launch
+    launch: float = 1.0e-3  # host time of a graph replay, and of a launch without a graph
     eager_launch: float = 6.0e-3
 
     def seconds(self, step: Step) -> float:

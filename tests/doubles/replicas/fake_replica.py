@@ -54,7 +54,7 @@ class FakeReplica(FakeEngine):
         self.given_up: list[str] = []
         self.exchange: dict[str, FakeReplica] | None = None  # all replicas, by address
         self.role: Role = "both"  # of the next process
-        self.max_model_len = WELCOME.max_model_len  # likewise
+        self.max_model_len = WELCOME.max_model_len  # also of the next process
         self.cancel_turns = 0  # turns of the event loop in which a cancelled request computes on
         self.computes = asyncio.Event()  # while cleared, no prompt is computed
         self.computes.set()

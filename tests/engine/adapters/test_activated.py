@@ -1,4 +1,4 @@
-"""Activated adapters beside PEFT: the model's blocks serve them up to where each is switched on."""
+"""Activated adapters, compared with PEFT: the base model's blocks serve an adapter's beginning."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PROMPT = [*random_prompt(START), *INVOCATION, *random_prompt(11)]
 
 @pytest.fixture(scope="module")
 def truths(checkpoint: MakeCheckpoint, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """The first two are activated; the third is a plain adapter."""
+    """Return PEFT models for two activated adapters and a plain adapter, and the base model."""
     folder, base = tmp_path_factory.mktemp("adapters"), checkpoint("llama")
     made: dict[str, Any] = {"": base}
     for seed, name in enumerate(NAMES):
@@ -40,7 +40,7 @@ def truths(checkpoint: MakeCheckpoint, tmp_path_factory: pytest.TempPathFactory)
 
 @pytest.fixture(params=[512, 24])
 def served(truths: dict[str, Any], request: pytest.FixtureRequest) -> Iterator[Served]:
-    """Also in steps that are smaller than a prompt."""
+    """Return an engine with these adapters, also with steps smaller than a prompt."""
     config = EngineConfig.of(
         model_dir=str(truths[""].model_dir),
         socket="",
@@ -58,7 +58,7 @@ def served(truths: dict[str, Any], request: pytest.FixtureRequest) -> Iterator[S
 
 
 def say(served: Served, request_id: str, name: str, start: int = START, **fields: Any) -> None:
-    """A request as a gateway sends it: the model's namespace, then the adapter's at that place."""
+    """Send a request whose namespace is the model's up to `start`, and the adapter's from there."""
     digest = served.uses[name].digest
     own = adapted_fingerprint(served.core.components.welcome.fingerprint, digest, start)
     namespace = derive_namespace(b"secret", own, ("tenant", "t"))
@@ -71,7 +71,8 @@ def test_blocks_of_the_model_serve_every_activated_adapter(served: Served) -> No
     served.say("base", None, PROMPT)
     served.run()
     for name in ("one", "two"):
-        for number, cached in enumerate((START, 48)):  # the model's; its own as well
+        # first only the model's blocks, then also the adapter's
+        for number, cached in enumerate((START, 48)):
             say(served, f"{name} {number}", name)
             served.run()
             assert served.cached(f"{name} {number}") == cached
@@ -80,8 +81,9 @@ def test_blocks_of_the_model_serve_every_activated_adapter(served: Served) -> No
     served.run()
     assert served.cached("plain") == 0
     answers = {tuple(served.greedy(name, PROMPT)) for name in (None, *NAMES)}
-    assert len(answers) == 4  # else nothing would be shown
-    # The control: with the model's namespace all along, its blocks are found beyond the place.
+    assert len(answers) == 4  # with equal answers the test would show nothing
+    # Positive control: with the model's namespace for the whole prompt, blocks beyond `start` are
+    # found.
     say(served, "leak", "one", namespace=NamespacePath.single(served.namespace(None)))
     served.run()
     assert served.cached("leak") == 48
@@ -93,7 +95,7 @@ def test_blocks_of_an_activated_adapter_serve_the_model_up_to_the_place(served: 
     assert served.cached("one") == 0
     served.say("base", None, PROMPT)
     served.run()
-    assert served.cached("base") == 32  # no block of the adapter's namespace is read
+    assert served.cached("base") == 32  # no block of the adapter's namespace
     assert served.link.tokens("base") == served.greedy(None, PROMPT)
 
 
@@ -115,7 +117,7 @@ def test_a_dropped_one_leaves_the_model_its_blocks(served: Served) -> None:
     served.run()
     served.ask(DropAdapter(query_id="d", digest=served.uses["one"].digest, flow="t"))
     served.core.check_invariants()
-    for name, cached in (("one", 32), ("two", 48)):  # "one" wrote the model's two blocks
+    for name, cached in (("one", 32), ("two", 48)):  # "one" computed the model's two blocks
         say(served, f"{name} again", name, flow="t")
         served.run()
         assert served.cached(f"{name} again") == cached

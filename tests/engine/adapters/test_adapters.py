@@ -1,4 +1,4 @@
-"""Slots of adapters: who gets one, who waits, and what is forgotten."""
+"""Slots of adapters: requests that get one or wait for one, and adapters that are forgotten."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.engine.rigs.hand_driven import sequence_of
 
 
 class NotedSlots:
-    """Slots of a device that note what is copied there."""
+    """A device's slots, which note the adapters copied to them."""
 
     def __init__(self, num_slots: int) -> None:
         self.num_slots = num_slots
@@ -35,7 +35,7 @@ class NotedSlots:
 
 
 class Requests:
-    """Requests for adapters on an engine with two slots, and the sequences that are alive."""
+    """Requests for adapters on an engine with two slots, and the live sequences."""
 
     def __init__(self, folder: Path, host: HostAdapters) -> None:
         self.host, self.device = host, NotedSlots(3)
@@ -57,7 +57,7 @@ class Requests:
         return sequence
 
     def give(self, now: float = 0.0) -> list[str]:
-        """Give slots once all files are read; return the messages of those refused."""
+        """Assign slots once all files are read; return the messages of refused requests."""
         refused = self.adapters.give(self.alive, now)
         wait(self.host.under_way)
         return [error.message for _, error in refused + self.adapters.give(self.alive, now)]
@@ -81,7 +81,7 @@ def test_requests_of_one_adapter_share_a_slot(tmp_path: Path) -> None:
 
 
 class HeldReader(AdapterReader):
-    """A reader that has read its adapters once it is told so."""
+    """A reader that finishes reading when a test says so."""
 
     def __init__(self) -> None:
         self.reading: list[tuple[bytes, Future[Adapter]]] = []
@@ -126,11 +126,14 @@ def test_a_third_adapter_waits_until_a_slot_is_of_no_request(tmp_path: Path) -> 
         assert (one.adapter_slot, third.adapter_slot) == (1, 2)
         again = requests.ask("b", 2)
         requests.give()
-        assert again.is_unready  # its adapter is not there any more
+        assert again.is_unready  # its adapter has been replaced
 
 
 def test_a_flow_leaves_a_slot_to_others(tmp_path: Path) -> None:
-    """The slot stays free even if the flow's own requests wait longer; alone it takes all."""
+    """The slot stays free even if the flow's own requests have waited longer.
+
+    Without other flows it is used.
+    """
     with opened(tmp_path) as requests:
         first, second, third = (requests.ask(name, seed) for seed, name in enumerate("abc"))
         requests.give()
@@ -223,7 +226,7 @@ def test_a_client_is_told_of_the_adapter_it_had_read(tmp_path: Path) -> None:
         assert list(requests.adapters.answers()) == []
         requests.ask("a", 1)
         assert requests.adapters.give(requests.alive, 0.0) == []
-        assert not requests.alive[0].is_unready  # it was kept
+        assert not requests.alive[0].is_unready  # the adapter was still in host memory
 
 
 def test_a_dropped_adapter_leaves_its_slot_once_nobody_uses_it(tmp_path: Path) -> None:
@@ -234,7 +237,7 @@ def test_a_dropped_adapter_leaves_its_slot_once_nobody_uses_it(tmp_path: Path) -
         assert requests.adapters.forget(digest, requests.alive) == {Namespace(bytes(16))}
         requests.ask("a", 1)
         requests.give()
-        assert len(requests.device.loaded) == 1  # it was in its slot still
+        assert len(requests.device.loaded) == 1  # the adapter was still in its slot
         requests.alive.clear()
         requests.adapters.forget(digest, [])
         requests.ask("a", 1)

@@ -1,4 +1,4 @@
-"""An engine that serves adapters, beside PEFT; what one has computed serves no other."""
+"""An engine that serves adapters, compared with PEFT; blocks of one adapter never serve another."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ NAMES = ("one", "two", "three")
 
 
 class Served:
-    """An engine with two slots for three adapters, driven by hand."""
+    """An engine with two slots and three adapters, stepped by hand."""
 
     def __init__(self, core: EngineCore, link: MemoryLink, truths: dict[str, Any]) -> None:
         self.core, self.link, self.truths = core, link, truths
@@ -121,7 +121,7 @@ def test_requests_of_more_adapters_than_slots_are_each_as_peft_answers(served: S
         expected = served.greedy(name, prompt)
         assert [served.link.tokens(f"{name} {again}") for again in range(2)] == [expected] * 2
     answers = {tuple(served.greedy(name, PROMPT)) for name in prompts}
-    assert len(answers) == 4  # else nothing would be shown
+    assert len(answers) == 4  # with equal answers the test would show nothing
 
 
 def test_an_idle_engine_looks_often_whether_an_adapter_has_been_read(served: Served) -> None:
@@ -129,7 +129,7 @@ def test_an_idle_engine_looks_often_whether_an_adapter_has_been_read(served: Ser
     served.link.waits.clear()
     served.read("one")
     first, *others = served.link.waits
-    assert first == IDLE_WAIT_S  # no query had been received then
+    assert first == IDLE_WAIT_S  # no query had arrived yet
     assert all(wait == COPY_WAIT_S for wait in others)
     served.core.step()
     assert served.link.waits[-1] == IDLE_WAIT_S
@@ -141,9 +141,10 @@ def test_what_one_adapter_has_computed_serves_no_other(served: Served) -> None:
             served.say(f"{name} {number}", name, PROMPT)
             served.run()
         assert served.cached(f"{name} 0") == 0
-        assert served.cached(f"{name} 1") == 32  # its own
+        assert served.cached(f"{name} 1") == 32  # the adapter's own blocks
         assert served.link.tokens(f"{name} 1") == served.greedy(name, PROMPT)
-    # The control: without the digest in the namespace, blocks are found, and the answer is wrong.
+    # Positive control: without the digest in the namespace, blocks are found and the answer is
+    # wrong.
     served.say("leak", "three", PROMPT, namespace=served.namespace("one"))
     served.run()
     assert served.cached("leak") == 32

@@ -1,4 +1,4 @@
-"""Adapters of the other ranks: all hold one before it is placed, and one that cannot is named."""
+"""Adapters on several ranks: all hold one before it gets a slot, and a failing rank is named."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DIGEST = b"d" * 32
 
 
 class NotedSlots:
-    """Slots of one rank that note what is copied there, after so many launches."""
+    """One rank's slots, which note copies and the number of launches before them."""
 
     num_slots = 3
 
@@ -71,7 +71,7 @@ class TestRank0:
             ranks.report(2, AdapterHeld(0, "the disk is gone"))
             with pytest.raises(AdapterRefused, match="the disk is gone"):
                 host.get(digest, "a")
-            ranks.report(1, AdapterHeld(0))  # it comes late, and means what was forgotten
+            ranks.report(1, AdapterHeld(0))  # a late report about a forgotten adapter
             assert host.get(digest, "a") is None
             assert ranks.told() == [
                 HoldAdapter(0, digest, "a"),

@@ -1,4 +1,4 @@
-"""Sequences without an engine: they decode a given answer, as far as they are told."""
+"""Sequences without an engine, which decode a given answer."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from prefix_cache.leases.lease import Lease
 from prefix_cache.namespace import NamespacePath
 from tests.prefix_cache.support.scene import Scene, path
 
-UNKNOWN = -1  # in place of tokens that are not generated yet
+UNKNOWN = -1  # placeholder for tokens that are not generated yet
 MINE = path("mine")
 
 
@@ -25,7 +25,7 @@ def row(
     where: NamespacePath = MINE,
     prediction: Ordered[int] | None = None,
 ) -> Sequence:
-    """A sequence of a prompt that may get `most` tokens."""
+    """Make a sequence of a prompt, with room for `most` more tokens."""
     tokens = np.full(len(prompt) + most, UNKNOWN, np.int32)
     tokens[: len(prompt)] = prompt
     return Sequence(
@@ -45,13 +45,13 @@ def row(
 
 
 def give(sequence: Sequence, *token_ids: int) -> None:
-    """Let the sequence get these tokens."""
+    """Append these tokens to the sequence."""
     for token_id in token_ids:
         sequence.append(token_id)
 
 
 def accepted(token_ids: Ordered[int], answer: Ordered[int]) -> int:
-    """How many leading tokens of a draft are those of the answer."""
+    """Count the leading tokens of a draft that agree with the answer."""
     count = 0
     for drafted, token_id in zip(token_ids, answer, strict=False):
         if drafted != token_id:
@@ -76,7 +76,7 @@ def decode(
 
 
 def held(scene: Scene, sequence: Sequence) -> Lease:
-    """Give the sequence a lease of the scene's cache, with its known tokens committed."""
+    """Give the sequence a lease of the scene's cache, and commit its known tokens."""
     ids = sequence.token_ids.copy()
     lease = scene.must_acquire(sequence.path, ids)
     scene.commit(lease, ids)
@@ -85,7 +85,7 @@ def held(scene: Scene, sequence: Sequence) -> Lease:
 
 
 def committed(scene: Scene, sequence: Sequence) -> None:
-    """Commit what a held sequence has got: all but its last token is computed."""
+    """Commit a held sequence's tokens except the last, which is not computed yet."""
     lease, ids = sequence.lease, sequence.token_ids.copy()
     assert lease is not None
     assert scene.cache.extend(lease, len(ids), now=scene.tick())

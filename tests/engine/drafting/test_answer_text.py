@@ -1,4 +1,4 @@
-"""The text of a namespace's answers: what is found in it, what is erased, how large it gets."""
+"""The text of a namespace's answers: what is found in it, what is erased, and its size."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from tests.prefix_cache.support.scene import tokens
 
 
 def node_of(blocks: int) -> Node:
-    """A node of so many blocks of one token."""
+    """Make a node of this many one-token blocks."""
     ids = np.zeros(blocks, np.int32)
     return Node(Namespace(b"n" * 16), Edge(ids, ids, bytes(16 * blocks), 1), "mine", 0, None, 0.0)
 
 
 def found(text: AnswerText, *last: int) -> list[int]:
-    """The tokens that follow these in the text, up to what is erased or ends."""
+    """Return the tokens after these in the text, up to its end or an erased token."""
     match = text.index.find(tokens(*last).data, len(last))
     if match is None:
         return []

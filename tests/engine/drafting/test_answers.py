@@ -1,4 +1,4 @@
-"""Drafts from earlier answers to other prompts: whose, and for how long."""
+"""Run a request that ends with `ANSWER`."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def answered(
 
 
 def begun(scene: Scene, where: NamespacePath = MINE) -> Sequence:
-    """A running request of another prompt, answered alike so far."""
+    """Start a request with another prompt and the same beginning of the answer."""
     sequence = row(OTHER, where=where)
     held(scene, sequence)
     give(sequence, 7, *ANSWER[3:8])
@@ -104,7 +104,7 @@ def test_answers_are_of_the_namespace_that_the_request_writes_in(
 
 
 def test_a_pool_of_all_namespaces_would_be_seen(scene: Scene) -> None:
-    """The control of the tests above and of `verify-isolation`."""
+    """Positive control of the tests above and of `verify-isolation`."""
     answers = PooledAnswers(scene.cache.tree)
     answered(scene, answers, path("theirs"))
     assert drafted(answers, begun(scene))

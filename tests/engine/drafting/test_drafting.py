@@ -1,4 +1,4 @@
-"""The choice of drafts: sources, lengths, and rows that are not worth a look."""
+"""The choice of drafts: sources, lengths, and rows for which no source is asked."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ FILE = list(range(100, 400))
 
 
 def flat(rows: int) -> float:
-    """A step that takes as long whatever is in it."""
+    """Return a step time that does not depend on the rows."""
     return 0.01
 
 
 def steep(rows: int) -> float:
-    """A step that takes as long as its rows, as a mixture's with many."""
+    """Return a step time in proportion to the rows, as for a mixture with many rows."""
     return 0.001 * rows
 
 
 class Oracle:
-    """A drafter that knows the answer, and lies about each token with some probability."""
+    """A drafter that knows the answer, and makes each token wrong with some probability."""
 
     def __init__(self, answer: Ordered[int], lies: float, source: DraftSource = "own") -> None:
         self._answer, self._lies, self._source = answer, lies, source
@@ -57,7 +57,7 @@ class Oracle:
 
 
 class Silent:
-    """A drafter that has nothing, and counts how often it is asked."""
+    """A drafter without drafts that counts how often it is asked."""
 
     source: DraftSource = "own"
 
@@ -75,7 +75,7 @@ class Silent:
 def play(
     drafting: ChosenDrafts, sequence: Sequence, answer: Ordered[int], *, is_prepared: bool = False
 ) -> tuple[list[int], int]:
-    """Decode an answer: the lengths of the drafts, step by step, and how many tokens agreed."""
+    """Decode an answer; return the length of each draft and the number of accepted tokens."""
     lengths, right = list[int](), 0
     while sequence.num_output < len(answer):
         left = answer[sequence.num_output :]
@@ -112,7 +112,7 @@ def test_a_source_that_lies_is_drafted_less_and_then_not_at_all() -> None:
 
 
 def test_a_source_that_was_wrong_is_drafted_again_once_it_is_right() -> None:
-    """A source is judged by what it would have drafted, even if no step verified that."""
+    """A source is judged by the tokens it would have drafted, even when no step verified them."""
     wrong, right = list(range(1000, 1060)), list(range(60, 400))
     drafting = ChosenDrafts([Oracle(list(range(400)), 0.0).begin], Payoff(flat))
     lengths, _ = play(drafting, row([1], 500), [*wrong, *right])
@@ -210,8 +210,8 @@ def test_rows_learn_nothing_of_each_other() -> None:
     answer = list(range(300))
     drafting = ChosenDrafts([Oracle(answer, 0.0).begin], Payoff(lambda rows: 0.01 + 0.002 * rows))
     alone = drafting.propose([row([1], 400)])
-    play(drafting, row([1], 400), [-1] * 300)  # another row, for which all is wrong
-    play(drafting, row([1], 400), answer)  # and one for which all is right
+    play(drafting, row([1], 400), [-1] * 300)  # another row, for which all drafts are wrong
+    play(drafting, row([1], 400), answer)  # a row for which all drafts are right
     assert list(drafting.propose([row([1], 400)]).values()) == list(alone.values())
 
 
@@ -226,7 +226,7 @@ def test_an_ended_row_is_forgotten() -> None:
 
 
 def test_all_sources_together() -> None:
-    """A prediction, then the tree, then the own text, as each has something."""
+    """The prediction is asked first, then the tree, then the sequence's own text."""
     scene = Scene(num_blocks=256)
     scene.run(path("mine"), tokens(*FILE[:10], *range(600, 640)))
     drafting = choose_drafts(scene.cache.tree, flat)
@@ -246,7 +246,7 @@ def test_all_sources_together() -> None:
 
 @pytest.mark.parametrize("seed", range(8))
 def test_drafts_are_the_same_if_they_are_prepared(seed: int) -> None:
-    """Prepared when the prompt was known and after each step, or else never."""
+    """Drafting is prepared when the prompt is known and after each step, or never."""
     generator = random.Random(seed)
     prompt = [generator.randrange(4) for _ in range(generator.choice([1, 30, 300]))]
     answer = [generator.randrange(4) for _ in range(60)]
@@ -268,7 +268,7 @@ def test_drafts_are_the_same_if_they_are_prepared(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(10))
 def test_many_rows_at_random(seed: int) -> None:
-    """Rows come and go, and repeat themselves; drafts are of known tokens and fit."""
+    """Random rows come, repeat themselves and go. Drafts consist of known tokens, and fit."""
     generator = random.Random(seed)
     drafting = choose_drafts(RadixTree(4), lambda rows: 0.01 + 0.0001 * rows)
     rows = list[Sequence]()

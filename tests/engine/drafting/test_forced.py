@@ -1,4 +1,4 @@
-"""Drafts from grammars: the tokens that they force, for who can be asked."""
+"""Drafts from grammars: the tokens that a grammar forces."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tokens that a model's own head has drafted beside a sample."""
+"""Tokens that a model's draft head proposed beside a sample."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ def test_tokens_count_after_the_sample_that_they_came_with() -> None:
 
 
 def test_its_next_draft_is_worth_waiting_for() -> None:
-    """A draft of one token is known before it can be verified; but then there is another."""
+    """A one-token draft is known before it can be verified.
+
+    By then the head has drafted another token.
+    """
     sequence = row([1, 2, 3], 30)
     chosen = ChosenDrafts([HeadDraft], Payoff(lambda rows: 1 + 0.01 * rows))
     for known in range(4, 12):

@@ -1,4 +1,4 @@
-"""Lengths of drafts against a search through all of them."""
+"""Lengths of drafts, compared with a search through all lengths."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from engine.drafting.lengths import Payoff
 
 
 def speed(rows: int, chances: list[tuple[float, int]], lengths: list[int], cost: float) -> float:
-    """Tokens in the time of a step, where a row costs `cost` and a step 1."""
+    """Return the tokens per unit of step time, where a step costs 1 and a row `cost`."""
     gain = sum(
         sum(p**i for i in range(1, length + 1))
         for (p, _), length in zip(chances, lengths, strict=True)
@@ -59,7 +59,7 @@ def test_rows_and_drafts_together_fit_a_step() -> None:
 
 
 def test_drafts_that_are_computed_twice_are_shorter() -> None:
-    """With states, accepted tokens are computed again; a draft may still pay."""
+    """With states, accepted tokens are computed a second time. A draft may still be worth that."""
     chances = [(0.9, 16)] * 8
     once, twice = (
         sum(Payoff(lambda rows: 1 + 0.05 * rows, has_states=has).lengths(8, chances))

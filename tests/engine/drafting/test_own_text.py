@@ -1,4 +1,4 @@
-"""Drafts from a sequence's own text: perfect, edited, random and adversarial."""
+"""Drafts from a sequence's own text: repeated, edited, random and adversarial."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_texts_of_hardly_any_tokens(length: int) -> None:
 
 
 def test_drafts_are_of_known_tokens_alone() -> None:
-    """An adversary repeats itself, breaks off and repeats something else."""
+    """An adversarial text repeats itself, stops, and repeats something else."""
     for seed in range(40):
         generator = random.Random(seed)
         sequence = row([generator.randrange(4) for _ in range(20)], 300)

@@ -1,4 +1,4 @@
-"""The index against a plain search of the whole text."""
+"""The index, compared with a plain search of the whole text."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def text_of(length: int, kinds: int, seed: int) -> TokenIds:
 
 
 def longest(text: TokenIds, end: int) -> int:
-    """The length of the longest earlier match of the tokens before `end`."""
+    """Return the length of the longest earlier match of the tokens before `end`."""
     best = 0
     for place in range(1, end):
         size = min(place, LONGEST)
@@ -49,7 +49,7 @@ def test_of_matches_alike_the_latest_counts() -> None:
     text = np.array([1, 2, 5, 0, 1, 2, 6, 0, 1, 2], np.int32)
     index = TextIndex(text)
     index.extend(9)
-    assert index.find(text.data, 10) == (6, 3)  # "0 1 2" once, before it "1 2" alone
+    assert index.find(text.data, 10) == (6, 3)  # finds "0 1 2" rather than an earlier "1 2"
 
 
 def test_a_search_compares_a_bounded_number_of_places() -> None:
@@ -69,8 +69,8 @@ def test_a_search_compares_a_bounded_number_of_places() -> None:
 def test_what_left_the_window_is_not_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(text_index, "WINDOW", 64)
     text = np.arange(400, dtype=np.int32)
-    text[200:204] = text[100:104]  # 100 places before
-    text[300:304] = text[260:264]  # 40 places before
+    text[200:204] = text[100:104]  # a copy of the text 100 places earlier
+    text[300:304] = text[260:264]  # a copy of the text 40 places earlier
     for step in (1, 90):
         index = TextIndex(text)
         for end in range(2, 204, step):

@@ -1,4 +1,4 @@
-"""Drafts from the cached tree: what they may read, and what they leave as it was."""
+"""Drafts from the cached tree, which they leave unchanged: the namespaces that they may read."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from prefix_cache.namespace import NamespacePath
 from tests.engine.drafting.rows import accepted, committed, give, held, row
 from tests.prefix_cache.support.scene import Scene, namespace, path, tokens
 
-PROMPT = list(range(1, 11))  # two blocks of four and a half
+PROMPT = list(range(1, 11))  # two blocks of four tokens, and half a block
 ANSWER = list(range(100, 130))
 MINE = path("mine")
 
@@ -21,12 +21,12 @@ def scene() -> Scene:
 
 
 def earlier(scene: Scene, where: NamespacePath = MINE, answer: list[int] = ANSWER) -> None:
-    """An earlier request of the same prompt, which got `answer`."""
+    """Run an earlier request with the same prompt and the answer `answer`."""
     scene.run(where, tokens(*PROMPT, *answer))
 
 
 def walking(scene: Scene, sequence: Sequence) -> TreeWalk:
-    """A walk for a sequence, which gets a lease if it has none."""
+    """Return a walk for a sequence, with a new lease if it has none."""
     if sequence.lease is None:
         held(scene, sequence)
     drafter = tree_walk(scene.cache.tree, sequence)
@@ -87,8 +87,10 @@ READABLE = [
     (path("mine"), path("theirs"), False),
     (path("published", "mine", length=2), path("published", "mine", length=2), True),
     (path("published", "mine", length=2), path("published", "theirs", length=2), False),
-    (path("published"), path("published", "mine", length=2), True),  # sharing goes up
-    (path("published", "mine", length=2), path("published"), False),  # and never down
+    # a private prompt reads published blocks
+    (path("published"), path("published", "mine", length=2), True),
+    # a published prompt reads no private blocks
+    (path("published", "mine", length=2), path("published"), False),
     (path("mine", "salt", length=2), path("mine"), False),
     (path("mine"), path("mine", "salt", length=2), True),
 ]
@@ -106,7 +108,10 @@ def test_only_readable_namespaces_are_drafted_from(
 
 
 def test_another_namespace_below_the_same_node_is_passed_over(scene: Scene) -> None:
-    """Both namespaces lie below one published node; only the reader's own child is followed."""
+    """Both namespaces are below one published node.
+
+    Only the child in the reader's namespace is followed.
+    """
     theirs, mine = path("published", "theirs", length=2), path("published", "mine", length=2)
     for _ in range(3):
         earlier(scene, where=theirs, answer=[66] * 20)
@@ -117,7 +122,7 @@ def test_another_namespace_below_the_same_node_is_passed_over(scene: Scene) -> N
     assert set(proposed(drafter, sequence)) == {77}
 
 
-ENDS = [70] * 8, [50] * 8, [60] * 8  # of what is published after the prompt
+ENDS = [70] * 8, [50] * 8, [60] * 8  # published continuations of the prompt
 
 
 def drafted_after(scene: Scene, where: NamespacePath) -> list[int]:
@@ -130,7 +135,7 @@ def drafted_after(scene: Scene, where: NamespacePath) -> list[int]:
 
 @pytest.mark.parametrize("used", range(len(ENDS)))
 def test_how_often_others_use_what_is_published_moves_no_draft(scene: Scene, used: int) -> None:
-    """The control is the reader's own uses of what is its own."""
+    """Positive control: the reader's uses of its own answers do."""
     published, mine = path("published"), path("mine")
     for end in ENDS:
         for where in (published, mine):
@@ -145,7 +150,7 @@ def test_how_often_others_use_what_is_published_moves_no_draft(scene: Scene, use
 
 
 def published_to(name: str, num_blocks: int = 2) -> NamespacePath:
-    """The path of a tenant's prompt with so many published blocks."""
+    """Return the path of a tenant's prompt that begins with this many published blocks."""
     return path("published", name, length=num_blocks)
 
 

@@ -1,1 +1,1 @@
-"""Blocks between engines: what crosses, what opens, what is asked for."""
+"""The exchange of blocks between engines: messages, sealed blocks, and fetches."""

@@ -1,4 +1,4 @@
-"""A prompt that goes as between GPUs, by slots, between two exchanges with all their threads."""
+"""A prompt copied by slots between the pools of two exchanges, as between two GPUs."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from tests.doubles.layouts import alike_layers
 from tests.doubles.waiting import wait_for
 
 SIZE, SHARED = 4, 100
-WHOLE = SHARED + SLOTS_AT_ONCE + 30  # blocks
+WHOLE = SHARED + SLOTS_AT_ONCE + 30  # number of blocks
 A, B = Namespace(b"a" * 16), Namespace(b"b" * 16)
 PATH = NamespacePath(((0, A), (SHARED, B)))
 TOKENS = (np.arange(WHOLE * SIZE + 1, dtype=np.int32) * 7) % 1000
@@ -43,11 +43,11 @@ WAIT_S = 30.0
 
 @dataclass
 class InMemory:
-    """Pools of one process: a `PeerPools`, and the `PeerPool` of the only other one."""
+    """A `PeerPools` of one process, and the `PeerPool` of the only other pool."""
 
     theirs: Tensor
     ours: Tensor
-    copied: list[int] = field(default_factory=list)  # blocks of each call
+    copied: list[int] = field(default_factory=list)  # number of blocks in each call
 
     def host_of(self, where: str) -> bytes | None:
         del where
@@ -67,10 +67,10 @@ class InMemory:
 
 
 class Engine:
-    """A pool in which a prompt lies in no order, a cache and an exchange."""
+    """An engine's pool with a prompt in scattered blocks, its cache and its exchange."""
 
     def __init__(self, where: str | None = None, theirs: DevicePool | None = None) -> None:
-        """`where` it answers; `theirs`: the pool that it copies from."""
+        """`where`: the address it answers at; `theirs`: the pool it copies from."""
         self.pool = DevicePool(
             alike_layers(1, 1, 4, "float32", SIZE), 2 * WHOLE, torch.device("cpu")
         )
@@ -90,7 +90,7 @@ class Engine:
         )
 
     def put(self) -> list[bytes]:
-        """Have the prompt; returns the bytes of its blocks."""
+        """Cache the prompt; return the bytes of its blocks."""
         lease = self.cache.acquire(PATH, TOKENS, owner="flow", now=0.0)
         assert lease is not None
         np.random.default_rng(3).shuffle(lease.blocks[lease.num_shared :])
@@ -103,7 +103,7 @@ class Engine:
         return self.read()
 
     def read(self) -> list[bytes]:
-        """The bytes of the prompt's blocks that are in the tree."""
+        """Return the bytes of the prompt's blocks in the tree."""
         lease = self.cache.read(PATH, TOKENS, owner="flow", now=0.0)
         assert lease is not None
         pool = block_bytes_of(self.pool).numpy()

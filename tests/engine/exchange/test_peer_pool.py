@@ -1,4 +1,4 @@
-"""The pool of a GPU beside this one, as far as there need be no GPU."""
+"""The pool of a GPU of this host, as far as it can be tested without a GPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A sealed block opens at its place, under its namespace, in its fetch, and nowhere else."""
+"""A sealed block can be opened only at its position, under its namespace and in its fetch."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ SLOTS = (5).to_bytes(4, "little") + (6).to_bytes(4, "little") + (9).to_bytes(4, 
 
 
 def swapped(items: bytes, size: int) -> bytes:
-    """The first two of them are in each other's place."""
+    """Exchange the first two items."""
     return items[size : 2 * size] + items[:size] + items[2 * size :]
 
 

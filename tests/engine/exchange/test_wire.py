@@ -1,4 +1,4 @@
-"""What two engines say to each other, as bytes, and what is refused."""
+"""Messages between two engines as bytes, and messages that are refused."""
 
 from __future__ import annotations
 

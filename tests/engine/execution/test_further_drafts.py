@@ -1,4 +1,4 @@
-"""The samples after which the head drafts further."""
+"""The samples after which the draft head drafts more tokens."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ BLOCK_SIZE = 16
 
 
 def row(slot: int, kind: RowKind, start: int, num_new: int, *, samples: bool = True) -> Row:
-    """A row of a sequence whose lease has its batch slot's number."""
+    """Return a row of a sequence whose lease id is its batch slot."""
     ids, blocks = np.arange(num_new, dtype=np.int32), np.arange(3, dtype=np.int32)
     end = start + num_new
     data = ids.tobytes(), 0, blocks.tobytes()
@@ -22,7 +22,7 @@ def row(slot: int, kind: RowKind, start: int, num_new: int, *, samples: bool = T
 
 
 def tables_of(rows: list[Row]) -> BlockTables:
-    """Tables of three blocks for each row."""
+    """Return tables of three blocks for each row."""
     tables = BlockTables(num_batch_slots=MOST_FOLLOWED + 8, num_blocks=3)
     tables.update(rows)
     return tables
@@ -35,7 +35,7 @@ def test_a_row_of_drafts_follows_the_sample_after_its_last_accepted_one() -> Non
     assert found is not None
     assert found.firsts.tolist() == [0, 1, 1, 1, 4]
     assert found.longest.tolist() == [21, 13, 13, 13, 4]
-    outputs = np.array([0, 1, 2, 3, 7])  # after which tokens of the step there are samples
+    outputs = np.array([0, 1, 2, 3, 7])  # the tokens of the step that are followed by a sample
     compared = found.compared(outputs, nowhere=8)
     assert compared.tolist() == [8, 2, 3, 8, 8]
     samples, firsts, given, ends = (

@@ -1,4 +1,4 @@
-"""Leases in the order of their blocks, and what their groups save, against brute force."""
+"""Leases in the order of their blocks, and their groups' savings, compared with brute force."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PATHS = st.lists(st.lists(st.integers(0, 2), max_size=6), min_size=1, max_size=7
 
 
 def in_common(paths: Paths) -> int:
-    """Leading numbers that all paths have."""
+    """Count the leading numbers that all paths share."""
     columns = zip(*paths, strict=False)
     return next(
         (at for at, column in enumerate(columns) if len(set(column)) > 1),
@@ -25,7 +25,7 @@ def in_common(paths: Paths) -> int:
 
 
 def partitions(paths: Paths) -> Iterator[list[Paths]]:
-    """All the ways to divide them, whoever stands beside whom."""
+    """Yield all partitions of the paths."""
     if not paths:
         yield []
         return
@@ -37,7 +37,7 @@ def partitions(paths: Paths) -> Iterator[list[Paths]]:
 
 
 def most_saved(paths: Paths, least: int) -> int:
-    """By trying everything."""
+    """Return the largest saving, by trying all partitions."""
     return max(
         sum((len(part) - 1) * run for part in parts if (run := in_common(part)) >= least)
         for parts in partitions(paths)
@@ -53,7 +53,7 @@ def ordered(paths: Paths) -> tuple[PrefixOrder, dict[int, list[int]]]:
 
 @examples(4)
 @given(PATHS, st.integers(1, 4))
-@example([[0, 0], [0, 0, 0], [0, 0, 0, 0, 0], [0, 0, 0, 0, 0]], 1)  # 6 of 7
+@example([[0, 0], [0, 0, 0], [0, 0, 0, 0, 0], [0, 0, 0, 0, 0]], 1)  # saves 6 of at most 7
 def test_groups_save_nearly_what_any_groups_could(paths: Paths, least: int) -> None:
     order, path_of = ordered(paths)
     groups = order.groups(least)
@@ -90,7 +90,7 @@ def test_after_adding_and_removing_the_order_equals_a_fresh_one(
 
 
 def test_the_groups_are_one_of_all_or_one_for_each_branch_as_saves_more() -> None:
-    """A long stem with short branches is read at the stem, long branches each by itself."""
+    """A long stem with short branches is read once for all, and long branches once for each."""
     assert best_groups(np.array([9, 8, 9]), 1) == [LeaseGroup(8, [0, 1, 2, 3])]
     assert best_groups(np.array([9, 2, 9]), 1) == [LeaseGroup(9, [0, 1]), LeaseGroup(9, [2, 3])]
     assert best_groups(np.array([9, 2, 9]), 10) == []
@@ -106,7 +106,8 @@ def test_only_the_blocks_that_are_named_count() -> None:
 
 
 def test_a_chain_as_long_as_there_may_be_rows_is_no_matter() -> None:
-    """Each lease goes on where the one before ends: the deepest tree there is."""
+    """Each lease extends the one before: the deepest possible tree."""
     runs = np.arange(1, 5_000)
     groups = best_groups(runs, 1)
-    assert sum(group.saved for group in groups) >= 2_499 * 2_500  # the half with longer runs
+    # at least the saving of the longer half of the runs
+    assert sum(group.saved for group in groups) >= 2_499 * 2_500

@@ -1,4 +1,4 @@
-"""Where rows find the blocks of layers with a window, against a slow model of each."""
+"""The places of rows' blocks in layers with a window, compared with a slow model."""
 
 from __future__ import annotations
 
@@ -32,7 +32,9 @@ def drawn(random: Random) -> list[Row]:
 
 
 def expected(rows: list[Row]) -> dict[tuple[int, int], int]:
-    """Ids by row and block: in rings, and scratch blocks in turn for a prompt's new ones."""
+    """Return ids by row and block: ring blocks, and consecutive scratch blocks for a prompt's new
+    blocks.
+    """
     ids, scratch = {}, SHAPE.scratch
     for at, one in enumerate(rows):
         for block in range(-(-one.end // 4)):

@@ -1,4 +1,4 @@
-"""A row that is given tokens and samples after each of them chooses what plain decoding chooses."""
+"""A row that verifies given tokens samples the same tokens as plain decoding."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ def driven(checkpoint: MakeCheckpoint, *, graphs: bool = False) -> HandDriven:
 
 
 def verifying(sequence: Sequence, given: list[int]) -> ScheduledRow:
-    """A row of the sequence's last token and those that are given to follow it."""
+    """Return a row of the sequence's last token and a draft after it."""
     return verify_row(sequence, Draft(tuple(given), "own"))
 
 
 def plainly(checkpoint: MakeCheckpoint, wish: SamplingParams) -> list[Sampled]:
-    """Return the samples of the prompt's row, and of three rows of one token."""
+    """Return the samples of the prompt, and of three steps of one token."""
     one_by_one = driven(checkpoint)
     sequence = one_by_one.add(PROMPT, wish)
     first = one_by_one.step((sequence, len(PROMPT)))
@@ -87,7 +87,7 @@ def test_three_tokens_of_one_row_are_those_of_three_steps(
 
 
 def test_a_wish_changes_what_is_sampled_three_steps_on(checkpoint: MakeCheckpoint) -> None:
-    """The control: greedy decoding would not pass for any of the others."""
+    """Positive control: all requests differ from each other, so none decodes greedily."""
     said = {name: [one.token_id for one in plainly(checkpoint, WISHES[name])] for name in WISHES}
     assert len({tuple(tokens[1:]) for tokens in said.values()}) == len(WISHES)
 

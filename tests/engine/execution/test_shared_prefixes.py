@@ -1,4 +1,4 @@
-"""Which decode rows lie together: against the rows' own blocks, over comings and goings."""
+"""Groups of decode rows that share keys, compared with the rows' blocks while rows come and go."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ from tests.engine.rigs.hand_driven import data_row, sequence_of
 from tests.examples import examples
 
 BLOCK = 4
-ALL_THAT_MATTERS = 2**26  # bytes a token: whatever is saved pays
+ALL_THAT_MATTERS = 2**26  # bytes a token, so large that every saving pays
 BATCH_SLOTS = 512
 EAGER = SharingRule(BLOCK, ALL_THAT_MATTERS, BLOCK, 4)
 
 
 def decode(blocks: list[int]) -> Row:
-    """A row of one token whose sequence has these blocks, and writes into a block of its own."""
+    """Return a one-token row of a sequence with these blocks, and one of its own to write."""
     sequence = sequence_of([5] * (BLOCK * len(blocks) + 1), block_ids=[*blocks, 999])
     sequence.batch_slot = sequence.lease_id % BATCH_SLOTS
     return data_row(sequence, BLOCK * len(blocks), 1)
 
 
 def blocks_of(row: Row) -> tuple[int, ...]:
-    """All of a row's blocks: none of it was sent before."""
+    """Return all blocks of a row that was never sent before."""
     return tuple(np.frombuffer(row.block_ids, np.int32).tolist())
 
 
 class Prefixes(SharedPrefixes):
-    """With tables of its own, which have what is new in the rows."""
+    """A `SharedPrefixes` with its own tables, updated from the rows."""
 
     def __init__(self, rule: SharingRule) -> None:
         super().__init__(rule)
@@ -52,7 +52,7 @@ class Prefixes(SharedPrefixes):
 
 
 def expect_true(sharing: Sharing, rows: list[Row], most_rows: int) -> None:
-    """Every row in one group of at most so many, whose blocks are the same up to its keys."""
+    """Check that each row is in one group of at most `most_rows`, and shares the group's blocks."""
     assert sorted(sharing.order.tolist()) == list(range(len(rows)))
     for extra in (0, 5):
         made = sharing.fields(len(rows) + extra)
@@ -72,7 +72,7 @@ def expect_true(sharing: Sharing, rows: list[Row], most_rows: int) -> None:
 
 
 def members(sharing: Sharing, rows: list[Row]) -> dict[frozenset[tuple[int, ...]], int]:
-    """The groups that share something: the rows by their blocks, and how many keys they share."""
+    """Return the groups that share keys: the rows' blocks, and the number of shared keys."""
     paths = [blocks_of(row)[:-1] for row in rows]
     return {
         frozenset(paths[row] for row in sharing.order[start:end]): keys
@@ -140,7 +140,7 @@ def test_little_is_not_worth_it() -> None:
 
 
 def test_a_row_that_leaves_leaves_its_group_and_one_that_comes_joins() -> None:
-    """Few changes among many rows: the groups are kept."""
+    """A few changes among many rows keep the groups."""
     rows = [decode([1, 2, 100 + n]) for n in range(4)] + [decode([50 + n]) for n in range(40)]
     prefixes = Prefixes(EAGER)
 
@@ -160,7 +160,7 @@ def test_a_row_that_leaves_leaves_its_group_and_one_that_comes_joins() -> None:
 
 
 def test_the_block_that_a_row_writes_is_not_shared() -> None:
-    """Two rows on the same block that is not full: never, but it would not be believed."""
+    """No two rows write one block, but sharing must not depend on that."""
     writing = [data_row(sequence_of([5] * 7, block_ids=[1, 2]), 6, 1) for _ in range(2)]
     sharing = Prefixes(EAGER).of(writing)
     assert sharing is not None
@@ -176,7 +176,7 @@ def test_padding_is_in_groups_without_keys() -> None:
 
 @pytest.mark.parametrize("most_rows", [1, 2, 3])
 def test_groups_of_fewer_than_four_rows_are_refused(most_rows: int) -> None:
-    """`most_groups` would be too few for them."""
+    """`most_groups` would be too small for smaller groups."""
     with pytest.raises(ValueError, match="too small"):
         SharingRule(BLOCK, 1, BLOCK, most_rows)
 
@@ -184,7 +184,7 @@ def test_groups_of_fewer_than_four_rows_are_refused(most_rows: int) -> None:
 @pytest.mark.parametrize("num_rows", [1, 2, 3, 8, 255])
 @pytest.mark.parametrize("most_rows", [4, 16])
 def test_most_groups_holds_when_all_rows_are_pairs(num_rows: int, most_rows: int) -> None:
-    """Pairs are the most groups there can be; one more row shares nothing."""
+    """Pairs give the largest number of groups; one more row shares nothing."""
     pairs = [decode([1 + row // 2]) for row in range(num_rows)]
     rule = SharingRule(BLOCK, ALL_THAT_MATTERS, BLOCK, most_rows)
     sharing = Prefixes(rule).of(pairs)
@@ -205,7 +205,7 @@ def test_a_step_of_one_decode_or_none_changes_nothing_for_those_that_follow() ->
     assert prefixes.of(rows[:1]) is None
     assert prefixes.of(rows) is before
     assert prefixes.of([]) is None
-    fewer = [rows[1], decode([7]), rows[3]]  # who left meanwhile is noticed
+    fewer = [rows[1], decode([7]), rows[3]]  # the row that left is noticed
     after = prefixes.of(fewer)
     assert after is not None
     expect_true(after, fewer, EAGER.most_rows)

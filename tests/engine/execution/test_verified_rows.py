@@ -1,4 +1,4 @@
-"""How the tokens of rows with drafts read together."""
+"""Shared reads of keys among the several tokens of rows with drafts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compiled grammars are kept by the memory that they take."""
+"""The cache of compiled grammars is limited by memory."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def keep(cache: GrammarCache) -> Keep:
 
 
 def found(cache: GrammarCache, flow: str) -> list[str]:
-    """The texts of the flow's that are kept, of the three."""
+    """Return which of three texts the flow still has in the cache."""
     cache.make_room(flow)
     return [one.text for one in (ONE, TWO, THREE) if cache.find(flow, one) is not None]
 
@@ -71,7 +71,7 @@ def test_small_ones_are_bounded_too(cache: GrammarCache, keep: Keep) -> None:
 
 
 class Weighed(Compilation):
-    """A compilation that counts how often it is weighed."""
+    """A compilation that counts how often its size is computed."""
 
     times = 0
 
@@ -110,7 +110,7 @@ def test_what_takes_the_place_of_another_is_counted_once(cache: GrammarCache, ke
 
 
 def grown(work: Callable[[], object], times: int) -> int:
-    """The bytes of Python's that stay after `work` was done so often."""
+    """Return the bytes of Python objects that remain after calls of `work`."""
     work()
     tracemalloc.start()
     kept = [work() for _ in range(times)]
@@ -201,7 +201,7 @@ def test_what_is_forgotten_is_counted_while_it_is_used(cache: GrammarCache, keep
 
 
 def test_an_error_of_one_answer_is_not_the_next_ones(grammars: Grammars) -> None:
-    """Copies of the library's matcher share its lexer, and an error of that stays."""
+    """Copies of the library's matcher share its lexer, and with it a lexer error."""
     first = asked(grammars, ONE)
     wait_for(lambda: first.is_ready, 60.0, every_s=0.01)
     first.advance(ord("x"))
@@ -218,5 +218,6 @@ def test_the_check_finds_what_a_grammar_takes(vocabulary: Vocabulary) -> None:
     texts = ", ".join(f'"a value of some length, number {n}"' for n in range(2500))
     small = checked_over(ONE, vocabulary)
     large = checked_over(Grammar("json_schema", f'{{"enum": [{texts}]}}'), vocabulary)
-    assert small.num_bytes < LEAST_BYTES  # below 0 where other tests' memory is freed meanwhile
+    # may be negative if other tests' memory is freed meanwhile
+    assert small.num_bytes < LEAST_BYTES
     assert 1 * MB < large.num_bytes < 10 * MB

@@ -1,4 +1,4 @@
-"""The process that checks grammars."""
+"""The process that checks grammars before they are compiled."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from tests.doubles.grammars import deep, endless
 from tests.engine.grammars.conftest import VOCAB_SIZE
 
 REGEX = Grammar("regex", "a+")
-# Some megabytes, which the library takes once it has tokens.
+# The library allocates some megabytes for it, once it has tokens.
 HEAVY = Grammar("json_schema", '{"type": "number", "multipleOf": 9973}')
 
 
 class InLittleMemory(CheckProcess):
-    """Lets a worker take only 3 MiB beside the vocabulary and its stack."""
+    """A worker limited to 3 MiB beside the vocabulary and its stack."""
 
     def _command(self) -> list[str]:
         little = "process.CHECK_BYTES, process.CHECK_STACK_BYTES = 4 << 20, 1 << 20"

@@ -1,4 +1,4 @@
-"""Threads that compile: what ends each grammar, whatever the check of it meets."""
+"""Threads that compile grammars: every grammar ends, whatever happens in its check."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from engine.grammars.vocabulary import Vocabulary
 from engine.link.messages import Grammar
 from tests.doubles.waiting import wait_for
 
-LONG_S = 30.0  # nothing takes that long, unless it hangs
+LONG_S = 30.0  # takes this long only if it hangs
 
 
 class Breaking(GrammarChecker):
-    """Breaks at its first grammar, and finds any other wrong."""
+    """A checker that breaks at its first grammar, and finds all others wrong."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         super().__init__(CheckProcess(vocabulary))

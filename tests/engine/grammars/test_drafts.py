@@ -1,4 +1,4 @@
-"""Masks after drafts: those of a constraint that was advanced by them, which stays where it is."""
+"""Masks after drafts equal those of an advanced constraint, which itself does not move."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SCHEMA = {
 SAID: list[tuple[GrammarKind, str, str]] = [
     ("json_schema", json.dumps(SCHEMA), '{"name": "Ada", "tags": [1, "two"]}'),
     ("regex", "[a-z ]{1,20}(yes|no)!", "that is a yes!"),
-    # What may follow x depends on what was before it, and the library's place in the text does not.
+    # What may follow x depends on the text before it, but the library's position does not.
     ("lark", 'start: "a" x "y" | "b" x "z" | "c" x\nx: /[xw]/', "bxz"),
     ("lark", 'start: t "."\nt[max_tokens=9]: /[a-z ]*/', "the fox."),
 ]
@@ -48,7 +48,7 @@ def tokens(mask: Bitmask) -> list[int]:
 
 
 def one_by_one(constraint: GrammarConstraint, drafts: list[int]) -> list[list[int]]:
-    """The masks of a constraint that is advanced, as far as it can be."""
+    """Return the masks of a constraint that is advanced by the drafts, as far as possible."""
     masks = [tokens(constraint.allowed())]
     for draft in drafts:
         if draft not in masks[-1]:
@@ -94,7 +94,7 @@ def test_masks_after_drafts_are_those_of_one_token_at_a_time(
 
 
 def test_a_draft_that_leads_elsewhere_leaves_no_trace(vocabulary: Vocabulary) -> None:
-    """The control: a matcher that takes its tokens back has the mask of the other branch."""
+    """Positive control: a matcher that is rolled back has the mask of the other branch."""
     kind, text, _ = SAID[2]
     constraint = constraint_of(vocabulary, kind, text)
     after = constraint.allowed_after((ord("a"), ord("x")))
@@ -137,7 +137,7 @@ def test_a_token_that_there_is_not_ends_the_drafts(vocabulary: Vocabulary) -> No
 
 
 def test_a_mask_that_cannot_be_made_after_a_draft_fails_nothing(vocabulary: Vocabulary) -> None:
-    """Once the sequence gets there by itself it fails as without drafts."""
+    """If the sequence itself arrives there, it fails as without drafts."""
     limits = LLParserLimits(step_max_items=60, verbose_errors=False)
     rules = "\n".join(f'r{n}: "{n}" r{n} | "b" r{n + 1} | "c"' for n in range(200))
     branches = " | ".join(f"r{n}" for n in range(200))

@@ -1,4 +1,4 @@
-"""From a grammar to masks: what may be said, when it may end, and what is refused."""
+"""Grammars as masks: allowed tokens, possible ends, and refused grammars."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ def tokens(constraint: GrammarConstraint) -> set[int]:
 
 
 def say(constraint: GrammarConstraint, text: str) -> bool:
-    """Whether the grammar lets this be said, byte by byte."""
+    """Return whether the grammar allows this text, byte by byte."""
     for byte in text.encode():
         if byte not in tokens(constraint):
             return False
         constraint.advance(byte)
-    constraint.catch_up()  # no step begins here
+    constraint.catch_up()  # outside a step
     return True
 
 
@@ -165,7 +165,7 @@ def test_sequences_with_one_grammar_are_at_places_of_their_own(grammars: Grammar
 
 
 def white_space(constraint: GrammarConstraint) -> int:
-    """How many line breaks and spaces may follow one another, up to 100."""
+    """Count the consecutive line breaks and spaces that the grammar allows, up to 100."""
     for count in range(100):
         if not say(constraint, "\n" if count == 0 else " "):
             return count
@@ -287,7 +287,7 @@ def test_too_much_text_is_refused_at_once(grammars: Grammars) -> None:
 
 
 def test_a_flow_has_its_own_grammars_alone(vocabulary: Vocabulary) -> None:
-    """The flow's second request finds what the first left; another flow's does not."""
+    """The flow's second request finds the grammar of the first. Another flow's does not."""
     cache = GrammarCache()
     grammars = Grammars(GrammarCompiler(vocabulary), cache)
     grammar = Grammar("json_schema", OBJECT)
@@ -314,7 +314,7 @@ def test_what_was_compiled_for_a_flow_can_be_forgotten(vocabulary: Vocabulary) -
 
 
 def test_a_flow_may_have_only_so_many_wait(vocabulary: Vocabulary) -> None:
-    """The first may still wait, too, or be in a thread already."""
+    """The first may still wait, or be in a thread already."""
     grammars = Grammars(GrammarCompiler(vocabulary, max_waiting=3))
     asked(grammars, endless(), "a")
     for number in range(2):

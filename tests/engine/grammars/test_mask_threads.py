@@ -1,4 +1,4 @@
-"""Masks in threads: handed over and back, slow ones beside others, flows in turns, and the end."""
+"""Masks made by threads: handing over, slow masks beside others, turns of flows, and the end."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from tests.doubles.constraints import bitmask
 from tests.doubles.waiting import wait_for
 from tests.gateway.support.manual_clock import ManualClock
 
-LONG_S = 30.0  # nothing takes that long, unless it hangs
+LONG_S = 30.0  # takes this long only if it hangs
 
 
 class Gated(TokenConstraint):
-    """Makes its mask once its gate is open, and notes in which thread."""
+    """A constraint that makes its mask once its gate is open, and notes the thread."""
 
     def __init__(self, flow: str = "flow", *, is_open: bool = True) -> None:
         self.flow = flow
@@ -39,11 +39,11 @@ class Gated(TokenConstraint):
         return bitmask([1], 64)
 
     def advance(self, token_id: int) -> None:
-        """Do nothing: the mask is always the same."""
+        """Do nothing, since the mask is always the same."""
 
 
 class Noted(TokenConstraint):
-    """Notes whose mask was made when."""
+    """A constraint that notes the order in which masks are made."""
 
     def __init__(self, flow: str, order: list[str]) -> None:
         self.flow = flow
@@ -54,11 +54,11 @@ class Noted(TokenConstraint):
         return bitmask([1], 64)
 
     def advance(self, token_id: int) -> None:
-        """Do nothing: the mask is always the same."""
+        """Do nothing, since the mask is always the same."""
 
 
 class Broken(TokenConstraint):
-    """Raises in place of a mask."""
+    """A constraint that raises an error in place of a mask."""
 
     def __init__(self, flow: str) -> None:
         self.flow = flow
@@ -67,7 +67,7 @@ class Broken(TokenConstraint):
         raise RuntimeError("it broke")
 
     def advance(self, token_id: int) -> None:
-        """Do nothing: there is no next mask."""
+        """Do nothing, since there is no next mask."""
 
 
 def wanted(constraints: Iterable[TokenConstraint]) -> list[WantedMasks]:
@@ -109,7 +109,7 @@ def test_a_slow_one_is_busy_and_holds_up_no_other(threads: MaskThreads) -> None:
     slow, quick = Gated(is_open=False), [Gated() for _ in range(8)]
     making = threads.make(wanted([slow, *quick]))
     assert slow.begun.wait(LONG_S)
-    later = [Gated()]  # made in the order in which they were asked for
+    later = [Gated()]  # masks are made in the order of the requests
     threads.make(wanted(later)).wait(LONG_S)
     assert all(one.made_in and not one.is_busy for one in (*quick, *later))
     assert slow.is_busy
@@ -135,7 +135,7 @@ def test_masks_that_break_keep_no_thread_and_no_turn(threads: MaskThreads) -> No
     assert not any(one.is_busy for one in broken)
     threads.make(wanted(after := [Gated(flow) for flow in "abc"])).wait(LONG_S)
     assert all(one.made_in for one in after)
-    with pytest.raises(RuntimeError, match="it broke"):  # where it is used
+    with pytest.raises(RuntimeError, match="it broke"):  # raised where the mask is used
         broken[0].allowed()
 
 
@@ -204,7 +204,7 @@ def test_threads_that_never_had_anything_to_do_can_be_closed() -> None:
 
 
 class Behind(Noted):
-    """Follows a token for ten seconds, by the manual clock's time, before its mask."""
+    """A constraint that takes ten seconds of a manual clock to follow a token."""
 
     is_behind = True
 
@@ -228,7 +228,7 @@ def test_those_that_are_behind_catch_up_in_turns_and_leave_time_to_others() -> N
         assert sorted(order) == ["a", "c"], "whoever is not behind waits for nobody"
         for number in (3, 4):
             clock.advance(10.0 * LATE_REST)
-            threads.make([WantedMasks(Noted("c", []))]).wait(LONG_S)  # wakes a thread
+            threads.make([WantedMasks(Noted("c", []))]).wait(LONG_S)  # this request wakes a thread
             wait_for(partial(has_made, order, number), LONG_S)
         batch.wait(LONG_S)
     assert order[-2:] == ["b", "a"]

@@ -1,4 +1,4 @@
-"""A step's time in grammars: flows share it, and rows beyond it are followed later."""
+"""A step's time for grammars: flows share it, and rows beyond it are followed in a later step."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CALL_S = STEP_S / 4
 
 
 class Dear(StepTime):
-    """Time of which each call takes CALL_S."""
+    """A step time in which each call costs CALL_S."""
 
     calls = 0
 
@@ -105,7 +105,7 @@ def test_a_constraint_that_is_behind_is_over_once_it_caught_up(
     times.spend("a", STEP_S)
     for token in b"ab":
         one.advance(token)
-        times.next_step()  # it stays behind, or the tokens would be followed in another order
+        times.next_step()  # while it is behind, tokens stay in order
     assert one.is_behind
     assert not one.is_over
     assert one.forced() == ()
@@ -149,9 +149,10 @@ def test_what_was_forced_is_no_more_once_another_token_came(vocabulary: Vocabula
 def test_a_grammar_whose_tokens_take_long_ends_its_request(
     vocabulary: Vocabulary, times: StepTime, start: str, ends: bool
 ) -> None:
-    """The second, of the same texts, is not ambiguous."""
+    """The second grammar has the same texts, but is not ambiguous."""
     one = constraint_of(vocabulary, f"start: e\n{start}", times)
-    times.spend("a", STEP_S)  # it has no time in any step: this one does not end
+    # no step has time left for this flow, so the loop below does not end it
+    times.spend("a", STEP_S)
     followed = 0
     while one.error is None and followed < 1000:
         one.advance(ord("a"))

@@ -1,4 +1,4 @@
-"""Which tokens a text that follows a grammar may have."""
+"""The tokens that a text under a grammar may contain."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ TABLE, THINK, MARK, EOS = 256, 257, 258, 259
 
 
 def _model(directory: Path) -> Path:
-    """As Gemma has it, `<table>` is added and no mark; `<think>` stands in the template."""
+    """Write a tokenizer like Gemma's:
+
+    `<table>` is added but is no mark; `<think>` is in the template.
+    """
     vocabulary = byte_alphabet() | {"<table>": TABLE, "<think>": THINK}
     inner = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
     inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)

@@ -1,4 +1,4 @@
-"""Which texts a grammar has, as the library says once it was prepared and checked."""
+"""The texts of a grammar, as the library judges it after preparation and checks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Texts:
     """The texts of a grammar, over a vocabulary of single bytes."""
 
     def __init__(self, vocabulary: Vocabulary, kind: GrammarKind, text: str) -> None:
-        """Fails for a grammar that is refused."""
+        """Raises if the grammar is refused."""
         found = checked(Grammar(kind, text))
         assert not found.error, found.error
         limits = parser_limits()
@@ -27,5 +27,5 @@ class Texts:
 
 
 def refusal(kind: GrammarKind, text: str) -> str:
-    """Why the grammar is refused; empty where it is not."""
+    """Return why the grammar is refused, or ""."""
     return checked(Grammar(kind, text)).error

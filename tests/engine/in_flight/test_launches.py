@@ -1,4 +1,4 @@
-"""Steps on their way: what they teach of a prompt's cost, and a device without room for one."""
+"""Pending steps: what they teach about a prompt's cost, and a device without room for one."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from tests.engine.rigs.rig import Rig, generate
 
 
 def ahead() -> Rig:
-    """Steps of 64 tokens, each launched before the one before it is settled."""
+    """Run steps of 64 tokens, each launched before the previous one is settled."""
     rig = Rig(max_batch_tokens=64, overlap_scheduling=True, context_len=512, num_blocks=256)
-    rig.runner.takes = lambda step: rig.wait(0.001)  # of the host, for a launch
+    rig.runner.takes = lambda step: rig.wait(0.001)  # the host's time for a launch
     return rig
 
 
@@ -34,7 +34,7 @@ class TestMeasuring:
         rig.runner.waits = lambda: rig.wait(0.01)
         rig.submit(prompt_of(5 * 64))
         rig.run()
-        # A launch, the wait, and what the rig adds to a turn.
+        # The launch, the wait, and the rig's own time for a turn.
         assert rig.core.components.times.prefill(0, 64) == pytest.approx(0.012, rel=0.1)
 
     def test_a_step_that_ended_before_the_host_looked_teaches_nothing(self) -> None:
@@ -53,7 +53,10 @@ class TestMeasuring:
         assert not rig.core.components.times.is_measured
 
     def test_it_began_when_the_one_before_is_predicted_to_have_ended(self) -> None:
-        """A long launch hides the end of a short step; the long one is learned all the same."""
+        """A long launch hides the end of a short step.
+
+        The long step's time is learned all the same.
+        """
         rig = ahead()
         times = rig.core.components.times
         times.settled(StepShape.prompt(0, 64), 0.004)
@@ -65,7 +68,7 @@ class TestMeasuring:
         assert times.prefill(0, 64) > 0.015
 
     def test_it_did_not_begin_before_it_was_launched(self) -> None:
-        """Many short steps show the host no end; that one was slow is not charged to the next."""
+        """The host sees no end of many short steps, but the next step is not charged for them."""
         rig, seen = ahead(), 30
         times = rig.core.components.times
         times.settled(StepShape.prompt(0, 64), 0.0005)

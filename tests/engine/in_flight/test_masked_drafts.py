@@ -1,6 +1,7 @@
-"""A row that verifies drafts has masks for the tokens that it samples, as far as there are some.
+"""The masks of rows with drafts: one for each sampled token, as far as masks exist.
 
-And an answer is that of one token at a time, however many masks there are, and however late.
+The answer is the same as with one token at a time, however many masks exist, and however late they
+are.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ SCRIPT = [{5, 6}, {7}, {8, 9}, {1}]
 
 
 class NotedForward:
-    """A forward pass that notes the masks that it is given, and samples 1, 2, 3..."""
+    """A forward pass that notes its masks, and samples 1, 2, 3..."""
 
     def __init__(self, num_samples: int) -> None:
         self.allowed: list[list[int] | None] = []
@@ -56,7 +57,7 @@ class NotedForward:
 
 
 class NotedMasks(MadeOnDemand):
-    """A maker that notes what is wanted."""
+    """A mask maker that notes the requests."""
 
     wanted: list[WantedMasks]
 
@@ -78,7 +79,9 @@ def running(batch_slot: int, constraint: TokenConstraint | None = None) -> Seque
 
 
 def step_with(drafts: list[int], most: int = 99) -> tuple[Scheduled, Script]:
-    """A row without a constraint, one with drafts, and one of one token with a constraint."""
+    """Return a step of a row without a constraint, a row with drafts, and a one-token row with a
+    constraint.
+    """
     script = Script(SCRIPT, VOCAB, most)
     rows = [
         row_of(running(0), 1),
@@ -89,7 +92,7 @@ def step_with(drafts: list[int], most: int = 99) -> tuple[Scheduled, Script]:
 
 
 def taken(scheduled: Scheduled) -> tuple[list[list[int] | None], list[int | None], NotedMasks]:
-    """The masks that its sampling is given, the values of it, and what was asked for."""
+    """Return the masks given to the sampling, their values, and the requests for masks."""
     forward = NotedForward(sum(row.num_samples for row in scheduled.rows))
     masks = NotedMasks()
     step = MaskedStep(scheduled, forward, masks)
@@ -101,7 +104,7 @@ def taken(scheduled: Scheduled) -> tuple[list[list[int] | None], list[int | None
 
 
 def by_sequence(scheduled: Scheduled, values: list[int | None]) -> dict[int, list[int | None]]:
-    """The values by batch slot."""
+    """Return the values by batch slot."""
     left, found = iter(values), dict[int, list[int | None]]()
     for row in scheduled.rows:
         assert row.sequence.batch_slot is not None
@@ -155,7 +158,9 @@ def test_a_row_that_is_over_needs_no_masks() -> None:
 
 
 def looking_ahead(most: int) -> ConstraintOf:
-    """A constraint for whoever has a grammar, whose masks look so many drafts ahead."""
+    """Return a factory of constraints for requests with grammars, with masks for up to `most`
+    drafts.
+    """
 
     def constraint_of(sampling: SamplingParams, flow: str) -> Steps | None:
         del flow

@@ -1,4 +1,6 @@
-"""Masks come late: what the device is given when, who is left out, that no token depends on it."""
+"""Late masks: when the device gets them, which rows are left out, and tokens that do not depend on
+that.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,7 @@ def rig_of(masks: HeldMasks | None = None, **settings: Any) -> Rig:
 def bound(
     name: str, prompt: Sequence[int], max_tokens: int = 8, *, stops: bool = False, **how: Any
 ) -> Generate:
-    """A request with a grammar; one of the same name has the same answer, whoever is beside it."""
+    """Return a request with a grammar; requests of one name have the same answer in any batch."""
     wish = SamplingParams(max_tokens=max_tokens, ignore_eos=not stops, grammar=ANY)
     return generate(name, prompt, sampling=wish, **how)
 
@@ -190,13 +192,16 @@ class TestAnswers:
 
 
 class TestPatience:
-    """Masks are waited for as long as the device needs nothing of the host."""
+    """Tests that steps wait for masks as long as the device has other work."""
 
     @staticmethod
     def patience(
         takes_s: float, asking_s: float = 0.0, late: int | None = None, others: int = 0
     ) -> list[float]:
-        """Seconds for each step, where a step takes the device `takes_s`; a turn, 1 ms more."""
+        """Return each step's wait, in seconds.
+
+        A step takes the device `takes_s`, and a turn 1 ms more.
+        """
         masks = HeldMasks(held=set() if late is None else {late})
         rig = rig_of(masks, overlap_scheduling=True, num_blocks=512, max_running=1 + others)
         rig.runner.waits = lambda: rig.wait(takes_s)
@@ -235,7 +240,9 @@ class TestPatience:
 
     @pytest.mark.parametrize("late", [25, None])
     def test_is_not_learned_from_a_step_that_was_held_up(self, late: int | None) -> None:
-        """Otherwise masks that are always late would make every step wait longer than the last."""
+        """Otherwise masks that are always late would make every step wait longer than the step
+        before.
+        """
         masks = HeldMasks(held=set() if late is None else {late})
         rig = rig_of(masks, overlap_scheduling=True, num_blocks=512)
         is_slow = iter([*[False] * 24, *[True] * 4])
@@ -243,7 +250,7 @@ class TestPatience:
         wait = masks.wait
 
         def waited(seconds: float) -> None:
-            rig.wait(0.2 if masks.busy else 0.0)  # longer than it may, to be seen
+            rig.wait(0.2 if masks.busy else 0.0)  # longer than allowed, so that the test sees it
             wait(seconds)
 
         masks.wait = waited  # type: ignore[method-assign]
@@ -281,7 +288,7 @@ class TestLeftOut:
         rig.expect_nothing_left()
 
     def test_a_mask_that_came_late_is_not_asked_for_again(self) -> None:
-        """Otherwise the mask would queue behind those of other rows, and be late again."""
+        """Otherwise the mask would wait behind masks of other rows, and be late again."""
         masks = HeldMasks(held={1})
         rig = rig_of(masks, overlap_scheduling=True)
         rig.submit(bound("slow", range(6), 4))

@@ -1,4 +1,4 @@
-"""Sequences whose constraints are being made: who starts, who fails, who is forgotten."""
+"""Sequences whose constraints are not ready: those that start, fail, or are forgotten."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.engine.rigs.sequences import waiting
 
 
 class Compiling(TokenConstraint):
-    """A constraint that is ready, or cannot be made, when a test says so."""
+    """A constraint that becomes ready, or fails, when a test says so."""
 
     is_ready = False
     error: EngineError | None = None
@@ -21,7 +21,7 @@ class Compiling(TokenConstraint):
         return bitmask([1], 64)
 
     def advance(self, token_id: int) -> None:
-        """Do nothing: the mask is always the same."""
+        """Do nothing, since the mask is always the same."""
 
 
 def added(unready: Unready, name: str) -> tuple[Sequence, Compiling]:

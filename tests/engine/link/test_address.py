@@ -1,4 +1,4 @@
-"""Addresses of engines: what each form means, and what is none."""
+"""Addresses of engines: the meaning of each form, and invalid forms."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Messages as bytes: what crosses the link, and what is refused."""
+"""Messages as bytes: those that a link carries, and those that it refuses."""
 
 from __future__ import annotations
 
@@ -334,14 +334,14 @@ def test_garbage_is_no_message_and_raises_decode_error_alone(frame: bytes) -> No
 
 
 def is_said(value: Any, frame: Any) -> bool:
-    """Whether a typed value is what an untyped decoder reads, but for fields left at a default."""
+    """Return whether a typed value equals the untyped one, apart from fields with defaults."""
     if isinstance(value, dict) and isinstance(frame, dict):
         return all(is_said(value[name], frame[name]) for name in value.keys() & frame.keys())
     if isinstance(value, list | tuple) and isinstance(frame, list):
         return len(value) == len(frame) and all(map(is_said, value, frame))
     is_number = isinstance(value, float) and type(frame) in (int, float)
     is_alike = is_number or type(value) is type(frame)
-    return is_alike and (value == frame or value != value)  # NaN
+    return is_alike and (value == frame or value != value)  # the second comparison is for NaN
 
 
 def test_a_damaged_frame_is_refused_with_decode_error_or_read_as_what_it_says() -> None:
@@ -366,13 +366,13 @@ def test_a_damaged_frame_is_refused_with_decode_error_or_read_as_what_it_says() 
         assert isinstance(decoded, ToEngine)
         try:
             said = msgspec.msgpack.decode(damaged)
-        except UnicodeDecodeError:  # the name of a field, which is then one that nobody knows
+        except UnicodeDecodeError:  # in the name of a field, which is then unknown
             return
         became["read"] += 1
         assert is_said(msgspec.to_builtins(decoded, builtin_types=(bytes,)), said)
 
     damage()
-    assert min(became["refused"], became["read"]) > 10, became  # the control
+    assert min(became["refused"], became["read"]) > 10, became  # positive control
 
 
 @given(st.lists(st.integers(-(2**31), 2**31 - 1)))

@@ -1,4 +1,4 @@
-"""The heartbeat of an engine over a real socket, and the health check that listens to it."""
+"""The heartbeat of an engine over a real socket, and the health check that reads it."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from engine.link.tcp.curve import Socket
 from tests.doubles.engine.engine_thread import EngineThread
 
 ROOT = Path(__file__).parents[3]
-LOOKS = 400  # at most: a bound on hanging, not a measurement
+LOOKS = 400  # at most this many: a bound on hanging, not a measurement
 BEAT_S = 0.05
 OFTEN_S = BEAT_S / 2
 
 
 class Loop:
-    """A step loop that turns when a test says so."""
+    """A step loop that advances when a test says so."""
 
     def __init__(self) -> None:
         self.turns = 0
@@ -97,7 +97,7 @@ def test_a_process_that_is_gone_is_missed_until_another_one_comes(
     context: zmq.Context[Socket], path: str
 ) -> None:
     with listening(context, path) as one:
-        look_until(one, lambda one: one.missed == 3)  # nobody is there yet
+        look_until(one, lambda one: one.missed == 3)  # no engine exists yet
         for _ in range(2):
             with publishing(context, path, lambda: 5):
                 look_until(one, lambda one: one.missed == 0)
@@ -107,7 +107,7 @@ def test_a_process_that_is_gone_is_missed_until_another_one_comes(
 def test_a_pause_of_the_listener_counts_once(context: zmq.Context[Socket], path: str) -> None:
     with publishing(context, path, lambda: 5), listening(context, path) as one:
         look_until(one, lambda one: one.missed == 0)
-        time.sleep(6 * BEAT_S)  # this very process stands still
+        time.sleep(6 * BEAT_S)  # stops the listener's own process
         one.look()
         assert one.missed <= 1
 
@@ -126,11 +126,11 @@ class TestIsAlive:
             assert is_alive(socket_path)
             command = [sys.executable, "-m", "engine.link.heartbeat", socket_path]
             assert subprocess.run(command, cwd=ROOT, check=False).returncode == 0
-        command.append("0.2")  # seconds of patience
+        command.append("0.2")  # seconds until the check gives up
         assert subprocess.run(command, cwd=ROOT, check=False).returncode == 1
 
     def test_not_one_whose_loop_stands(self, context: zmq.Context[Socket], path: str) -> None:
-        """An engine whose loop stands hangs, or still loads its model."""
+        """Such an engine hangs, or still loads its model."""
         with publishing(context, path, lambda: 0):
             assert not is_alive(path, patience_s=4 * BEAT_S)
 

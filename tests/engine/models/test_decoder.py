@@ -1,4 +1,4 @@
-"""The decoder against `transformers`, on the same weights."""
+"""The decoder, compared with `transformers` on the same weights."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CPU = torch.device("cpu")
 
 
 def logits_of(driven: HandDriven, rows: list[Row]) -> torch.Tensor:
-    """Logits of every token of `rows`, as one step computes them."""
+    """Return the logits of every token of `rows`, computed in one step."""
     return driven.logits(rows)
 
 
@@ -37,7 +37,7 @@ def chunked(driven: HandDriven, sequence: Sequence, chunks: list[int]) -> torch.
 
 
 class Journal:
-    """Notes in which order a decoder waits for its late layers and reads keys."""
+    """A log of the order in which a decoder waits for its late layers and reads keys."""
 
     def __init__(self, attention: PagedAttention, first: int) -> None:
         self.first = first
@@ -97,7 +97,7 @@ def test_rows_of_a_mixed_batch_do_not_disturb_each_other(
     driven = HandDriven(build_runner(checkpoint(name).model_dir))
     prompts = [random_prompt(length, seed=length) for length in (33, 18, 50, 7)]
     sequences = [driven.add(prompt) for prompt in prompts]
-    # Two rows that decode (their prefix computed before), one in mid-prompt, one whole.
+    # Two rows that decode after a computed prompt, a middle part of a prompt, and a whole prompt.
     logits_of(driven, [data_row(sequences[0], 0, 32), data_row(sequences[1], 0, 17)])
     logits_of(driven, [data_row(sequences[2], 0, 21)])
     mixed = [
@@ -127,7 +127,7 @@ def test_only_the_asked_for_tokens_get_logits(checkpoint: MakeCheckpoint) -> Non
 
 
 class Gates:
-    """The op between a layer's products, which notes of how many tokens it is asked."""
+    """The op between a layer's GEMMs, which notes the number of tokens."""
 
     def __init__(self, gate_mul: GateMul) -> None:
         self.rows: list[int] = []

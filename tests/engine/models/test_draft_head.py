@@ -1,4 +1,4 @@
-"""The head that a checkpoint brings to draft with, beside one written from its definition."""
+"""A checkpoint's draft head, compared with one written from its definition."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ def truth(checkpoint: MakeCheckpoint) -> Truth:
 
 @pytest.fixture(scope="module")
 def model_dir(truth: Truth, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The checkpoint with its head."""
+    """Make a checkpoint with a draft head."""
     return save_with_head(truth, tmp_path_factory.mktemp("with head"), truth.tensors())
 
 
 @pytest.fixture(scope="module")
 def plain_dir(truth: Truth, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The checkpoint without its head."""
+    """Make the same checkpoint without a draft head."""
     return save_with_head(truth, tmp_path_factory.mktemp("plain"), {})
 
 
@@ -75,7 +75,9 @@ def test_its_drafts_are_those_of_its_definition_and_change_no_answer(
     ranks: int,
     stages: int,
 ) -> None:
-    """Tested too: a cached beginning of the prompt, with the head's KV, two ranks, two stages."""
+    """Also with a cached prefix of the prompt (with the head's KV), with two ranks, and with two
+    stages.
+    """
     bounds = Bounds(64, 16, 24, 8, overlap_scheduling=overlaps, graph_tokens=graph_tokens)
     prompt, drafting = random_prompt(45), HeadAlone()
     plain = RealEngine(str(plain_dir), bounds)
@@ -128,7 +130,7 @@ def test_it_is_left_in_the_files_where_nothing_is_drafted(model_dir: Path) -> No
 
 
 def test_ranks_leave_out_a_sample_together(model_dir: Path) -> None:
-    """The head keeps keys of such a step too, and its ranks add up what they put out."""
+    """The head keeps keys of such a step too, and its ranks sum their outputs."""
     bounds = replace(Bounds(64, 16, 24, 8), ranks=2)
     with closing(RealEngine(str(model_dir), bounds)) as engine:
         assert isinstance(engine.ranks, ThreadRanks)

@@ -1,4 +1,4 @@
-"""Tokens that end an answer, from all the files that name one."""
+"""The tokens that end an answer, from all files that name one."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_its_config_says_the_id_first(tmp_path: Path) -> None:
 def test_what_no_logit_is_for_is_left_out(
     tmp_path: Path, given: int | list[int], expected: tuple[int, ...]
 ) -> None:
-    """Grammars would refuse it, and so all requests that have one."""
+    """Grammars, and so all requests with a grammar, would refuse tokens without a logit."""
     assert ids(tmp_path, generation_config={"eos_token_id": given}) == expected
 
 

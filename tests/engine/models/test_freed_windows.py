@@ -1,4 +1,4 @@
-"""Models whose windows are freed: against `transformers`, and when that is chosen."""
+"""Models whose windows are freed, compared with `transformers`, and the choice to free them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ from tests.engine.rigs.hand_driven import (
     sampling,
 )
 
-# Windows in some layers and none in others: every second, the first ones, in four sizes of heads.
+# Models with windows in some layers: in every second, in the first ones, and with four sizes of
+# heads.
 MODELS = ["gpt-oss", "gemma2", "gemma3", "gemma4", "gemma4-shared", "gemma4-moe", "qwen2-window"]
 models = pytest.mark.parametrize("name", [*MODELS, "olmo3", "exaone4", "smollm3", "dots1"])
 
@@ -50,7 +51,7 @@ def test_logits_are_those_of_transformers_however_the_prompt_is_cut(
 
 @pytest.mark.skipif(os.environ.get("TRITON_INTERPRET") != "1", reason="kernels are interpreted")
 def test_our_kernels_read_rings_and_scratch_blocks(checkpoint: MakeCheckpoint) -> None:
-    """The kernels are those of a GPU, in the interpreter; that is slow, so one model is tested."""
+    """The GPU kernels run in the interpreter. It is slow, so only one model is tested."""
     model_dir = checkpoint("gpt-oss").model_dir
     driven = HandDriven(build_runner(model_dir, ops=triton_ops(), frees_windows=True))
     prompt = random_prompt(75)
@@ -74,7 +75,7 @@ def test_the_pool_has_no_layer_with_a_window(checkpoint: MakeCheckpoint, name: s
 
 @pytest.mark.parametrize("name", ["llama", "mistral-window", "qwen3.5", "nemotron-h"])
 def test_others_keep_what_they_have(checkpoint: MakeCheckpoint, name: str) -> None:
-    """No layer with a window, no layer without one, recurrent layers."""
+    """Models with windows in all layers or in none, and models with recurrent layers."""
     assert layouts(checkpoint, name) is None
     model = read_model_config(checkpoint(name).model_dir)
     kept = whole(model.layers_with_memory, "float32", "float32", 16)
@@ -97,7 +98,7 @@ def test_rows_of_a_mixed_batch_do_not_disturb_each_other(checkpoint: MakeCheckpo
 
 
 def test_a_window_that_is_left_behind_is_not_kept(checkpoint: MakeCheckpoint) -> None:
-    """A sequence writes one ring, and what it writes first is overwritten in it."""
+    """A sequence writes one ring, and overwrites its oldest blocks."""
     driven = freeing(checkpoint, "gpt-oss")
     assert driven.runner.rings is not None
     assert driven.states is not None

@@ -1,4 +1,4 @@
-"""Ranks that divide layers beside stages that divide a model: which is which, what is refused."""
+"""A grid of ranks that divide layers and stages that divide a model, and refused grids."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Heads that draft of other families, beside those of `transformers`.
+"""Draft heads of other families, compared with `transformers`.
 
-GLM-4.5, DeepSeek V3 and GLM-4.7-Flash have the head as one more layer, Qwen3-Next as Qwen3.5 does,
-Nemotron 3 in two blocks. MiMo is Qwen2 with a head whose projection reads the hidden state first.
+In GLM-4.5, DeepSeek V3 and GLM-4.7-Flash the head is one more layer. Qwen3-Next has Qwen3.5's form.
+Nemotron 3 has two blocks. MiMo is Qwen2 with a head whose projection reads the hidden state first.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ from tests.seams.support.real_engine import Bounds, RealEngine, as_it_is
 
 GREEDY = SamplingParams(max_tokens=24, temperature=0.0, ignore_eos=True)
 PROMPT = random_prompt(45)
-# The number of ranks of each stage, and of stages, of some families' engines.
+# The numbers of ranks of each stage, and of stages, for some families' engines.
 SHAPES = {"mimo": (2, 1), "glm4-moe": (1, 2), "deepseek-v3": (1, 2)}
 SEEDS = None, None, None, 3
 
 
 def without_drafts(config: EngineConfig) -> EngineConfig:
-    """Such an engine leaves the head in the files."""
+    """Make an engine without drafts, which leaves the head in the files."""
     return structs.replace(config, steps=structs.replace(config.steps, drafts="off"))
 
 
 def checkpoints(truth: Truth, directory: Path) -> tuple[Path, Path]:
-    """The decoder with its head, and without it."""
+    """Make the checkpoint of a decoder with its head, and one without it."""
     made = directory / "head", directory / "plain"
     for place, tensors in zip(made, (truth.tensors(), {}), strict=True):
         place.mkdir()
@@ -50,7 +50,7 @@ def checkpoints(truth: Truth, directory: Path) -> tuple[Path, Path]:
 
 
 def truth_of(name: str, checkpoint: MakeCheckpoint, directory: Path) -> Truth:
-    """The family's truth. MiMo's decoder is Qwen2's, with a table of its own for the output."""
+    """Return the family's reference. MiMo's decoder is Qwen2's, with a separate output table."""
     own = make_checkpoint(Recipe("Qwen2"), directory / name) if name == "mimo" else None
     return Truth(own or checkpoint(name))
 
@@ -82,7 +82,7 @@ def test_its_drafts_are_those_of_its_definition_and_change_no_answer(
 
 
 def layers_in_host_memory(config: EngineConfig) -> EngineConfig:
-    """Weights of layers stay in host memory, as many as may."""
+    """Keep the weights of as many layers as possible in host memory."""
     metadata = read_metadata(config)
     total = sum(weight_sizes(metadata.model, metadata.dtype).layers)
     model = structs.replace(config.model, cpu_offload_gb=0.9 * total / GIB)
@@ -93,7 +93,7 @@ def layers_in_host_memory(config: EngineConfig) -> EngineConfig:
 def test_its_keys_return_from_the_host(
     over: Callable[[EngineConfig], EngineConfig], checkpoint: MakeCheckpoint, tmp_path: Path
 ) -> None:
-    """After a restored prefix the head drafts as defined, also beside offloaded layers."""
+    """After a prefix is restored, the head drafts as defined, also with offloaded layers."""
     truth = Truth(checkpoint("glm4-moe"))
     with_head, without = checkpoints(truth, tmp_path)
     bounds, drafting = Bounds(12, 16, 24, 8, host_blocks=64), HeadAlone()
@@ -120,7 +120,7 @@ def test_its_keys_return_from_the_host(
 
 @pytest.mark.parametrize("name", ["qwen3.5", "glm4-moe-lite"])
 def test_pressure_changes_no_answer(name: str, checkpoint: MakeCheckpoint, tmp_path: Path) -> None:
-    """Requests in chunks that share beginnings are preempted, and drafts seeded, too."""
+    """Chunked requests that share prefixes are preempted; drafts with a seed are tested too."""
     with_head, without = checkpoints(Truth(checkpoint(name)), tmp_path)
     alone = alone_on(without)
     pressed = Bounds(6, 16, 24, 8, host_blocks=256, overlap_scheduling=True)
@@ -135,7 +135,7 @@ def test_pressure_changes_no_answer(name: str, checkpoint: MakeCheckpoint, tmp_p
 
 
 def test_a_constraint_holds_for_drafted_tokens(checkpoint: MakeCheckpoint, tmp_path: Path) -> None:
-    """The head knows of no constraint; masks come after its drafts, as far as they agree."""
+    """The head ignores constraints. Masks apply to its drafts, as far as they agree."""
     answers = list[list[int]]()
     for model_dir in checkpoints(Truth(checkpoint("glm4-moe")), tmp_path):
         drafting, bounds = HeadAlone(), Bounds(64, 16, 24, 8)
@@ -150,7 +150,7 @@ def test_a_constraint_holds_for_drafted_tokens(checkpoint: MakeCheckpoint, tmp_p
 
 
 def half_of_all(sampling: SamplingParams, tenant: str) -> Script:
-    """A constraint of two halves of the vocabulary in turn."""
+    """Return a constraint that alternates between two halves of the vocabulary."""
     del sampling, tenant
     halves = range(VOCAB_SIZE // 2), range(VOCAB_SIZE // 2, VOCAB_SIZE)
     return Script([*halves] * GREEDY.max_tokens, VOCAB_SIZE)

@@ -1,4 +1,4 @@
-"""Heads that draft, on a CUDA device: in graphs, ahead of results, and under pressure."""
+"""Draft heads on a CUDA device: in graphs, ahead of results, and under memory pressure."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ BOUNDS = [
 
 
 def tokens(model_dir: Path, bounds: Bounds, drafting: HeadAlone | None) -> tuple[list[int], ...]:
-    """Ten requests that come one after the other, some with a common beginning."""
+    """Generate for ten requests that come one after the other, some with a shared prefix."""
     common = random_prompt(40, seed=9)
     with closing(RealEngine(str(model_dir), bounds, drafting=drafting)) as engine:
         for number in range(10):

@@ -1,4 +1,4 @@
-"""Models with recurrent layers: states between steps, and 64 tokens against `transformers`."""
+"""Models with recurrent layers: states between steps, and tokens compared with `transformers`."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ HYBRIDS = [
 def test_64_tokens_after_a_prompt_in_chunks_are_those_of_transformers(
     checkpoint: MakeCheckpoint, name: str
 ) -> None:
-    """`tests/engine/execution/test_runner.py` has the same after a prompt that is not cut."""
+    """`tests/engine/execution/test_runner.py` tests the same after a prompt in one chunk."""
     driven = HandDriven(build_runner(checkpoint(name).model_dir))
     prompt = random_prompt(75)
     sequence = driven.add(prompt, sampling(64))
@@ -71,7 +71,7 @@ def test_rows_of_a_mixed_step_do_not_disturb_each_other(
 
 
 def rows_of(driven: HandDriven, cut: int) -> tuple[Row, Row]:
-    """Two rows of one prompt, with the slots of their states."""
+    """Return two rows of one prompt, with their state slots."""
     sequence = driven.add(random_prompt(60))
     first, second = data_row(sequence, 0, cut), data_row(sequence, cut, 60 - cut)
     [first], [second] = driven.with_states([first]), driven.with_states([second])
@@ -90,7 +90,7 @@ def test_a_step_that_is_launched_again_computes_the_same(checkpoint: MakeCheckpo
 
 
 def test_with_one_version_of_the_state_it_would_not(checkpoint: MakeCheckpoint) -> None:
-    """The control: a row that writes its state over the one that it read."""
+    """Positive control: a row that overwrites the state that it reads."""
     driven = HandDriven(build_runner(checkpoint("qwen3.5").model_dir))
     first, second = rows_of(driven, 29)
     assert driven.states is not None
@@ -101,7 +101,7 @@ def test_with_one_version_of_the_state_it_would_not(checkpoint: MakeCheckpoint) 
 
 
 def test_a_row_may_go_on_from_the_state_of_another_sequence(checkpoint: MakeCheckpoint) -> None:
-    """The row has the KV of the blocks before it and the state at their end, as at a checkpoint."""
+    """The row gets the KV of earlier blocks and the state at their end, as from a checkpoint."""
     driven = HandDriven(build_runner(checkpoint("qwen3.5").model_dir))
     stem = driven.add(random_prompt(60))
     driven.logits([data_row(stem, 0, 32)])
@@ -116,7 +116,7 @@ def test_a_row_may_go_on_from_the_state_of_another_sequence(checkpoint: MakeChec
 
 
 def test_a_state_of_another_position_would_give_other_logits(checkpoint: MakeCheckpoint) -> None:
-    """The control: states matter at this distance."""
+    """Positive control: at this distance the state still matters."""
     driven = HandDriven(build_runner(checkpoint("qwen3.5").model_dir))
     sequence = driven.add(random_prompt(60))
     driven.logits([data_row(sequence, 0, 31)])
@@ -158,7 +158,7 @@ def test_the_layers_may_be_divided_between_ranks_and_stages(checkpoint: MakeChec
 
 
 def stacked(model_dir: Path, made: Path) -> Path:
-    """The same checkpoint with all experts of a layer in one tensor, as Qwen3.5's files have it."""
+    """Make the same checkpoint with all experts of a layer in one tensor, as in Qwen3.5's files."""
     shutil.copytree(model_dir, made)
     path = made / "model.safetensors"
     tensors = load_file(path)
@@ -204,7 +204,7 @@ def test_stacked_experts_of_another_number_are_refused(
 def test_the_decoder_of_a_model_that_sees_is_read(
     checkpoint: MakeCheckpoint, tmp_path: Path
 ) -> None:
-    """The decoder's config is a part of the file's, and its tensors are below a prefix."""
+    """The decoder's config is nested in the file's, and its tensors have a prefix."""
     saved = checkpoint("qwen3.5").model_dir
     text = json.loads((saved / "config.json").read_text())
     text.pop("architectures")

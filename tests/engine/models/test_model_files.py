@@ -1,4 +1,4 @@
-"""A model's small files: what is read, and what is refused before it is waited for or walked."""
+"""A model's small files: accepted forms, and files refused before they are read or parsed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class _One(msgspec.Struct):
 
 
 def nested(levels: int) -> bytes:
-    """`levels` of objects and lists, with brackets and quotes in their texts."""
+    """Return JSON with `levels` of nested objects and lists, and brackets and quotes in strings."""
     inside = levels - 1
     half = inside // 2
     opening = b'{"[\\"[\\\\": [' * half + b"[" * (inside % 2)

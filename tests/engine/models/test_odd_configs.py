@@ -1,4 +1,4 @@
-"""Published configs in which one field says something else: always a model or a line."""
+"""Published configs with one changed field are always served, or refused with one line."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ODD: tuple[Any, ...] = (None, 0, -1, 3, 1.5, True, "", "re:(", [], [1], ["a"], [
 
 
 def places(config: Any, above: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    """Yield the place of every field of a config, those of nested configs included."""
+    """Yield the place of every field of a config, including nested configs."""
     for name, value in config.items() if isinstance(config, dict) else ():
         yield (*above, name)
         yield from places(value, (*above, name))
@@ -32,7 +32,7 @@ def with_other(config: dict[str, Any], place: tuple[str, ...], value: object) ->
 
 
 def answer(model_dir: Path) -> str:
-    """The model's family, or the line; whatever else is raised, is raised."""
+    """Return the model's family, or the line of the refusal; let other errors pass."""
     try:
         return check_served(model_dir, has_weights=False).family
     except ModelNotServed as error:

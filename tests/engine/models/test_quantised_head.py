@@ -1,7 +1,7 @@
-"""Heads that draft in the weight formats of published checkpoints.
+"""Draft heads in published weight formats.
 
-Qwen's own fp8 has the head's layer in fp8 and its projection plain, its GPTQ the whole head plain;
-others quantise all of it; `--quantization fp8` is of plain files.
+Qwen's fp8 has the head's layer in fp8 and its projection unquantised; its GPTQ leaves the whole
+head unquantised. Others quantise all of it. `--quantization fp8` reads unquantised files.
 """
 
 from __future__ import annotations
@@ -37,14 +37,16 @@ MATRICES = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "dow
 
 
 def by_tensor(weight: Tensor) -> dict[str, Tensor]:
-    """A matrix in fp8, with one scale."""
+    """Quantise a matrix to fp8 with one scale."""
     scale = weight.abs().max() / LARGEST
     return {"weight": (weight / scale).to(E4M3), "weight_scale": scale}
 
 
 @dataclass(frozen=True)
 class Kind:
-    """A published form: the config's words, how a matrix is written, what of a head is plain."""
+    """A published form: its config, its way to write a matrix, and the unquantised parts of the
+    head.
+    """
 
     words: dict[str, Any]
     pack: Callable[[Tensor], dict[str, Tensor]]
@@ -80,7 +82,7 @@ KINDS = {
 
 @pytest.fixture(scope="module")
 def plain_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A plain checkpoint with a head, of matrices that are whole groups."""
+    """Make an unquantised checkpoint with a head, whose matrices consist of whole groups."""
     usual = RECIPES["qwen3.5"]
     recipe = replace(usual, fields={**usual.fields, **SIZES})
     truth = Truth(make_checkpoint(recipe, tmp_path_factory.mktemp("saved")))
@@ -88,7 +90,7 @@ def plain_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def written(source: Path, directory: Path, kind: Kind) -> Path:
-    """The checkpoint in this form."""
+    """Write the checkpoint in this form."""
     made = directory / "quantised"
     copytree(source, made)
     tensors = dict(load_file(source / "model.safetensors"))
@@ -107,7 +109,7 @@ def without_drafts(config: EngineConfig) -> EngineConfig:
 
 
 def expect_drafts_change_no_answer(model_dir: Path, quantization: Quantization = "none") -> None:
-    """Some of the head's drafts are right, and an engine that leaves it in the files agrees."""
+    """Check that some drafts are right, and that an engine without a head answers the same."""
     bounds = Bounds(64, 16, 24, 8, overlap_scheduling=True, quantization=quantization)
     engine = RealEngine(str(model_dir), bounds, drafting=HeadAlone())
     plain = RealEngine(str(model_dir), bounds, over=without_drafts)

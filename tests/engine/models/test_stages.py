@@ -1,4 +1,4 @@
-"""Layers divided between stages by their cost, and what every stage then computes."""
+"""Layers divided between stages by their cost, and the results of the stages."""
 
 from __future__ import annotations
 
@@ -35,13 +35,14 @@ CPU = torch.device("cpu")
 NUM_TOKENS = 40
 OUTPUTS = torch.tensor([3, 39])
 
-# By architecture, a model of it. Biases, ties, windows, sandwiches, mixtures beside a dense layer.
+# For each architecture, a model with its biases, ties, windows, sandwich norms, or a mixture beside
+# a dense layer.
 DIVIDED = {**DIVISIBLE, "MistralForCausalLM": "mistral-window"}
 
 
 @dataclass(frozen=True)
 class QueuePipe:
-    """Stages that are computed one after the other, in one thread."""
+    """Stages that are computed in turn by one thread."""
 
     stage: Stage
     under_way: deque[Tensor]
@@ -115,7 +116,7 @@ def test_a_stage_without_a_kind_of_memory_is_refused(
 
 
 def test_of_layers_that_are_unlike(tmp_path: Path) -> None:
-    """The layers are divided in every way in which two stages can divide them."""
+    """The layers are divided in every way that two stages can divide them."""
     make_alternating_checkpoint(tmp_path)
     model = read_model_config(tmp_path, ALTERNATING)
     expected = logits(tmp_path, model, (6,))

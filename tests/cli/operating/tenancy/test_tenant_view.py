@@ -44,7 +44,7 @@ def test_a_tenant_is_shown_whole(ratoon: Ratoon, gateway: Served) -> None:
 
 
 async def refuse(_: object) -> None:
-    """Fail as an engine's link does without an engine."""
+    """Fail like a link without an engine."""
     raise EngineUnavailable("no engine")
 
 

@@ -1,4 +1,4 @@
-"""What a fetch makes of each message, whatever the other end says and in whatever order."""
+"""A fetch handles every message, whatever the other engine sends and in whatever order."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ HANDLE = PoolHandle(bytes(64), 0, 100)
 
 @dataclass
 class Memory:
-    """Blocks by slot. A `BlockWriter`."""
+    """A `BlockWriter` of blocks by slot."""
 
     blocks: dict[int, bytearray] = field(default_factory=dict)
     flushed: int = 0
@@ -44,7 +44,7 @@ class Memory:
 
 @dataclass
 class Copied:
-    """Copies that are done once someone waits for them. A `CopyEvent`."""
+    """A `CopyEvent` that is done once a thread waits for it."""
 
     is_done: bool = False
 
@@ -57,7 +57,7 @@ class Copied:
 
 @dataclass
 class Neighbour:
-    """A pool beside ours, and the one that opens it; copies are noted."""
+    """A neighbour's pool and the way to open it; copies are noted."""
 
     memory: Memory
     is_within_reach: bool = True
@@ -110,7 +110,7 @@ def payload(position: int) -> bytes:
 
 @dataclass
 class Source:
-    """The sending end of a fetch, at an engine that has all of its blocks."""
+    """The sender of a fetch, on an engine that has all of its blocks."""
 
     fetch: Fetch
     seal: Seal = field(default_factory=lambda: Seal(FINGERPRINT, ASKING, ANSWERING))
@@ -162,7 +162,7 @@ def test_blocks_go_to_their_slots_until_all_are_there(
 def test_more_first_reads_than_there_are_blocks_end_it(
     fetch: Fetch, arriving: Arriving, first_reads: dict[str, int]
 ) -> None:
-    """First reads are passed on to gateways, as tokens. The control: `FOUND` has some."""
+    """First reads are passed on to gateways as tokens. Positive control: `FOUND` has some."""
     said = Found(number=1, salt=ANSWERING, blocks=END, first_reads=first_reads)
     arriving.take(said, None)
     assert (fetch.why, fetch.first_reads) == ("a block is not what was asked for", {})
@@ -181,9 +181,9 @@ def test_a_refusal_is_told(fetch: Fetch, arriving: Arriving) -> None:
 
 
 def test_another_tenants_block_does_not_open(fetch: Fetch, arriving: Arriving) -> None:
-    """The block was sent by mistake: the same tokens and place, another namespace."""
+    """The source sent a block with the same tokens and position, but of another namespace."""
     arriving.take(FOUND, None)
-    arriving.take(*Source(fetch).block(FIRST))  # the control: its own
+    arriving.take(*Source(fetch).block(FIRST))  # positive control: a block of its own namespace
     assert fetch.arrived == FIRST + 1
     arriving.take(*Source(fetch).block(FIRST + 1, B))
     assert fetch.arrived == FIRST + 1
@@ -248,18 +248,18 @@ def test_messages_are_looked_at_while_blocks_of_others_are_copied(
     for position in range(FIRST, FIRST + MOST_COPIES):
         arriving.take(source.slots(position, position + 1), None)
     assert not any(one.is_done for one in pools.events)
-    arriving.take(Still(1, END), None)  # too early: they are not there
+    arriving.take(Still(1, END), None)  # too early: the copies are not done
     assert (arriving.taken, fetch.arrived) == (FIRST, FIRST)
-    arriving.take(source.slots(FIRST + MOST_COPIES, END), None)  # more than may be under way
+    arriving.take(source.slots(FIRST + MOST_COPIES, END), None)  # more copies than may be pending
     assert [one.is_done for one in pools.events] == [True] + [False] * MOST_COPIES
     assert arriving.taken == FIRST + 1
-    fetch.close()  # who gives the blocks away waits for all
+    fetch.close()  # the blocks are freed only after all copies
     assert fetch.writing is pools.events[-1]
     assert pools.events[-1].is_done
 
 
 def test_bytes_do_not_come_where_slots_are_copied(fetch: Fetch, memory: Memory) -> None:
-    """Bytes would make blocks count that nobody confirmed."""
+    """Bytes would make blocks count before their copies are confirmed."""
     arriving = Arriving(fetch, FINGERPRINT, ASKING, memory, Neighbour(memory))
     arriving.take(replace_pool(FOUND), None)
     arriving.take(Source(fetch).slots(FIRST, FIRST + 1), None)
@@ -278,7 +278,7 @@ def test_slots_that_are_not_those_of_the_blocks_are_not_copied(
     sound = source.slots(FIRST, SPAN)
     other_fetch = Source(fetch, Seal(FINGERPRINT, ASKING, ASKING))
     for said in (
-        replaced(sound, slots=sound.slots[4:] + sound.slots[:4]),  # of each other
+        replaced(sound, slots=sound.slots[4:] + sound.slots[:4]),  # slots of other blocks
         replaced(sound, slots=sound.slots[:-4] + bytes(4)),
         replaced(sound, slots=sound.slots[:-1]),
         replaced(sound, slots=sound.slots[:-4]),
@@ -286,12 +286,12 @@ def test_slots_that_are_not_those_of_the_blocks_are_not_copied(
         replaced(sound, seal=sound.seal[:-1]),
         replaced(sound, seal=bytes([sound.seal[0] ^ 1]) + sound.seal[1:]),
         other_fetch.slots(FIRST, SPAN),
-        source.slots(FIRST, SPAN, B),  # another tenant's
+        source.slots(FIRST, SPAN, B),  # slots of another tenant
         source.slots(FIRST + 1, SPAN),
     ):
         one = said_at_first(fetch, memory, pools, said)
         assert (one.why, pools.copies) == ("a block is not what was asked for", [])
-    one = said_at_first(fetch, memory, pools, sound)  # the control
+    one = said_at_first(fetch, memory, pools, sound)  # positive control
     assert (one.why, len(pools.copies)) == (None, 1)
 
 
@@ -311,7 +311,7 @@ def replaced(said: Slots, slots: bytes | None = None, seal: bytes | None = None)
 
 
 def test_slots_of_several_namespaces_are_not_of_one(fetch: Fetch, memory: Memory) -> None:
-    """Whichever of them they are sealed under: each has a message of its own."""
+    """They are refused under each of the namespaces, because each needs a message of its own."""
     pools, wanted = Neighbour(memory), fetch.wanted
     slots = np.arange(50 + FIRST, 50 + END, dtype="<i4").tobytes()
     keys, tokens = wanted.block_keys[16 * FIRST :], wanted.tokens[SIZE * FIRST :].tobytes()
@@ -324,7 +324,7 @@ def test_slots_of_several_namespaces_are_not_of_one(fetch: Fetch, memory: Memory
     one_by_one = (Source(fetch).slots(FIRST, SPAN), Source(fetch).slots(SPAN, END))
     arriving = Arriving(fetch, FINGERPRINT, ASKING, memory, pools)
     arriving.take(replace_pool(FOUND), None)
-    for said in one_by_one:  # the control
+    for said in one_by_one:  # positive control
         arriving.take(said, None)
     assert (fetch.why, len(pools.copies)) == (None, 2)
 
@@ -360,7 +360,7 @@ def test_still_says_nothing_of_blocks_that_are_sent_as_bytes(
     assert (fetch.arrived, fetch.is_over) == (FIRST, False)
 
 
-UNITS = range(500, 502)  # slots of a state's two units
+UNITS = range(500, 502)  # slots of the two units of a state
 
 
 @pytest.fixture
@@ -374,7 +374,7 @@ def found_with_state(blocks: int, units: int = len(UNITS)) -> Found:
 
 
 def unit(fetch: Fetch, end: int, number: int, last: int | None = None) -> tuple[Block, memoryview]:
-    """A unit of the state at `end`, sealed as if it were at `last`."""
+    """Return a unit of the state at `end`, sealed for the state at `last`."""
     place = fetch.wanted.place_of_unit(last or end, number)
     assert place is not None
     sealed = Seal(FINGERPRINT, ASKING, ANSWERING).seal(
@@ -384,7 +384,7 @@ def unit(fetch: Fetch, end: int, number: int, last: int | None = None) -> tuple[
 
 
 def test_blocks_count_once_the_state_after_them_is_there(with_state: Fetch, memory: Memory) -> None:
-    """Blocks count as far as the other engine has a state: here one block before the end."""
+    """The other engine has a state one block before the end. Only the blocks before it count."""
     fetch, end = with_state, END - 1
     arriving = Arriving(fetch, FINGERPRINT, ASKING, memory, None)
     arriving.take(found_with_state(end), None)

@@ -1,4 +1,4 @@
-"""Whether to fetch or to compute: by what either took, and by trying what was not tried."""
+"""The choice between fetching and computing, by measured rates and first trials."""
 
 from __future__ import annotations
 
@@ -36,14 +36,16 @@ def is_worth_it(
 def test_what_is_predicted_to_be_faster_is_done() -> None:
     slow, fast = rates(1_000.0), rates(3e5)
     assert is_worth_it(slow)
-    fast.measured("socket", 10_000, FIRST_WORD_S, 10.0)  # and 0.5 s to compute
+    fast.measured("socket", 10_000, FIRST_WORD_S, 10.0)  # and computing takes 0.5 s
     assert not is_worth_it(fast, 10_000)
     assert is_worth_it(fast, 10_000, way="device")
 
 
 @pytest.mark.parametrize("way", FIRST_GUESS)
 def test_a_way_that_was_never_tried_is_tried_however_fast_computing_is(way: str) -> None:
-    """Otherwise its rate would never be learned: guesses are slower than small models compute."""
+    """Otherwise its rate would never be learned: the guessed rate is below that of computing a
+    small model.
+    """
     fast = rates(5e6)
     assert is_worth_it(fast, 10_000, way=way)
     assert not is_worth_it(fast, 100, way=way), "computed before the first word would come"
@@ -52,7 +54,7 @@ def test_a_way_that_was_never_tried_is_tried_however_fast_computing_is(way: str)
 
 
 def ended(why: str, blocks: int, seconds: float, request_id: str | None = None) -> Fetch:
-    """A fetch of a hundred blocks of which so many have come, in so long."""
+    """Return a fetch of a hundred blocks that ended with this many blocks after this time."""
     wanted = Wanted(
         address=WHERE,
         path=NamespacePath.single(Namespace(bytes(16))),
@@ -91,17 +93,17 @@ def test_a_fetch_that_was_given_up_as_too_slow_is_a_measurement_too(
     fetch: Fetch, is_tried_again: bool
 ) -> None:
     """Otherwise each request would try a slow way, wait in vain, and then compute."""
-    compared = rates(10_000.0)  # 100 blocks in 0.16 s
+    compared = rates(10_000.0)  # computing 100 blocks takes 0.16 s
     compared.learn(fetch)
     assert is_worth_it(compared) == is_tried_again
 
 
 def test_measurements_decide() -> None:
-    compared = rates(10_000.0)  # 100 blocks in 0.16 s
+    compared = rates(10_000.0)  # computing 100 blocks takes 0.16 s
     assert is_worth_it(compared)
     compared.measured("socket", 100, 0.01, 0.5)
     assert not is_worth_it(compared)
-    assert is_worth_it(compared, way="tcp")  # another way is another rate
+    assert is_worth_it(compared, way="tcp")  # each way has its own rate
     for _ in range(50):
         compared.measured("socket", 100, 0.01, 0.01)
     assert is_worth_it(compared)
@@ -112,11 +114,11 @@ def test_few_blocks_teach_only_how_soon_the_first_word_comes() -> None:
     for _ in range(50):
         compared.measured("device", 1, 0.5, 10.0)
     assert not is_worth_it(compared, 10, way="device")
-    assert is_worth_it(compared, 10_000, way="device")  # 0.7 s, and 1.6 s to compute
+    assert is_worth_it(compared, 10_000, way="device")  # 0.7 s to fetch, 1.6 s to compute
 
 
 def test_work_before_it_speaks_for_fetching_and_others_fetches_against() -> None:
-    compared = rates(1e5)  # 100 blocks in 16 ms
+    compared = rates(1e5)  # computing 100 blocks takes 16 ms
     compared.measured("socket", 100, 0.01, 0.02)
     assert not is_worth_it(compared)
     assert is_worth_it(compared, before=3_000)
@@ -138,7 +140,7 @@ def test_a_flow_cannot_count_what_was_refused_to_others() -> None:
     compared = rates(1e6)
     compared.measured("socket", 100, 0.01, 0.1)
     tried = [is_worth_it(compared, 1_000, flow="spy") for _ in range(RETRY)]
-    assert tried == [False] * (RETRY - 1) + [True]  # the control
+    assert tried == [False] * (RETRY - 1) + [True]  # positive control
     for flow in ("victim", "another", "victim"):
         is_worth_it(compared, 1_000, flow=flow)
     assert [is_worth_it(compared, 1_000, flow="spy") for _ in range(RETRY)] == tried

@@ -1,4 +1,4 @@
-"""What is sent and when: bytes as far as a window reaches, slots of a pool many at a time."""
+"""The blocks that are sent: bytes up to a window, slots of a pool in large batches."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ ASK = Ask(
     window=3,
     flow="flow",
 )
-WINDOW = 100  # of the source itself
+WINDOW = 100  # the source's own window
 POOL = PoolHandle(b"handle", 0, 4096)
 
 
 class Reader:
-    """A block's bytes are its slot."""
+    """A reader that returns a block's slot as its bytes."""
 
     def read(self, slot: int) -> memoryview:
         return memoryview(slot.to_bytes(4, "little"))
@@ -40,7 +40,7 @@ A, B = Namespace(b"a" * 16), Namespace(b"b" * 16)
 
 
 def blocks(first: int, end: int, *spans: tuple[int, Namespace]) -> BlocksToSend:
-    """Block 7 has key 7, token 7 sixteen times, and slot 17."""
+    """Return blocks: block 7 has key 7, token 7 sixteen times, and slot 17."""
     numbers = np.arange(first, end, dtype="<i4")
     return BlocksToSend(
         first=first,
@@ -52,7 +52,7 @@ def blocks(first: int, end: int, *spans: tuple[int, Namespace]) -> BlocksToSend:
 
 
 def sent(sending: Sending) -> list[Block | Slots]:
-    """All that may be sent now."""
+    """Return everything that may be sent now."""
     found = []
     while (one := sending.next(Reader())) is not None:
         message = one[0]

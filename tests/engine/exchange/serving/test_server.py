@@ -1,4 +1,4 @@
-"""The thread that sends blocks: windows, askers that are gone, and frames that say nothing."""
+"""The thread that sends blocks: windows, lost askers, and meaningless frames."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ from storage.copies import CopyEvent, Passed
 from tests.doubles.waiting import wait_for
 
 WAIT_S = 20.0
-WORDS = 5_000  # several times what a Unix socket of the kernel and both ends hold
+WORDS = 5_000  # several times the messages that fit into a Unix socket and the buffers of both ends
 BLOCK_BYTES, WINDOW, GONE_S = 256, 3, 1.0
 A = Namespace(b"a" * 16)
 ASK = Ask(
@@ -62,7 +62,7 @@ ASK = Ask(
 
 
 class Memory:
-    """A block's bytes are its slot. A `BlockMemory` that is only read."""
+    """A `BlockMemory` for reading, in which a block's bytes are its slot."""
 
     block_bytes = BLOCK_BYTES
 
@@ -83,7 +83,7 @@ class Memory:
 
 
 class LargeBlocks(Memory):
-    """Blocks of which few may be on their way; what is sent of each is smaller."""
+    """Large blocks, few of which may be in flight, though little of each is sent."""
 
     block_bytes = 2 << 20
 
@@ -93,7 +93,7 @@ class LargeBlocks(Memory):
 
 @dataclass
 class Asking:
-    """Another engine, by hand."""
+    """Another engine that asks, driven by hand."""
 
     socket: Socket
     said: list[tuple[FromSource, bytes]] = field(default_factory=list)
@@ -103,7 +103,7 @@ class Asking:
         self.socket.send(self.codec.encode(message))
 
     def hear(self) -> list[FromSource]:
-        """All that has come, with what comes within a moment."""
+        """Return all messages so far, including those that arrive within 200 ms."""
         while self.socket.poll(200):
             frame, *payload = self.socket.recv_multipart()
             self.said.append((self.codec.decode_from_source(frame), b"".join(payload)))
@@ -131,7 +131,7 @@ def place(position: int) -> SealedPlace:
 
 
 def asked(answering: BlockServer) -> Asker:
-    """Who has asked, once somebody has."""
+    """Wait for an ask; return its asker."""
     news: list[Asked | Gone] = []
 
     def has_come() -> bool:
@@ -153,7 +153,7 @@ def send(answering: BlockServer, asker: Asker, count: int) -> None:
 
 
 def carried_out(answering: BlockServer) -> None:
-    """Wait until the thread has done what it was told."""
+    """Wait until the thread has followed its orders."""
     is_done = threading.Event()
     answering._order(is_done.set)
     assert is_done.wait(WAIT_S)
@@ -202,11 +202,11 @@ def test_whoever_leaves_is_gone_at_once(answering: BlockServer, asking: Asking) 
 def test_whoever_says_nothing_more_is_gone_after_a_while(
     answering: BlockServer, asking: Asking
 ) -> None:
-    """The engine was killed or stands still: blocks that it asked for are not held for ever."""
+    """The asking engine was killed or hangs. Its blocks must not be held for ever."""
     asking.say(ASK)
     asker = asked(answering)
     send(answering, asker, 2)
-    for _ in range(4):  # the control: one that says a word now and then stays
+    for _ in range(4):  # positive control: an asker that sends a message now and then stays
         time.sleep(GONE_S / 2)
         asking.say(Taken(1, 0))
     assert not answering.take()
@@ -217,7 +217,7 @@ def test_frames_that_say_nothing_are_passed_over(answering: BlockServer, asking:
     for frames in ([b""], [b"\xff" * 100], [b"one", b"two"], [asking.codec.encode(Taken(7, 1))]):
         asking.socket.send_multipart(frames)
     asking.say(ASK)
-    asking.say(ASK)  # once more: it is one already
+    asking.say(ASK)  # a repeated ask counts once
     asker = asked(answering)
     assert not answering.take()
     send(answering, asker, 1)
@@ -237,7 +237,7 @@ def test_nobody_claims_to_have_taken_what_was_not_sent(
 
 @contextmanager
 def one_that_reads_nothing(tmp_path: Path) -> Iterator[tuple[BlockServer, Asking]]:
-    """An engine that answers in large blocks, and one that asks, with room for one message."""
+    """Return an engine that sends large blocks, and an asker whose socket holds one message."""
     with (
         closing(BlockServer(str(tmp_path / "x.sock"), LargeBlocks(), lambda: None)) as answering,
         zmq.Context[Socket]() as context,
@@ -251,22 +251,22 @@ def one_that_reads_nothing(tmp_path: Path) -> Iterator[tuple[BlockServer, Asking
 
 
 def test_who_reads_nothing_is_not_sent_more_and_more(tmp_path: Path) -> None:
-    """The bound holds for any window that an engine names, also if it leaves and asks again."""
+    """The bound holds for any window that an engine asks for, also if it leaves and asks again."""
     window = window_of(LargeBlocks.block_bytes)
-    most = 2 * window + UNREAD_FRAMES + 16  # what the kernel holds of a Unix socket
+    most = 2 * window + UNREAD_FRAMES + 16  # the number that the kernel's socket buffer holds
     with one_that_reads_nothing(tmp_path) as (answering, asking):
         asks = most // window + 3
         for number in range(1, asks + 1):
             asking.say(replace(ASK, number=number, window=1 << 40))
             send(answering, asked(answering), 2 * window)
-            if number <= 2:  # for these there is room
+            if number <= 2:  # the kernel's buffer has room for these
                 wait_for(lambda n=number: answering.sent_blocks >= n * window, WAIT_S)  # type: ignore[misc]
             carried_out(answering)
             asking.say(Leave(number))
             gone(answering)
             assert answering.sent_blocks <= min(number * window, most)
         assert most < asks * window
-        asking.hear()  # the control: it reads, and is sent what it asks for
+        asking.hear()  # positive control: an asker that reads gets what it asked for
         asking.say(replace(ASK, number=100, window=5))
         send(answering, asked(answering), 5)
         last = Block(100, 4)
@@ -287,7 +287,7 @@ def test_no_more_asks_are_held_than_so_many_while_the_owner_stands(tmp_path: Pat
             asking.say(replace(ASK, number=number))
         wait_for(lambda: len(asking.hear()) >= 2, WAIT_S)
         assert asking.hear() == [Ended(MOST_ASKS + at, BUSY, is_all=False) for at in range(2)]
-        for number in range(3 * MOST_ASKS):  # who leaves makes room, but the owner has yet to look
+        for number in range(3 * MOST_ASKS):  # leaving makes room only once the owner has looked
             asking.say(Leave(number % MOST_ASKS))
             asking.say(replace(ASK, number=1000 + number))
         last = Ended(1000 + 3 * MOST_ASKS - 1, BUSY, is_all=False)
@@ -295,7 +295,7 @@ def test_no_more_asks_are_held_than_so_many_while_the_owner_stands(tmp_path: Pat
         assert len(answering.take()) <= 3 * MOST_ASKS
         asking.said.clear()
         asking.say(Leave(1000))
-        asking.say(replace(ASK, number=9999))  # the control: it has looked
+        asking.say(replace(ASK, number=9999))  # positive control: the owner has looked
         assert not asking.hear()
         assert any(isinstance(one, Asked) for one in answering.take())
 
@@ -321,12 +321,12 @@ def test_two_do_not_answer_at_one_place(answering: BlockServer) -> None:
 def test_who_reads_nothing_and_goes_on_talking_is_gone_when_its_time_is_over(
     tmp_path: Path,
 ) -> None:
-    """The end cannot be told to it, and leases do not wait for that."""
+    """The end message cannot be delivered. Leases do not wait for it."""
     with one_that_reads_nothing(tmp_path) as (answering, asking):
         asking.say(ASK)
         asker = asked(answering)
         send(answering, asker, 2)
-        for _ in range(WORDS):  # each is answered, until there is no room
+        for _ in range(WORDS):  # each gets an answer until the buffer is full
             asking.say(Taken(1, 0))
         carried_out(answering)
         assert not answering.take(), "the control: it is heard, and may yet take them"

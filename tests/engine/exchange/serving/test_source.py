@@ -1,4 +1,4 @@
-"""What an engine sends of its cache: who asks by what names, and what is held for how long."""
+"""The blocks that an engine sends from its cache: the names to ask for, and how long it waits."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ASKER: Asker = (b"other", 1)
 
 @dataclass
 class Answers:
-    """In place of the thread: what it was told to send."""
+    """A replacement of the sending thread, which notes its orders."""
 
     news: list[Asked | Gone] = field(default_factory=list)
     sent: list[BlocksToSend] = field(default_factory=list)
@@ -61,7 +61,7 @@ class Answers:
 
 
 class Rig:
-    """A cache with a prompt of one tenant, and what asks for it."""
+    """A cache with a prompt of one tenant, and its askers."""
 
     def __init__(self) -> None:
         self.cache = PrefixCache(num_blocks=16, block_size=SIZE)
@@ -78,7 +78,7 @@ class Rig:
         self.cache.release(lease, now=0.0)
 
     def ask(self, *, asker: Asker = ASKER, **fields: Any) -> None:
-        """Ask for the prompt, and let it be answered."""
+        """Ask for the prompt, and let the source answer."""
         said: dict[str, Any] = {
             "number": asker[1],
             "fingerprint": FINGERPRINT,
@@ -123,11 +123,11 @@ def test_what_is_there_is_sent_and_held_until_it_is_read(rig: Rig) -> None:
 
 @pytest.mark.parametrize("name", [name_of(B), bytes(A), b"", b"?" * 16])
 def test_a_name_that_is_not_the_namespaces_finds_nothing(rig: Rig, name: bytes) -> None:
-    """The name is another tenant's, or the namespace itself, which never crosses."""
+    """The name is another tenant's, or the namespace itself, which an engine never sends."""
     rig.ask(spans=((0, name),))
     assert not rig.answers.sent
     assert rig.answers.ended == [(ASKER, "", True)]
-    rig.ask(asker=(b"other", 2))  # the control
+    rig.ask(asker=(b"other", 2))  # positive control
     assert rig.answers.positions == [0, 1, 2, 3, 4]
 
 
@@ -195,7 +195,9 @@ def test_nobody_is_lent_to_for_ever(rig: Rig) -> None:
 
 
 class StatefulRig(Rig):
-    """A cache of a model with states; the prompt's is kept after its first `kept` blocks."""
+    """A cache of a model with states, in which the state after the prompt's first `kept` blocks is
+    kept.
+    """
 
     def __init__(self, kept: int) -> None:
         self.kept = kept

@@ -1,4 +1,4 @@
-"""Recording on a CUDA device: beside other threads, after errors, with no garbage collected."""
+"""Recording on a CUDA device: beside other threads, after errors, without garbage collection."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ DEADLINE_S = 30.0
 
 
 class Pinning:
-    """A thread that takes memory, pins it and gives it back, over and over."""
+    """A thread that allocates, pins and frees memory in a loop."""
 
     def __init__(self) -> None:
         self.times = 0
@@ -46,7 +46,7 @@ class Pinning:
     def __exit__(self, *_: object) -> None:
         self._stop.set()
         self._thread.shutdown()
-        self._done.result()  # what it raised
+        self._done.result()  # re-raises the thread's error
 
     def _run(self) -> None:
         while not self._stop.is_set():
@@ -69,7 +69,7 @@ def pinned_by_another_thread() -> bool:
 
 
 class Doubling:
-    """Doubles a tensor in two launches; what `between` does comes between them."""
+    """A captured function that doubles a tensor in two launches, with `between` between them."""
 
     def __init__(self) -> None:
         self.source = torch.ones(1000, device=CUDA)
@@ -80,7 +80,7 @@ class Doubling:
         return (half + self.source,)
 
     def between(self) -> None:
-        """Nothing."""
+        """Do nothing."""
 
 
 class DoublingWhilePinning(Doubling):

@@ -1,4 +1,4 @@
-"""Graphs and overlap on a CUDA device: the same tokens, and nothing that waits."""
+"""Graphs and overlap on a CUDA device: the same tokens, and no call that waits for the device."""
 
 from __future__ import annotations
 
@@ -44,7 +44,9 @@ PRESSED = Bounds(12, 16, 40, 6, overlap_scheduling=True, graph_tokens=16, device
 
 
 def tokens(model_dir: str, bounds: Bounds, temperature: float = 0.0) -> list[list[int]]:
-    """Requests that come one after the other, some with a prefix in common, of all lengths."""
+    """Generate for requests of all lengths that come one after the other, some with a shared
+    prefix.
+    """
     engine = RealEngine(model_dir, bounds)
     common = random_prompt(40, seed=9)
     for number in range(16):
@@ -78,17 +80,17 @@ def test_seeded_tokens_are_those_of_eager_steps_without_overlap(
     assert drawn != tokens(model_dir, OFF)
 
 
-SHARING = SharingRule(BLOCK_SIZE, 2**26, 4 * BLOCK_SIZE, 16)  # whatever four blocks save pays
+SHARING = SharingRule(BLOCK_SIZE, 2**26, 4 * BLOCK_SIZE, 16)  # sharing four blocks always pays
 
 
 def captured(runner: ModelRunner) -> GraphRunner:
-    """The same runner with steps of up to 128 tokens in graphs."""
+    """Return the same runner, with steps of up to 128 tokens in graphs."""
     with cuda_capture() as capture:
         return with_graphs(runner, capture, max_tokens=128)
 
 
 def grown(model_dir: Path, dtype: torch.dtype, *, shares: bool, graphs: bool) -> list[list[int]]:
-    """20 sequences on two stems of 320 tokens, decoded together, prompts beside decodes."""
+    """Decode 20 sequences on two shared prefixes of 320 tokens, beside prompts."""
     runner = build_runner(model_dir, device=CUDA, dtype=dtype)
     runner = replace(runner, prefixes=SharedPrefixes(SHARING) if shares else None)
     driven = HandDriven(runner, captured(runner) if graphs else runner)
@@ -119,7 +121,7 @@ def test_prefixes_read_together_give_the_tokens_of_rows_that_read_alone(
 
 
 def test_in_bfloat16_nearly_all_first_tokens_are_equal(checkpoint: MakeCheckpoint) -> None:
-    """Sums are taken in another order: where two tokens are close, rounding decides."""
+    """Sums are computed in another order. Where two tokens are close, rounding decides."""
     model_dir = checkpoint("llama").model_dir
     alone = grown(model_dir, torch.bfloat16, shares=False, graphs=True)
     together = grown(model_dir, torch.bfloat16, shares=True, graphs=True)

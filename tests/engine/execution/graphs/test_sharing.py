@@ -1,4 +1,4 @@
-"""Decodes that read a prefix together give what they give alone, eagerly and captured."""
+"""Decodes that share the reads of a prefix give the same results as alone, eagerly and captured."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from tests.engine.rigs.hand_driven import (
     with_graphs,
 )
 
-RULE = SharingRule(BLOCK_SIZE, 2**26, 2 * BLOCK_SIZE, 4)  # whatever two blocks save pays
+RULE = SharingRule(BLOCK_SIZE, 2**26, 2 * BLOCK_SIZE, 4)  # sharing two blocks always pays
 
 
 def runner_of(model_dir: Path, ops: Ops, *, shares: bool) -> ModelRunner:
@@ -52,7 +52,7 @@ def interpreted() -> Ops:
     reference, kernel = torch_ops().paged_attention, triton_ops().paged_attention
 
     def attend(q: Tensor, kv: Tensor, layout: BatchLayout, *how: Any) -> Tensor:
-        """The kernel, which is slow to interpret, where rows share."""
+        """Use the kernel, which is slow in the interpreter, only where rows share keys."""
         attention = reference if layout.shared is None else kernel
         return attention(q, kv, layout, *how)
 
@@ -60,7 +60,7 @@ def interpreted() -> Ops:
 
 
 def forest(driven: HandDriven, max_tokens: int) -> list[Sequence]:
-    """Seven sequences on two stems and one on none; they come in no order of the stems."""
+    """Make seven sequences, interleaved: six on two shared prefixes, and one alone."""
     stems = [driven.add(random_prompt(70, seed=n), sampling(max_tokens)) for n in range(2)]
     for stem in stems:
         driven.step((stem, 70))
@@ -73,7 +73,7 @@ def forest(driven: HandDriven, max_tokens: int) -> list[Sequence]:
 
 
 def run(driven: HandDriven, max_tokens: int = 5) -> list[list[int]]:
-    """Prompts come in while others decode; then decodes, which end one after the other."""
+    """Run prompts beside decodes, then decodes that end one after the other."""
     sequences = forest(driven, max_tokens)
     coming = list(sequences)
     running: list[Sequence] = []
@@ -85,7 +85,7 @@ def run(driven: HandDriven, max_tokens: int = 5) -> list[list[int]]:
 
 
 def together(driven: HandDriven, max_tokens: int = 2) -> list[list[int]]:
-    """Decodes alone, in few steps."""
+    """Run decodes alone, in few steps."""
     sequences = forest(driven, max_tokens)
     for sequence in sequences:
         if sequence.num_tokens - sequence.num_computed > 1:
@@ -114,7 +114,7 @@ def test_shared_layouts_are_true_and_rows_get_their_own_tokens(
 def test_units_hold_all_keys_of_each_step(
     checkpoint: MakeCheckpoint, max_tokens: int, shares: bool
 ) -> None:
-    """The rows are long enough to be cut, alone and behind a prefix that is long enough too."""
+    """The rows are long enough to be split, and so is their shared prefix."""
     checker = UnitsChecker()
     ops = replace(torch_ops(), paged_attention=checker)
     runner = runner_of(checkpoint("llama").model_dir, ops, shares=shares)

@@ -1,4 +1,4 @@
-"""What is run before a recording: fewer layers, and yet every kernel of it."""
+"""The trial before a recording: it runs fewer layers, but calls every kernel of the recording."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from tests.doubles.models.odd_architecture import make_odd_checkpoint
 from tests.engine.conftest import MakeCheckpoint
 from tests.engine.rigs.hand_driven import build_runner, with_graphs
 
-WHOLE_LAYERS = 3  # of the checkpoints
-UNLIKE_LAYERS = 2  # of them, since they are alike
+WHOLE_LAYERS = 3  # layers of the checkpoints
+UNLIKE_LAYERS = 2  # layers of a trial, enough since all layers are alike
 INTERMEDIATE = 80
 
 
 @dataclass
 class NotedOp:
-    """An op that notes how it is called: all that a kernel may be compiled for."""
+    """An op that notes all arguments that a kernel may be compiled for."""
 
     name: str
     op: Any
@@ -59,14 +59,15 @@ def in_parts(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 
 def noted(ops: Ops, calls: Counter[tuple[Any, ...]]) -> Ops:
     ops = replace(ops, linear_split_k=in_parts)
-    names = [one.name for one in fields(ops) if one.name != "adapters"]  # of a step, not an op
+    # fields that belong to a step, and are no ops
+    names = [one.name for one in fields(ops) if one.name != "adapters"]
     every: dict[str, Any] = {name: NotedOp(name, getattr(ops, name), calls) for name in names}
     return replace(ops, **every)
 
 
 @dataclass
 class CallsOfBoth:
-    """A `Capture` that keeps which ops each trial and each recording called, and how often."""
+    """A `Capture` that counts the ops that each trial and each recording called."""
 
     calls: Counter[tuple[Any, ...]]
     pairs: list[tuple[Counter[Any], Counter[Any]]] = field(default_factory=list)
@@ -142,7 +143,9 @@ def times(calls: Counter[Any], op: str) -> int:
 
 
 def test_a_trial_of_one_layer_would_miss_calls_of_the_recording(checkpoint: MakeCheckpoint) -> None:
-    """The control: the norm between layers reads parts of another product than the one within."""
+    """Positive control: the norm between layers reads the parts of another GEMM than the norm
+    within a layer.
+    """
     runner = build_runner(checkpoint("llama").model_dir)
     calls: Counter[tuple[Any, ...]] = Counter()
     parameters = runner.decoder.parameters

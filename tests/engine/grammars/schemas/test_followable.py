@@ -1,4 +1,6 @@
-"""Schemas: what binds nothing passes, what binds is followed or refused by name and place."""
+"""Keywords of schemas: those that bind nothing pass, the others are followed or refused by name and
+place.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +20,9 @@ TEXT = {"type": "string"}
 OBJECT = {"type": "object"}
 NUMBER = {"type": "number"}
 LIST = {"type": "array", "items": {"type": "integer"}}
-# The domains of firecrawl-mcp's tools.
+# The domains in the tools of firecrawl-mcp.
 HOST = r"^(?:[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z0-9][a-z0-9-]{0,61}[a-z0-9]$"
-# As zod 4.6 writes its formats.
+# Formats as zod 4.6 writes them.
 ZOD_HOST = (
     r"^(?=.{1,253}\.?$)[a-zA-Z0-9](?:[a-zA-Z0-9-]{0,61}[a-zA-Z0-9])?"
     r"(?:\.[a-zA-Z0-9](?:[-0-9a-zA-Z]{0,61}[0-9a-zA-Z])?)*\.?$"
@@ -90,7 +92,7 @@ def test_what_binds_nothing_passes(vocabulary: Vocabulary, case: str) -> None:
     assert "null" not in texts
 
 
-# A schema, values that it has, and values that it has not.
+# Each entry is a schema, values that it allows, and values that it forbids.
 FOLLOWED: dict[str, tuple[Any, list[Any], list[Any]]] = {
     "true": (True, [1, {"a": None}, "x"], []),
     "empty": ({}, [1, {"a": None}, "x"], []),
@@ -344,7 +346,8 @@ def test_a_lenient_one_is_followed_as_far_as_can_be(
     assert refusal("json_schema", json.dumps(whole)), "a client's own wish changes nothing"
 
 
-# As guidance 0.3.1 sends a grammar with JSON in it: it reads the answer by the same grammar.
+# A grammar with JSON in it, as guidance 0.3.1 sends it. guidance reads the answer by the same
+# grammar.
 GUIDANCE: JsonObject = {
     "whitespace_flexible": False,
     "whitespace_pattern": None,

@@ -1,7 +1,7 @@
-"""The JSON Schema Test Suite: what a grammar takes, its schema allows.
+"""The JSON Schema Test Suite: every text of a schema's grammar is valid under the schema.
 
-A grammar may have fewer texts than its schema, such as `1` and not `1.0`; a schema that cannot be
-held is refused with what it is that cannot.
+A grammar may have fewer texts than its schema, such as `1` but not `1.0`. A schema that no grammar
+can express is refused with the name of the keyword.
 """
 
 from __future__ import annotations
@@ -20,12 +20,11 @@ from tests.engine.grammars.texts import Texts
 from tests.zoo.here import here
 from tests.zoo.sources import JSON_SCHEMA_SUITE
 
-# Of a `format` each is held to how its texts are spelled: not to which years are leap years, nor to
-# which minutes have a leap second.
+# For a `format`, only the spelling is checked, not leap years or leap seconds.
 CALENDAR = ("leap second", "29 days in February", "not a leap year")
-# Draft 7 and before pass over what is beside a `$ref`; here it binds, as it does since.
+# Draft 7 and earlier ignore the keywords beside `$ref`. Here they bind, as in later drafts.
 BESIDE_REFERENCE = "$ref prevents a sibling $id from changing the base uri"
-DRAFTS = {  # and how many of its schemas are held, at least
+DRAFTS = {  # and the least number of its schemas that are accepted
     "draft4": 120,
     "draft6": 160,
     "draft7": 185,
@@ -60,7 +59,7 @@ def test_what_a_schema_does_not_allow_is_not_taken(draft: str, vocabulary: Vocab
                 wrong.append(f"{name}: {one['description']}")
     assert wrong == []
     assert num_held >= DRAFTS[draft]
-    assert num_taken > num_held  # the control: what is valid is mostly taken
+    assert num_taken > num_held  # positive control: most valid values are accepted
 
 
 def is_known(name: str, description: str) -> bool:
@@ -68,7 +67,7 @@ def is_known(name: str, description: str) -> bool:
 
 
 def names_what_cannot_be(error: str) -> bool:
-    """Whether an error has a keyword, or says that nothing can be of the schema."""
+    """Return whether an error names a keyword, or says that the schema allows nothing."""
     keywords = ("the keyword `", "oneOf", "patternProperties", "$ref", "multipleOf", "format")
     whole = ("Unsatisfiable schema", "the schema `false`", "Anchor ", "Unimplemented keys: ")
     return error.startswith(whole) or any(one in error for one in keywords)

@@ -1,4 +1,4 @@
-"""Unions: those whose alternatives exclude each other are followed, by their tags if need be."""
+"""Unions of schemas: those with exclusive alternatives are followed, if need be by their tags."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Branch(pydantic.BaseModel):
 TREE = pydantic.TypeAdapter(
     Annotated[Leaf | Branch, pydantic.Field(discriminator="kind")]
 ).json_schema()
-# A schema, values that it has, and values that it has not.
+# Each entry is a schema, values that it allows, and values that it forbids.
 UNIONS: dict[str, tuple[Any, list[Any], list[Any]]] = {
     "types": ({"oneOf": [TEXT, {"type": "integer"}, {"type": ["null"]}]}, ["a", 1, None], [1.5]),
     "types by reference": (

@@ -1,4 +1,4 @@
-"""GBNF: what its grammars have, as llama.cpp reads them."""
+"""The syntax of GBNF, as llama.cpp reads it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ident ::= [a-z] [a-z0-9_]* ws
 num   ::= [0-9]+ ws
 ws    ::= [ \t\n]*
 """
-# A grammar, texts that it has, and texts that it has not.
+# Each entry is a grammar, texts that it has, and texts that it does not have.
 GRAMMARS: dict[str, tuple[str, list[str], list[str]]] = {
     "of llama.cpp": (ARITHMETIC, ["1=2\n", "a*(b_1-2)=\t3\n\nx=y\n"], ["1=2", "=2\n"]),
     "a repetition before what it has": ('root ::= [a-z]+ "ing"', ["sing", "singing"], ["ing"]),
@@ -123,6 +123,6 @@ def test_what_is_no_grammar_says_why(case: str) -> None:
 
 
 def test_tokens_are_tokens() -> None:
-    """The check does not know them; that is left to the vocabulary."""
+    """The check accepts any token, since it has no vocabulary."""
     assert refusal("gbnf", "root ::= <[5]> !<[7]>* <[7]> .*") == ""
     assert refusal("gbnf", "root ::= <think> [^<]* </think>") == ""

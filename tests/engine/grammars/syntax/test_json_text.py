@@ -1,4 +1,4 @@
-"""Patterns of a JSON string hold its text, in whichever way JSON spells that."""
+"""Patterns on JSON strings apply to the decoded text, however JSON spells it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,9 @@ CLASSES = (r'[^"]', r"[^\\]", r'[^"\\]', '["a]', r"[\\b-d]", r"[^\n]", r"[\s\S]"
 
 
 def spellings(text: str) -> list[str]:
-    """The text as JSON, with as few escapes as can be and with all that there are for its kind."""
+    """Return the text as JSON twice: with the fewest escapes, and with every character that has one
+    escaped.
+    """
     by_number = {"\n": "\\u000A", "\t": "\\u0009"}
     escaped = "".join(
         by_number.get(char) or json.dumps(char, ensure_ascii=False)[1:-1] for char in text

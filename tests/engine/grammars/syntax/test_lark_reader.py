@@ -1,4 +1,4 @@
-"""Grammars in Lark, by their texts: they are those that Lark itself finds."""
+"""Grammars in Lark have the same texts as in Lark itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Regular expressions: what they match, as ECMA 262 has them."""
+"""Regular expressions match the same texts as in ECMA 262."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from engine.grammars.vocabulary import Vocabulary
 from tests.doubles.recogniser import Recogniser
 from tests.engine.grammars.texts import Texts
 
-# A pattern, texts that it matches as a whole, and texts that it does not.
+# Each entry is a pattern, texts that it matches as a whole, and texts that it does not.
 WHOLE: dict[str, tuple[str, list[str], list[str]]] = {
     "a bracket in a class": (r"[^()[\]]+", ["a{b", "\n"], ["a[", "(", "]"]),
     "a set of operators": ("[a&&b]+[~~x]+[!--]", ["a&b~x-", "b~+"], ["", "c~x", "b~."]),

@@ -1,4 +1,4 @@
-"""A grammar's terminals never take what is not theirs."""
+"""A grammar's terminals never match another terminal's text."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_they_have_the_same_texts_as_characters_would(
 
 
 def numbers(grammar: str) -> list[int]:
-    """List the size of each terminal: the number of expressions that it is made of."""
+    """List the terminals of a grammar, by number."""
     rules = rules_of(grammar, lambda _: pytest.fail("there is no other grammar in it"))
     found = Terminals(rules, ROOT)
     return [n for n in range(len(found.wholes)) if n not in found.apart]

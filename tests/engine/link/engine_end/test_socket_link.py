@@ -1,4 +1,4 @@
-"""The engine's end of the link: messages, bad frames, the socket file."""
+"""The engine's end of the link: messages, bad frames, and the socket file."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ Dial: TypeAlias = Callable[[], Gateway]
 
 @pytest.fixture
 def dial(socket_path: str) -> Iterator[Dial]:
-    """Connects one more gateway."""
+    """Connect another gateway."""
     context: zmq.Context[Gateway] = zmq.Context()
     gateways: list[Gateway] = []
 
@@ -61,7 +61,7 @@ def dial(socket_path: str) -> Iterator[Dial]:
 
 
 def look(socket_path: str) -> None:
-    """Fails unless a heartbeat comes."""
+    """Fail unless a heartbeat comes."""
     context: zmq.Context[Gateway] = zmq.Context()
     with closing(HeartbeatListener(context, socket_path)) as listener:
         listener.look(TIMEOUT_S)

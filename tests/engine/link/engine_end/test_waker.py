@@ -1,4 +1,4 @@
-"""A thread that waits for messages can be woken by another."""
+"""A thread that waits for messages can be woken by another thread."""
 
 from __future__ import annotations
 
@@ -44,7 +44,9 @@ def test_one_that_is_closed_wakes_nobody() -> None:
 
 
 def closed_and_next() -> tuple[Waker, Waker]:
-    """One that is closed, and one that has its number, unless another thread is always sooner."""
+    """Return a closed waker and one that got its descriptor, unless another thread always gets it
+    first.
+    """
     for _ in range(50):
         waker = Waker()
         number = waker.fd

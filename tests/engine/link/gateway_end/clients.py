@@ -1,4 +1,4 @@
-"""Clients, and engines behind a real socket, of which only the model is a fake."""
+"""Clients and engines behind a real socket, with only the model replaced."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from tests.engine.rigs.rig import generate
 from tests.engine.rigs.streams import collect
 
 WAIT_S = 20.0
-LONG = 3000  # tokens: more than any test waits for
+LONG = 3000  # tokens, more than any test waits for
 
 
 @asynccontextmanager
@@ -56,7 +56,7 @@ def engine_process(path: str, *arguments: str) -> AbstractAsyncContextManager[Fo
 
 
 async def until(client: EngineClient, condition: Callable[[EngineStats], bool]) -> EngineStats:
-    """Ask the engine until it reports what is waited for."""
+    """Ask the engine for its statistics until `condition` holds."""
     while not condition(stats := (await client.ask(StatsQuery())).stats):  # noqa: ASYNC110
         await asyncio.sleep(0.005)
     return stats
@@ -67,7 +67,7 @@ def at_rest(stats: EngineStats) -> bool:
 
 
 async def running(client: EngineClient, request: Generate) -> asyncio.Task[object]:
-    """A request that has streamed its first token and goes on in a task."""
+    """Run a request in a task; return after its first token."""
     stream = client.generate(request)
     first = await anext(stream)
     assert isinstance(first, Tokens)
@@ -78,7 +78,7 @@ async def running(client: EngineClient, request: Generate) -> asyncio.Task[objec
                 pass
 
     task = asyncio.create_task(drain())
-    await asyncio.sleep(0)  # a task that is cancelled before it began would not close the stream
+    await asyncio.sleep(0)  # a task cancelled before its first turn would not close the stream
     return task
 
 
@@ -89,7 +89,7 @@ async def ask_until_refused(client: EngineClient) -> None:
 
 @asynccontextmanager
 async def answering(path: str, answer: Callable[[ToEngine], FromEngine]) -> AsyncIterator[None]:
-    """An engine that gives each message one answer."""
+    """Run an engine that sends one answer to each message."""
     Path(path).parent.mkdir()
     context = zmq.asyncio.Context()
     engine = context.socket(zmq.ROUTER)
@@ -120,7 +120,7 @@ async def answering(path: str, answer: Callable[[ToEngine], FromEngine]) -> Asyn
 
 @asynccontextmanager
 async def beside_itself(path: str) -> AsyncIterator[None]:
-    """An engine that takes everything but a hello for a flush."""
+    """Run an engine that answers pins as if they were flushes."""
 
     def flushed(asked: ToEngine) -> FromEngine:
         if isinstance(asked, Flush | Pin | Unpin):
@@ -133,7 +133,7 @@ async def beside_itself(path: str) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def in_one_message(path: str, *events: Event) -> AsyncIterator[None]:
-    """An engine that answers every request with these events, all of them in one message."""
+    """Run an engine that answers every request with these events in one message."""
 
     def at_once(asked: ToEngine) -> FromEngine:
         return StepReply(list(events)) if isinstance(asked, Generate) else WELCOME

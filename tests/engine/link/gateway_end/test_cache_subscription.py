@@ -1,4 +1,4 @@
-"""Events that are dropped, doubled and out of order: what is passed on, and what is asked for."""
+"""Lost, repeated and reordered events: what a subscription passes on, and what it asks for."""
 
 from __future__ import annotations
 
@@ -54,12 +54,12 @@ def test_after_a_gap_a_snapshot_is_asked_for_once_and_nothing_passed_on_before_i
 
 
 def test_a_snapshot_whose_beginning_is_lost_is_asked_for_again() -> None:
-    """Nothing else would ever begin it: the engine has sent it."""
+    """The engine has already sent the beginning, and would not send it again."""
     ends = Ends()
     ends.receive_snapshot(0)
     ends.receive(2, 3)
     assert ends.sent == [Subscribe()] * 2
-    ends.receive(5)  # 4 may have begun the snapshot
+    ends.receive(5)  # event 4 may have begun the snapshot
     assert ends.sent == [Subscribe()] * 3
     ends.receive(6, 6, 5)
     assert ends.sent == [Subscribe()] * 3, "without another gap it is on its way"

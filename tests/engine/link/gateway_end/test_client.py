@@ -1,4 +1,4 @@
-"""The client against a real engine behind a real socket: streams of requests."""
+"""Streams of requests between the client and a real engine over a real socket."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ class TestStreams:
     async def test_an_end_that_came_with_the_last_token_is_told_though_nobody_reads_it(
         self, socket_path: str
     ) -> None:
-        """The gateway may stop at a stop string in the last token of `max_tokens`."""
+        """The gateway stops at a stop string in the last of `max_tokens` tokens."""
         told: list[Finished | Failed] = []
         token = Tokens(request_id="a", token_ids=(7,), reused=Reused())
         end = Finished(request_id="a", reason="length", prompt_tokens=3, completion_tokens=1)

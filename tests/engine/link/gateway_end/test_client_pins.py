@@ -1,4 +1,4 @@
-"""The client against a real engine: pins, and flushes that are recorded."""
+"""Pins and recorded flushes between the client and a real engine."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.engine.rigs.streams import collect, welcomed
 
 
 def prefix(num_tokens: int, pin_id: str = "rules-1") -> Pin:
-    """Tokens that requests of `generate` may begin with."""
+    """Return a pin of the first tokens of requests from `generate`."""
     request = generate("", [token % 64 for token in range(num_tokens)])
     return Pin(
         pin_id=pin_id,
@@ -132,7 +132,7 @@ class TestPins:
     async def test_pin_and_unpin_raise_when_the_engine_dies(self, socket_path: str) -> None:
         async with connected(socket_path) as client, engine_process(socket_path) as process:
             await welcomed(client)
-            process.send_signal(signal.SIGSTOP)  # so that it is still to be done
+            process.send_signal(signal.SIGSTOP)  # so that the pin is still pending
             pinning = asyncio.create_task(client.ask(prefix(16), None))
             unpinning = asyncio.create_task(client.ask(Unpin(pin_id="rules-1")))
             await asyncio.sleep(0)
@@ -148,4 +148,4 @@ class TestPins:
                 await client.ask(prefix(16), None)
             with pytest.raises(EngineError, match="answered Unpin with something else"):
                 await client.ask(Unpin(pin_id="rules-1"))
-            assert (await client.ask(Flush())).blocks == 7  # what it answers is heard
+            assert (await client.ask(Flush())).blocks == 7  # its answers arrive

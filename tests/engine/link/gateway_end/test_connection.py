@@ -1,4 +1,4 @@
-"""One connection, before a peer that says what a test has it say."""
+"""One connection to a peer whose messages a test chooses."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ HANGS_S = 20.0  # a bound on hanging, not a measurement
 
 
 class Peer:
-    """An engine's end of the link, by hand."""
+    """An engine's end of the link, driven by hand."""
 
     def __init__(self, path: str) -> None:
         Path(path).parent.mkdir(exist_ok=True)
@@ -36,7 +36,7 @@ class Peer:
         self._client = b""
         self._path = path
         self._heartbeat: Heartbeat | None = None
-        self.turns = 0  # of its step loop
+        self.turns = 0  # turns of its step loop
 
     async def next(self) -> ToEngine:
         async with asyncio.timeout(HANGS_S):
@@ -62,13 +62,13 @@ class Peer:
 
     def close(self) -> None:
         self.end_heartbeat()
-        self._socket.close(linger=1000)  # what it said last still leaves
+        self._socket.close(linger=1000)  # the last message is still sent
         self._context.destroy(linger=1000)
 
 
 @dataclass
 class Run:
-    """A connection that runs in a task, and what it received."""
+    """A connection that runs in a task, and the messages that it received."""
 
     connection: Connection
     peer: Peer
@@ -125,7 +125,7 @@ async def test_a_connection_sends_hello_and_passes_messages_both_ways(socket_pat
 
 async def test_nothing_can_be_sent_before_and_after_a_run(socket_path: str) -> None:
     async with running(socket_path) as run:
-        assert not run.connection.send(StatsQuery(query_id="early"))  # the task has not begun
+        assert not run.connection.send(StatsQuery(query_id="early"))  # the task has not started
         assert isinstance(await run.peer.next(), Hello)
         assert run.connection.send(StatsQuery(query_id="1"))
         run.task.cancel()
@@ -159,7 +159,7 @@ async def test_a_step_loop_that_stands_ends_it_and_one_that_turns_does_not(
         run.peer.begin_heartbeat()
         await run.peer.next()
         await run.peer.say(WELCOME)
-        for _ in range(32):  # twice as long as would have ended it
+        for _ in range(32):  # twice the time that would end the connection without turns
             await asyncio.sleep(0.05)
             run.peer.turns += 1
         assert run.connection.state is ConnectionState.OPEN
@@ -167,7 +167,7 @@ async def test_a_step_loop_that_stands_ends_it_and_one_that_turns_does_not(
         while not run.task.done():
             states.add(run.connection.state)
             await asyncio.sleep(0.02)
-        assert ConnectionState.SILENT not in states  # its process runs
+        assert ConnectionState.SILENT not in states  # because the engine's process runs
         assert await run.ends() == "the engine does not answer"
 
 
@@ -179,7 +179,7 @@ async def test_a_process_that_stops_is_silent_until_it_goes_on(socket_path: str)
         await run.until(ConnectionState.OPEN)
         run.peer.end_heartbeat()
         await run.until(ConnectionState.SILENT)
-        assert run.connection.send(StatsQuery(query_id="1"))  # it may go on
+        assert run.connection.send(StatsQuery(query_id="1"))  # the engine may recover
         run.peer.begin_heartbeat()
         await run.until(ConnectionState.OPEN)
 
@@ -187,7 +187,7 @@ async def test_a_process_that_stops_is_silent_until_it_goes_on(socket_path: str)
 async def test_one_without_any_heartbeat_is_silent_but_not_at_once(socket_path: str) -> None:
     async with running(socket_path) as run:
         await run.peer.next()
-        await asyncio.sleep(0.6)  # what went before its welcome does not count
+        await asyncio.sleep(0.6)  # the time before the welcome does not count
         assert run.connection.state is ConnectionState.AWAITING_WELCOME
         await run.peer.say(WELCOME)
         await run.until(ConnectionState.OPEN)
@@ -203,10 +203,10 @@ async def test_a_process_that_stays_stopped_ends_it(socket_path: str) -> None:
 
 
 async def test_an_engine_may_be_silent_before_its_welcome(socket_path: str) -> None:
-    """An engine that is still loading its weights has bound its socket already."""
+    """An engine binds its socket before it loads its weights."""
     async with running(socket_path, silence_s=0.0) as run:
         await run.peer.next()
-        done, _ = await asyncio.wait({run.task}, timeout=0.6)  # more than a heartbeat
+        done, _ = await asyncio.wait({run.task}, timeout=0.6)  # longer than a heartbeat's interval
         assert not done
         await run.peer.say(WELCOME)
         assert await run.ends() == "the engine does not answer"
@@ -217,4 +217,4 @@ async def test_a_message_too_large_is_refused_here(socket_path: str) -> None:
         await run.peer.next()
         with pytest.raises(EncodeError):
             run.connection.send(StatsQuery(query_id="x" * 100))
-        assert run.connection.send(StatsQuery(query_id="1"))  # and it goes on
+        assert run.connection.send(StatsQuery(query_id="1"))  # and the connection goes on

@@ -1,4 +1,4 @@
-"""The client against a real engine: connections, and engines that stall, break or die."""
+"""Connections of the client to a real engine, and engines that stall, break or die."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ class TestConnection:
                     await stranger.send_multipart([b"x", b"y"])
                 tokens, _ = await task
                 assert tokens == expected_output(range(5), 50)
-                # all of the garbage has been read once a later message was answered
+                # a later answer shows that all the garbage has been read
                 await stranger.send(Codec().encode(generate("b", [])))
                 await stranger.recv()
                 stranger.close(linger=0)
@@ -140,7 +140,7 @@ class TestConnection:
         async with connected(socket_path):
             first, _ = await mad.recv_multipart()
             await mad.send_multipart([first, b"\xc1 nonsense"])
-            second, _ = await mad.recv_multipart()  # it says hello on a new connection
+            second, _ = await mad.recv_multipart()  # the client says hello on a new connection
             assert second != first
             mad.close(linger=0)
         context.destroy(linger=0)
@@ -199,7 +199,8 @@ class TestDeath:
                 await collect(client, generate("in between", range(5)))
             process.send_signal(signal.SIGCONT)
             assert (await welcomed(client)).engine_id == welcome.engine_id
-            # What it says of the request that was given up reaches nobody, and it forgets it.
+            # The client drops the engine's events of the cancelled request, and the engine forgets
+            # it.
             tokens, _ = await collect(client, generate("0", range(5), max_tokens=5))
             assert tokens == expected_output(range(5), 5)
             await until(client, at_rest)
@@ -207,7 +208,7 @@ class TestDeath:
     async def test_one_that_is_stopped_as_soon_as_it_is_there_is_stalled_until_it_goes_on(
         self, socket_path: str
     ) -> None:
-        """The engine is stopped before it can have sent a heartbeat."""
+        """The process is stopped before its first heartbeat."""
         async with connected(socket_path) as client, engine_process(socket_path) as process:
             await welcomed(client)
             process.send_signal(signal.SIGSTOP)
@@ -235,7 +236,7 @@ class TestDeath:
             stream = client.generate(request)
             await anext(stream)
             process.send_signal(signal.SIGTERM)
-            # Refused once the signal has been seen; until then requests are taken.
+            # Refused once the stop has been seen; until then requests are accepted.
             with pytest.raises(EngineUnavailable):
                 await ask_until_refused(client)
             rest = [event async for event in stream]

@@ -1,4 +1,4 @@
-"""The link over TCP: who holds the key is heard, nobody else is, and nothing is read on the way."""
+"""The TCP link: only the holder of the key can connect, and nobody can read along."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.doubles.waiting import until
 
 CODEC = Codec()
 WAIT_S = 10.0
-NEVER_S = 1.0  # long enough for a handshake, as the controls show
+NEVER_S = 1.0  # long enough for a handshake, as the positive controls show
 WELCOME = Welcome(
     engine_id="over-tcp",
     fingerprint=b"f",
@@ -47,7 +47,7 @@ def at() -> str:
 
 @contextmanager
 def welcoming(at: str, key: LinkKey) -> Iterator[SocketLink]:
-    """An engine that welcomes every gateway."""
+    """Run an engine that welcomes every gateway."""
     is_over = threading.Event()
     with closing(SocketLink(at, codec=CODEC, key=key)) as link:
 
@@ -67,7 +67,7 @@ def welcoming(at: str, key: LinkKey) -> Iterator[SocketLink]:
 
 
 async def is_welcomed(at: str, key: LinkKey | None, within_s: float) -> bool:
-    """Whether a gateway that has `key` is welcomed."""
+    """Return whether a gateway with `key` is welcomed."""
     async with connected(at, key) as client:
         try:
             await until(lambda: client.welcome is not None, within_s)
@@ -92,7 +92,9 @@ async def test_nobody_else_is_heard(at: str, other: str) -> None:
 
 
 async def test_who_knows_only_the_engines_public_key_is_not_let_in(at: str) -> None:
-    """CURVE alone would let in whoever knows the server's key: the client's is looked at."""
+    """CURVE alone would accept any client that knows the server's key, so the client's key is
+    checked too.
+    """
     key = new_key()
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     try:
@@ -132,7 +134,7 @@ async def test_another_key_is_named_at_both_ends_once_and_the_right_one_ends_tha
 
 
 def test_whoever_knocks_all_the_time_holds_up_no_heartbeat(at: str) -> None:
-    """Heartbeats come even while the step loop takes nothing. ZMQ holds 2,000 unread messages."""
+    """Heartbeats continue while the step loop reads nothing. ZMQ holds 2,000 unread messages."""
     key, context = new_key(), zmq.Context[zmq.Socket[bytes]]()
     with closing(SocketLink(at, codec=CODEC, key=key)):
         for _ in range(2100):
@@ -144,14 +146,14 @@ def test_whoever_knocks_all_the_time_holds_up_no_heartbeat(at: str) -> None:
 
 
 def knock(port: int) -> None:
-    """A handshake of CURVE's whose first message does not open; returns once that was noticed."""
+    """Start a CURVE handshake with a bad first message; return when the server has closed it."""
     greeting = b"\xff" + bytes(7) + b"\x01\x7f\x03\x00CURVE" + bytes(15) + bytes(32)
     hello = b"\x04\xc8\x05HELLO\x01\x00" + bytes(72) + b"k" * 32 + bytes(8) + b"x" * 80
     with socket.create_connection(("127.0.0.1", port), timeout=WAIT_S) as stranger:
         stranger.sendall(greeting)
         stranger.recv(64, socket.MSG_WAITALL)
         stranger.sendall(hello)
-        while stranger.recv(64):  # perhaps the rest of its greeting, and then the end
+        while stranger.recv(64):  # until the server closes, perhaps after the rest of its greeting
             pass
 
 
@@ -203,7 +205,7 @@ async def connected(at: str, key: LinkKey | None) -> AsyncIterator[EngineClient]
 
 @asynccontextmanager
 async def two_ports_relayed(port: int, target: int, is_open: asyncio.Event) -> AsyncIterator[None]:
-    """Relay two ports as `relayed` does: that of the messages, and that of the heartbeat."""
+    """Relay the ports of messages and heartbeats, as `relayed` does."""
     async with (
         relayed(port, target, bytearray(), is_open),
         relayed(port + 1, target + 1, bytearray(), is_open),
@@ -215,9 +217,9 @@ async def two_ports_relayed(port: int, target: int, is_open: asyncio.Event) -> A
 async def relayed(
     port: int, target: int, wire: bytearray, is_open: asyncio.Event | None = None
 ) -> AsyncIterator[None]:
-    """Relay what goes through `port` on its way to `target`, and add it to `wire`.
+    """Relay bytes between `port` and `target`, and append them to `wire`.
 
-    Nothing does while `is_open` is not set.
+    While `is_open` is not set, nothing is relayed.
     """
     under_way: set[asyncio.Task[None]] = set()
 

@@ -1,4 +1,4 @@
-"""Who connects to a port of the engine over TCP, and how many may at once."""
+"""The limit on unauthenticated connections to the engine's TCP port."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from tests.doubles.waiting import wait_for
 
 MOST = 5
 WAIT_S = 20.0
-NEVER_S = 0.3  # loopback takes far less, as the control shows
+NEVER_S = 0.3  # loopback takes far less, as the positive control shows
 
 
 @contextmanager
 def port_for(most: int) -> Iterator[int]:
-    """One at which `most` connections are open at once."""
+    """Listen on a port that allows `most` unauthenticated connections."""
     port, context = two_free_ports(), zmq.Context[zmq.Socket[bytes]]()
     try:
         router = context.socket(zmq.ROUTER)
@@ -34,12 +34,12 @@ def port_for(most: int) -> Iterator[int]:
 
 
 def connect(port: int, within_s: float = WAIT_S) -> socket.socket:
-    """Says nothing, and so is a stranger until it is shut out."""
+    """Connect without a message, and so without authentication."""
     return socket.create_connection(("127.0.0.1", port), timeout=within_s)
 
 
 def greets(stranger: socket.socket) -> bool:
-    """Return whether ZMQ has accepted the stranger."""
+    """Return whether ZMQ has accepted the connection."""
     return stranger.recv(1) == b"\xff"
 
 

@@ -1,4 +1,4 @@
-"""Adapters' files: what is read of them, and what is refused by its name."""
+"""The files of adapters: accepted forms, and refusals that name the field."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_an_adapter_is_read_with_its_scale(tmp_path: Path) -> None:
     adapter, own = read(write_adapter(tmp_path / "a")), tensors()
     a, b = adapter.matrices[Q_PROJ]
     assert torch.equal(a, own[A])
-    assert torch.allclose(b, own[B] * 2.0)  # alpha 8 of rank 4
+    assert torch.allclose(b, own[B] * 2.0)  # alpha 8 divided by rank 4
     assert adapter.num_bytes == 4 * RANK * (IN + OUT)
     stabilised = read(write_adapter(tmp_path / "b", config={"use_rslora": True}))
     assert torch.allclose(stabilised.matrices[Q_PROJ][1], own[B] * 4.0)
@@ -48,7 +48,7 @@ def test_whatever_changes_the_product_changes_the_digest(tmp_path: Path) -> None
     }
     assert len(digests) == 5
     again = read(write_adapter(tmp_path / "two", config={"lora_dropout": 0.5}))
-    assert again.digest in digests  # of training alone
+    assert again.digest in digests  # a setting that only training uses
 
 
 @pytest.mark.parametrize(

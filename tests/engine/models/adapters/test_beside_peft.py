@@ -1,4 +1,4 @@
-"""Adapters of a step beside PEFT on `transformers`: alone, mixed, in graphs, on any format."""
+"""Adapters of a step, compared with PEFT: alone, mixed, in graphs, and over all weight formats."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_mixed_adapters_are_each_as_peft_computes_it(
         assert (logits - expected).abs().max() < TOLERANCE
         alone = driven.logits(rows_of(driven, [prompt], [slot]))
         assert (logits - alone).abs().max() < TOLERANCE
-        if slot:  # else equal logits would show nothing
+        if slot:  # with equal logits the test would show nothing
             assert (logits - truth.logits(prompt)).abs().max() > 0.1
 
 
@@ -74,7 +74,7 @@ def test_the_last_layer_is_of_the_tokens_that_are_sampled(
 def test_an_activated_adapter_computes_a_prompt_from_its_invocation_on(
     checkpoint: MakeCheckpoint, tmp_path: Path
 ) -> None:
-    """Beside a plain adapter and none; in one row, and in rows that part within a block."""
+    """Beside a plain adapter and none; in one row, and in rows that split within a block."""
     truth = checkpoint("llama")
     activated = make_adapter(truth, tmp_path / "one", 1, alora_invocation_tokens=[7, 8])
     plain = make_adapter(truth, tmp_path / "two", 2)
@@ -107,7 +107,7 @@ def test_one_captured_graph_serves_any_mix(
     runner, slots = with_slots(build_runner(truth.model_dir))
     captured = with_graphs(runner, Rerun())
     adapters = [make_adapter(truth, tmp_path / name, seed) for seed, name in ((1, "a"), (2, "b"))]
-    for number, adapter in enumerate(adapters):  # after the capture
+    for number, adapter in enumerate(adapters):  # loaded after the capture
         load(slots, number + 1, adapter)
     driven = HandDriven(captured.eager, captured)
     sequences = [driven.add(random_prompt(length)) for length in (5, 21, 33)]

@@ -1,4 +1,4 @@
-"""Adapters of experts beside PEFT on `transformers`: both of its forms, alone and mixed."""
+"""Adapters of experts, compared with PEFT: both forms, alone and mixed."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ from tests.engine.rigs.hand_driven import HandDriven, build_runner, random_promp
 TOLERANCE = 1e-4
 QUERIES = ["q_proj"]
 BOTH = ["experts.gate_up_proj", "experts.down_proj"]
-# By recipe, what the three adapters change: as a list of modules PEFT turns experts' names into
-# parameters, with twice the rank for gate and up.
+# For each recipe, the matrices that the three adapters change. PEFT turns experts' names in a list
+# of modules into parameters, with twice the rank for gate and up.
 CASES: dict[str, list[dict[str, Any]]] = {
     "qwen3-moe": [
         {"target_modules": EVERY_MATRIX},
@@ -77,9 +77,9 @@ def test_mixed_adapters_are_each_as_peft_computes_it(
     for prompt, slot, logits in zip(prompts, wanted, got, strict=True):
         expected = adapters[slot - 1].logits(prompt) if slot else truth.logits(prompt)
         assert (logits - expected).abs().max() < TOLERANCE
-        if slot:  # else equal logits would show nothing
+        if slot:  # with equal logits the test would show nothing
             assert (logits - truth.logits(prompt)).abs().max() > 0.05
-    load(slots, 1, adapters[1])  # takes the place of the other
+    load(slots, 1, adapters[1])  # replaces the other adapter
     [again] = rows_of(driven, prompts[:1], [1])
     assert (driven.logits([again]) - got[0]).abs().max() < TOLERANCE
 
@@ -87,7 +87,7 @@ def test_mixed_adapters_are_each_as_peft_computes_it(
 def of_single_experts(
     truth: Checkpoint, folder: Path, experts: range
 ) -> tuple[PeftAdapter, dict[str, torch.Tensor]]:
-    """Write an adapter as PEFT did while each expert was a module, which it still loads."""
+    """Write an adapter in PEFT's older form, with a module for each expert; PEFT still loads it."""
     config, names = truth.truth.config, ("gate_proj", "up_proj", "down_proj")
     inner, hidden, generator = config.moe_intermediate_size, config.hidden_size, torch.Generator()
     make_adapter(truth, folder, target_modules=QUERIES, r=4)
@@ -120,7 +120,7 @@ def test_adapters_of_single_experts_are_as_peft_computes_them(
     save_file(few, adapter.folder / "adapter_model.safetensors")
     load(slots, 1, adapter)
     other = driven.logits(rows_of(driven, [prompt], [1]))
-    assert not torch.allclose(other, got)  # an expert without matrices has zeros
+    assert not torch.allclose(other, got)  # an expert without matrices counts as zeros
 
 
 def test_without_room_they_are_refused_by_name(checkpoint: MakeCheckpoint, tmp_path: Path) -> None:

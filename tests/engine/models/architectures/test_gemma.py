@@ -1,4 +1,4 @@
-"""Gemma 3 as its files come: with a tower that sees, and with most fields left out."""
+"""Gemma 3 as published: with a vision tower, and with most fields left out."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.engine.rigs.published import GEMMA_3_4B
 
 @pytest.fixture(scope="module")
 def seeing(tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
-    """Gemma 3 as `transformers` makes it, with a tower that sees."""
+    """Make Gemma 3 with a vision tower, as in `transformers`."""
     torch.manual_seed(0)
     model_dir = tmp_path_factory.mktemp("gemma3")
     config = transformers.Gemma3Config(
@@ -66,7 +66,7 @@ def test_of_a_gemma_3_that_sees_the_text_model_is_served(
 
 @pytest.mark.parametrize("spelling", ["language_model.model.", "model.language_model."])
 def test_both_spellings_of_its_names_are_read(tmp_path: Path, spelling: str) -> None:
-    """The two spellings are those of the hub's files and of newer `transformers`."""
+    """The hub's files use one spelling, and newer `transformers` the other."""
     plain = make_checkpoint(RECIPES["gemma3"], tmp_path / "plain")
     model_dir = Path(shutil.copytree(plain.model_dir, tmp_path / "seeing"))
     tensors = load_file(plain.model_dir / "model.safetensors")
@@ -111,7 +111,7 @@ def test_what_real_files_leave_out_is_as_transformers_has_it(tmp_path: Path) -> 
 
 
 def test_one_that_answers_nothing_is_refused_within_its_text_config(tmp_path: Path) -> None:
-    """EmbeddingGemma sees in both directions."""
+    """EmbeddingGemma attends in both directions."""
     text = {**GEMMA_3_4B["text_config"], "use_bidirectional_attention": True}
     (tmp_path / "config.json").write_text(json.dumps({**GEMMA_3_4B, "text_config": text}))
     with pytest.raises(UnsupportedModel, match="use_bidirectional_attention"):

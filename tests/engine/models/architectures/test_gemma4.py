@@ -1,4 +1,4 @@
-"""Gemma 4 as its files come: with towers, older spellings, and projections that nothing reads."""
+"""Gemma 4 as published: with towers, older spellings, and unused projections."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.engine.rigs.checkpoints import RECIPES, SHAPE, Checkpoint, saved_seei
 from tests.engine.rigs.hand_driven import HandDriven, build_runner, data_row, random_prompt
 
 SEEING = "Gemma4ForConditionalGeneration"
-# The shape of E2B, in the spelling of the first files: heads of global layers by two fields.
+# The shape of E2B as first published: the heads of global layers are given by two fields.
 E2B: dict[str, Any] = {
     "architectures": [SEEING],
     "dtype": "bfloat16",
@@ -51,7 +51,7 @@ E2B: dict[str, Any] = {
 
 @pytest.fixture(scope="module")
 def seeing(tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
-    """Gemma 4 as `transformers` makes it, with a tower that sees."""
+    """Make Gemma 4 with a vision tower, as in `transformers`."""
     torch.manual_seed(0)
     config = transformers.Gemma4Config(
         text_config={**SHAPE, **RECIPES["gemma4-shared"].fields},
@@ -79,7 +79,7 @@ def written(model_dir: Path, config: dict[str, Any], **text: Any) -> Path:
 def test_of_one_that_sees_the_text_model_is_served(
     seeing: Checkpoint, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """In published files, layers that share KV have projections that nothing reads."""
+    """In published files, layers that share KV have unused projections."""
     path = seeing.model_dir / "model.safetensors"
     tensors, layer = load_file(path), "model.language_model.layers.4.self_attn."
     assert f"{layer}q_proj.weight" in tensors
@@ -184,7 +184,7 @@ def test_stages_do_not_divide_layers_that_share(checkpoint: MakeCheckpoint) -> N
 
 
 def test_layers_that_see_all_are_alike(checkpoint: MakeCheckpoint, tmp_path: Path) -> None:
-    """A step has one size of the splits of their keys."""
+    """All such layers of a step use one size of key splits."""
     config = json.loads((checkpoint("gemma4").model_dir / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps(config))
     check_served(tmp_path, has_weights=False)

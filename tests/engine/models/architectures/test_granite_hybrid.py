@@ -1,6 +1,6 @@
-"""Granite 4.0: what its configs may say, and limits of time steps.
+"""Granite 4.0: fields of its configs, and limits of time steps.
 
-That logits and tokens are those of `transformers` is compared with all families.
+The tests of all families compare its logits and tokens with those of `transformers`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def test_the_published_config(tmp_path: Path) -> None:
     mixture = model.layers[0].mlp
     assert isinstance(mixture, MixtureConfig)
     assert mixture.shared is not None
-    # The published name says 7B, of which a token uses 1B.
+    # The published name says 7B, with 1B active for a token.
     assert 6.5e9 < sum(one.num_held_weights for one in model.layers) < 7.5e9
     assert 1.0e9 < sum(one.num_weights for one in model.layers) < 1.5e9
     states = state_layout(model.layers, "bfloat16")

@@ -1,4 +1,4 @@
-"""Llama 4: which layers have rope and experts, where a context ends, models that also see."""
+"""Llama 4: layers with rope and experts, the end of a context, and vision models."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from engine.models.layers.rope import QueryScaling
 from tests.engine.rigs.checkpoints import RECIPES, config_of, make_checkpoint, saved_seeing
 from tests.engine.rigs.hand_driven import HandDriven, build_runner, data_row, random_prompt
 
-# As published for Scout and Maverick, as far as it is read.
+# The fields of Scout and Maverick that are read.
 SCOUT: dict[str, Any] = {
     "attention_chunk_size": 8192, "attn_scale": 0.1, "attn_temperature_tuning": 4,
     "floor_scale": 8192, "head_dim": 128, "hidden_size": 5120, "interleave_moe_layer_step": 1,
@@ -65,7 +65,10 @@ def test_published_configs_are_read(tmp_path: Path, text: dict[str, Any], step: 
 
 
 def test_a_context_ends_with_the_first_chunk(tmp_path: Path) -> None:
-    """Up to there the model is that of `transformers`; beyond, a chunk would matter."""
+    """Within the first chunk the model equals that of `transformers`.
+
+    Beyond it, chunks would matter.
+    """
     recipe = RECIPES["llama4"]
     chunked = replace(recipe, fields={**recipe.fields, "attention_chunk_size": 40})
     truth = make_checkpoint(chunked, tmp_path)

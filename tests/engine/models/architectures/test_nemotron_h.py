@@ -1,6 +1,6 @@
-"""Nemotron-H: what its configs may say, how its layers are counted, and limits of time steps.
+"""Nemotron-H: fields of its configs, the counting of layers, and limits of time steps.
 
-That logits and tokens are those of `transformers` is compared with all families.
+The tests of all families compare its logits and tokens with those of `transformers`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from tests.engine.rigs.hand_driven import HandDriven, build_runner, data_row, ra
 PUBLISHED = SHAPES["nemotron-h-8b"]
 NANO = SHAPES["nemotron-3-nano"]
 PATTERN = PUBLISHED["hybrid_override_pattern"]
-WORDS = {"M": "mamba", "-": "mlp", "*": "attention"}  # of `layers_block_type` before version 5
+# the values of `layers_block_type` before version 5
+WORDS = {"M": "mamba", "-": "mlp", "*": "attention"}
 
 
 def read(tmp_path: Path, **fields: Any) -> ModelConfig:
@@ -40,7 +41,7 @@ def test_the_published_config(tmp_path: Path) -> None:
     assert sum(isinstance(one, MambaConfig) for one in mixers) == PATTERN.count("M")
     assert sum(one.mlp is not None for one in model.layers) == PATTERN.count("-")
     assert [index for index, one in enumerate(model.layers) if one.mlp is None] == [3, 9, 15, 21]
-    # The published name says 8B, of which the tables have 1.07B.
+    # The published name says 8B, including 1.07B in the tables.
     assert 6.9e9 < sum(one.num_weights for one in model.layers) < 7.1e9
     states = state_layout(model.layers, "bfloat16")
     assert states is not None
@@ -52,7 +53,7 @@ def test_the_published_config_of_a_mixture(tmp_path: Path) -> None:
     mixtures = [one.mlp for one in model.layers if one.mlp is not None]
     assert all(isinstance(one, MixtureConfig) for one in mixtures)
     assert len(mixtures) == NANO["hybrid_override_pattern"].count("E") == 23
-    # The published name says 30B, of which a token uses 3B; the tables have 0.7B.
+    # The published name says 30B, with 3B active for a token; the tables have 0.7B.
     assert 30.5e9 < sum(one.num_held_weights for one in model.layers) < 31.5e9
     assert 2.7e9 < sum(one.num_weights for one in model.layers) < 3.3e9
 

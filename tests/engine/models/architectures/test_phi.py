@@ -1,4 +1,4 @@
-"""Phi-3's rope, which depends on how long sequences may be, and its merged matrices."""
+"""Phi-3's rope, which depends on the longest sequence, and its merged matrices."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.engine.rigs.int4_checkpoints import KINDS, SIZES, make_int4, rewrite
 SHORT, LONG = [1.0, 1.1, 1.2, 1.3, 1.4, 1.5], [2.0, 3.0, 4.0, 5.0, 6.0, 7.0]
 FIELDS = RECIPES["phi3"].fields
 DIFFERENT = {**FIELDS["rope_parameters"], "short_factor": SHORT, "long_factor": LONG}
-# As config.json of microsoft/Phi-3-mini-128k-instruct has it.
+# From config.json of microsoft/Phi-3-mini-128k-instruct.
 PHI3: dict[str, Any] = {
     **LLAMA,
     "architectures": ["Phi3ForCausalLM"],
@@ -81,7 +81,7 @@ def test_blocks_of_short_sequences_are_not_found_by_long_ones(phi: Checkpoint) -
 def test_logits_are_those_of_transformers_with_the_same_factors(
     phi: Checkpoint, length: int, positions: int
 ) -> None:
-    """In `transformers` each sequence has its own factors, by its length."""
+    """`transformers` chooses the factors of each sequence by its length."""
     runner = build_runner(phi.model_dir, num_positions=positions)
     driven, prompt = HandDriven(runner), random_prompt(length)
     batch = driven.batch([data_row(driven.add(prompt), 0, length)])
@@ -161,7 +161,7 @@ def test_merged_matrices_that_do_not_fit_are_named(
 
 @pytest.mark.parametrize("kind", ["awq", "gptq-asym", "packed-asym"])
 def test_merged_matrices_may_be_in_int4(tmp_path: Path, kind: str) -> None:
-    """In each form rows lie along another dimension of the files, eight a word or one."""
+    """Each form packs rows along another dimension of the files, eight or one to a word."""
     fields = {**SIZES, "num_key_value_heads": 4, "pad_token_id": None}
     made = make_int4(KINDS[kind], tmp_path, Recipe("Phi3", fields))
     prompt = random_prompt(40)

@@ -1,4 +1,4 @@
-"""An architecture in a file of its own, with layers that are unlike each other."""
+"""An architecture defined in a file of its own, whose layers differ from each other."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_logits_are_those_of_plain_pytorch(
 def test_each_thing_that_is_odd_about_it_shows(
     odd: tuple[Path, dict[str, Tensor]], part: str
 ) -> None:
-    """The control: with that of another layer, or of Llama, the logits are others."""
+    """Positive control: with another layer's value, or Llama's, the logits differ."""
     model_dir, weights = odd
     driven = HandDriven(build_runner(model_dir, served=SERVED))
     prompt = random_prompt(20)

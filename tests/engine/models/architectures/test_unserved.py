@@ -1,4 +1,4 @@
-"""Every causal model of `transformers` is served, or it is said what is missing."""
+"""Every causal model of `transformers` is served, or its refusal names what is missing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What text does not need of a checkpoint is named and left; anything else ends the start."""
+"""Extra tensors of a checkpoint: those that text does not need are named and skipped, others end
+the start.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,7 @@ SURPLUS = {
 
 @pytest.fixture
 def model_dir(checkpoint: MakeCheckpoint, tmp_path: Path) -> Path:
-    """A checkpoint that a test may spoil, whose config speaks of one layer that drafts."""
+    """Make a checkpoint that a test may damage; its config has one draft layer."""
     copied = Path(shutil.copytree(checkpoint("llama").model_dir, tmp_path / "model"))
     return with_config(copied, num_nextn_predict_layers=1)
 
@@ -86,7 +88,7 @@ def test_each_kind_is_left(model_dir: Path, name: str) -> None:
     "name",
     [
         "audio_tower.weight",
-        "model.layers.4.eh_proj.weight",  # one layer drafts, not two
+        "model.layers.4.eh_proj.weight",  # there is one draft layer, not two
         "model.layers.0.mlp.gate_proj.weight_scale",
         "revisual.weight",
         "lm_head.bias",
@@ -109,7 +111,7 @@ def test_layers_that_the_config_does_not_speak_of_are_not_left(model_dir: Path) 
 
 @pytest.fixture(scope="module")
 def seeing(tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
-    """Mistral 3 as `transformers` makes it, with a tower that sees."""
+    """Make Mistral 3 with a vision tower, as in `transformers`."""
     torch.manual_seed(0)
     model_dir = tmp_path_factory.mktemp("mistral3")
     config = transformers.Mistral3Config(

@@ -1,4 +1,4 @@
-"""Which files are read where no index says so, and which kinds of weights are refused by name."""
+"""The files that are read without an index, and the kinds of weights that are refused by name."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Anything(msgspec.Struct):
 
 
 def found(directory: Path, *names: str) -> list[str]:
-    """The files that are read of a directory with these."""
+    """Return the files that are read from a directory with these files."""
     for name in names:
         (directory / name).touch()
     return [path.name for path in weight_files(directory)]

@@ -1,4 +1,4 @@
-"""Reading checkpoints: every tensor in its place, every fault by its name."""
+"""Reading checkpoints: every tensor gets to its place, and every fault is named."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def load(model_dir: Path, dtype: torch.dtype = torch.float32) -> Parameters:
 
 @pytest.fixture
 def copied(checkpoint: MakeCheckpoint, tmp_path: Path) -> Callable[[str], Path]:
-    """A copy of a checkpoint that a test may spoil."""
+    """Copy a checkpoint, so that a test may damage it."""
 
     def copy(name: str) -> Path:
         return Path(shutil.copytree(checkpoint(name).model_dir, tmp_path / name))
@@ -63,7 +63,7 @@ def saved_tensors(model_dir: Path) -> dict[str, torch.Tensor]:
 
 
 def part(state: Tensors) -> None:
-    """Names of their own for the matrices that Phi-3 and Granite have in one."""
+    """Split the matrices that Phi-3 and Granite merge, under separate names."""
     for name in list(state):
         if "qkv_proj" in name:
             value = state.pop(name)
@@ -96,7 +96,8 @@ def test_every_tensor_lands_where_its_name_says(checkpoint: MakeCheckpoint, name
     views = checkpoint_tensors(parameters)
     if name == "phi3" or name.startswith("granite"):
         part(state)
-    if name.startswith(("nemotron", "gemma4-moe", "mistral4")):  # logits show their order
+    # their order is tested through logits
+    if name.startswith(("nemotron", "gemma4-moe", "mistral4")):
         names = read_model_config(saved.model_dir).names
         state = {names.own(one): tensor for one, tensor in state.items()}
         for one in [one for one in state if names.experts(one)]:
@@ -158,7 +159,7 @@ def test_a_sharded_checkpoint_is_read_whole(checkpoint: MakeCheckpoint) -> None:
 
 
 def test_a_tensor_that_two_shards_have_is_named(copied: Callable[[str], Path]) -> None:
-    """Nothing says which of the two tensors counts, with an index or without."""
+    """Nothing says which of the two tensors counts, with or without an index."""
     model_dir = copied("llama-sharded")
     load(model_dir)
     first, second = weight_files(model_dir)[:2]
@@ -243,7 +244,7 @@ def test_a_tied_checkpoint_may_repeat_its_head_but_not_have_another(
 def test_pickled_weights_are_never_opened(copied: Callable[[str], Path], pickled: str) -> None:
     model_dir = copied("llama")
     (model_dir / pickled).write_bytes(b"not even a pickle")
-    load(model_dir)  # safetensors beside them are read
+    load(model_dir)  # reads the safetensors beside them
     (model_dir / "model.safetensors").unlink()
     with pytest.raises(CheckpointError, match="only pickled weights"):
         load(model_dir)

@@ -1,4 +1,4 @@
-"""Latent attention: what is absorbed is plain, whatever the format of weights."""
+"""Absorbed latent attention equals plain attention, in every weight format."""
 
 from __future__ import annotations
 
