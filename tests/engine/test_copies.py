@@ -1,4 +1,4 @@
-"""Copies as the step sees them: what the cache is told, how they are timed, a disk looked after."""
+"""Copies around a step: reports to the cache, timing, and a disk that is lost."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def moves(source: Tier, target: Tier, count: int, first: int = 0) -> tuple[Move,
 
 
 class TellingRestart(Restart):
-    """Notes what was found on disk."""
+    """A restart that notes the blocks found on disk."""
 
     def __init__(self) -> None:
         self.found: list[tuple[int, BlockRecord]] = []
@@ -36,7 +36,7 @@ class TellingRestart(Restart):
 
 
 class TellingCache(PrefixCache):
-    """Has plans to give, and notes what it is told."""
+    """A cache with plans to give, which notes the reports."""
 
     def __init__(self) -> None:
         super().__init__(num_blocks=1, block_size=1)
@@ -63,7 +63,7 @@ class TellingCache(PrefixCache):
 
 
 class ScriptedMover:
-    """Ends what the test says it does."""
+    """A mover that ends the moves that a test chooses."""
 
     def __init__(self) -> None:
         self.pending = 0
@@ -86,7 +86,7 @@ class ScriptedMover:
 
 
 class LossyDisk:
-    """A disk of which only the generation and the owners matter."""
+    """A disk with only a generation and owners."""
 
     def __init__(self) -> None:
         self.generation = 3
@@ -138,7 +138,7 @@ def test_planned_moves_and_erasures_are_begun_and_empty_plans_are_not() -> None:
     bench.copies.start(1.0)
     assert bench.mover.started == []
     bench.start(2.0, *moves(*UP, 2))
-    bench.cache.plans.append(Plan((), {}, (7,)))  # nothing but an erasure
+    bench.cache.plans.append(Plan((), {}, (7,)))  # an erasure alone
     bench.copies.start(3.0)
     assert [(plan.moves, plan.erase) for plan in bench.mover.started] == [
         (moves(*UP, 2), ()),
@@ -197,12 +197,12 @@ def test_blocks_on_their_way_up_are_counted_by_where_they_come_from() -> None:
 def test_untimed_copies_take_the_time_in_which_any_of_them_was_under_way() -> None:
     bench = Bench()
     bench.start(10.0, *moves(*UP, 2))
-    bench.start(11.0, *moves(*UP, 1, first=2))  # it is busy already
+    bench.start(11.0, *moves(*UP, 1, first=2))  # the direction is already busy
     bench.settle(13.0, Completed(done=list(moves(*UP, 2))))
     assert bench.copies.ways[UP].seconds == 3.0
     bench.settle(14.0, Completed(done=list(moves(*UP, 1, first=2))))
     assert bench.copies.ways[UP].seconds == 4.0
-    bench.start(20.0, *moves(*UP, 1))  # and was idle in between
+    bench.start(20.0, *moves(*UP, 1))  # the direction was idle before
     bench.settle(20.5, Completed(done=list(moves(*UP, 1))))
     assert bench.copies.ways[UP].seconds == 4.5
 
@@ -243,12 +243,15 @@ class TestDisk:
         bench.copies.complete(1.0)
         assert bench.cache.forgotten == 0
         disk.generation += 1
-        for now in (2.0, 3.0):  # with nothing under way
+        for now in (2.0, 3.0):  # with no pending copies
             assert not bench.copies.complete(now)
             assert bench.cache.forgotten == 1
 
     def test_failed_moves_to_a_lost_disk_are_settled_after_it_is_forgotten(self) -> None:
-        """Moves to it have failed, and the cache is to know why before it hears of them."""
+        """Moves to the disk have failed.
+
+        The cache must learn the reason before it gets their failures.
+        """
         disk = LossyDisk()
         bench = Bench(disk)
         bench.start(1.0, *moves(Tier.DEVICE, Tier.DISK, 1))

@@ -1,4 +1,4 @@
-"""The core: queries, refusals, draining, and replies."""
+"""The engine's core: queries, refusals, draining, and replies."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class TestQueries:
         waits = generate("waits", range(9), flow="gone", max_tokens=4)
         for request in (gone, stays, waits):
             rig.submit(request)
-        rig.step()  # no whole prompt has been computed, and one has not started
+        rig.step()  # no prompt is complete, and one has not started
         rig.link.say(Flush(query_id="1", flow="gone"))
         rig.run()
         for request in (gone, stays, waits):
@@ -126,7 +126,8 @@ class TestRefusals:
         assert refusal.code == "invalid_request"
         assert len(rig.link.tokens("a")) == 6
         assert len(events) == 8
-        rig.submit(generate("a", range(9), max_tokens=2))  # it may be used again once it is over
+        # an id may be reused once its request has ended
+        rig.submit(generate("a", range(9), max_tokens=2))
         rig.run()
         assert len(rig.link.tokens("a")) == 8
 

@@ -1,7 +1,7 @@
-"""An engine that verifies drafts says what one without them says, in fewer steps.
+"""An engine that verifies drafts gives the same answers as one without drafts, in fewer steps.
 
-The fake runner's tokens depend on all the KV that a row should have read, so KV of a rejected draft
-that stayed in a block, or in the tree, would be seen.
+The fake runner's tokens depend on all KV that a row should have read. KV of a rejected draft that
+stayed in a block, or in the tree, would therefore change them.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def test_the_answer_is_that_without_drafts_in_fewer_steps(*, wrong: float, overl
 
 
 def test_a_rejected_draft_leaves_nothing_in_the_tree() -> None:
-    """The control is that what was served is found again."""
+    """Positive control: the tokens of the answer are found again."""
     rig = Rig(drafting=drafting(1.0))
     request = generate("a", PROMPT, max_tokens=24)
     rig.submit(request)
@@ -80,7 +80,7 @@ def test_a_rejected_draft_leaves_nothing_in_the_tree() -> None:
 
 @pytest.mark.parametrize("seed", range(12))
 def test_any_drafts_among_many_requests_change_no_answer(seed: int) -> None:
-    """Few blocks, so that sequences are preempted; some are cancelled, some stop early."""
+    """Few blocks, so sequences are preempted. Some requests are cancelled, some stop early."""
     random = Random(seed)
     drafts = drafting(random.choice([0.0, 0.2, 0.7]), seed, often=random.choice([0.5, 1.0]))
     rig = Rig(
@@ -134,7 +134,7 @@ def test_a_request_without_drafts_has_none() -> None:
 
 
 def test_nothing_is_drafted_while_prompts_wait() -> None:
-    """A step with prompts is large as it is, and its steps overlap."""
+    """A step with prompts is already large, and its steps overlap."""
     rig = Rig(drafting=drafting(0.0), max_batch_tokens=8, max_running=4)
     rig.submit(generate("a", PROMPT, max_tokens=30))
     rig.step(4)

@@ -1,4 +1,4 @@
-"""The whole engine process with a real, if tiny and random, model."""
+"""The whole engine process with a real model, tiny and random."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def config(model_dir: Path, socket: str) -> EngineConfig:
         device="cpu",
         load_format="dummy",
         block_size=BLOCK_SIZE,
-        cache_tokens=512,  # less than what all prompts need: blocks are evicted
+        cache_tokens=512,  # less than all prompts need, so blocks are evicted
         max_batch_tokens=64,
         max_running=8,
         num_threads=1,
@@ -90,7 +90,7 @@ async def test_cached_equals_uncached_on_a_real_model(tmp_path: Path, socket_pat
     client = EngineClient(socket_path)
     await client.start()
     try:
-        assert (await welcomed(client)).max_model_len == 512  # the pool
+        assert (await welcomed(client)).max_model_len == 512  # as many as the pool holds
         plain = [
             await collect(client, request(f"plain {n}", prompt, use_cache=False))
             for n, prompt in enumerate(prompts())

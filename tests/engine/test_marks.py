@@ -1,4 +1,4 @@
-"""Marked prefixes through a whole engine: what is written, read, kept, listed and forgotten."""
+"""Marked prefixes through a whole engine: written, read, kept, listed and forgotten."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def marked(request: Generate, *ends: int, seconds: float = 300.0) -> Generate:
 
 
 def run(rig: Rig, request: Generate) -> tuple[int, tuple[int, ...]]:
-    """Tokens read from the cache, and written under each mark, told first as at the end."""
+    """Run a request; return the tokens read from the cache, and those written under each mark."""
     rig.submit(request)
     rig.run()
     finished = rig.finished(request.request_id)

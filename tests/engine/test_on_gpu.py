@@ -1,4 +1,4 @@
-"""The engine on a CUDA device against `transformers` on the same device."""
+"""The engine on a CUDA device, compared with `transformers` on the same device."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ from tests.engine.rigs.hand_driven import (
 pytestmark = pytest.mark.gpu
 
 FLOAT32_TOLERANCE = 1e-3  # sums are taken in another order than on the CPU
-BFLOAT16_AGREEMENT = 0.9  # of the positions; where two tokens are close, rounding decides
+BFLOAT16_AGREEMENT = 0.9  # share of positions; where two tokens are close, rounding decides
 MIXTURES = (
     *("mixtral", "qwen3-moe", "gpt-oss", "granite-moe", "olmoe", "qwen2-moe"),
     *("glm4-moe", "dots1", "minimax-m2", "glm4-moe-lite", "deepseek-v2", "deepseek-v3", "mistral4"),
     *("qwen3-next", "qwen3.5-moe", "granite-hybrid-moe", "nemotron-3", "nemotron-3-latents"),
     "gemma4-moe",
 )
-MIXTURE_MARGIN = 0.06  # of the positions; on a CPU it is 0.03 for Mixtral, and others are nearer
-CLEAR_MARGIN = 0.5  # between the best two logits; rounding to bfloat16 moves them less
+MIXTURE_MARGIN = 0.06  # share of positions; on a CPU it is 0.03 for Mixtral, and less for others
+CLEAR_MARGIN = 0.5  # between the two largest logits; rounding to bfloat16 changes them less
 
 
 def on_gpu(saved: Checkpoint, dtype: torch.dtype = torch.float32) -> Checkpoint:
-    """The same checkpoint with the truth on the GPU."""
+    """Return the same checkpoint, with the reference on the GPU."""
     return Checkpoint(saved.model_dir, copy.deepcopy(saved.truth).to("cuda", dtype))
 
 
@@ -60,7 +60,7 @@ def driven_on_gpu(
 
 
 def all_logits(driven: HandDriven, prompt: list[int], chunks: list[int]) -> torch.Tensor:
-    """Logits of every token of a prompt, computed in pieces; a piece of 1 is a decode."""
+    """Return the logits of every token of a prompt, computed in chunks; a chunk of 1: a decode."""
     sequence, start, parts = driven.add(prompt), 0, []
     for chunk in chunks:
         every = torch.arange(chunk, device="cuda")
@@ -111,7 +111,7 @@ def test_bfloat16_agrees_on_the_likeliest_token(checkpoint: MakeCheckpoint, name
 def test_a_mixture_in_bfloat16_is_as_near_to_float32_as_that_of_transformers(
     checkpoint: MakeCheckpoint, name: str
 ) -> None:
-    """Rounding chooses other experts for some tokens, in `transformers` as here."""
+    """Rounding chooses other experts for some tokens, also in `transformers`."""
     prompt = random_prompt(300)
     plain = on_gpu(checkpoint(name)).logits(prompt).argmax(-1)
     rounded = on_gpu(checkpoint(name), torch.bfloat16)
@@ -139,7 +139,7 @@ def test_greedy_tokens_in_a_mixed_batch_are_those_of_transformers(
 def test_launching_a_step_waits_for_nothing(checkpoint: MakeCheckpoint, no_waiting: None) -> None:
     driven = driven_on_gpu(checkpoint("qwen3"))
     sequences = [driven.add(random_prompt(20, seed=i), wish) for i, wish in enumerate(EVERY_WISH)]
-    driven.step(*((sequence, 20) for sequence in sequences))  # compiles what is to be compiled
+    driven.step(*((sequence, 20) for sequence in sequences))  # compiles the kernels
     driven.step(*((sequence, 1) for sequence in sequences))
     move = Move(Tier.DEVICE, 200, Tier.DEVICE, 201)
     step = step_of([row_of(sequence, 1) for sequence in sequences], [move]).step
@@ -176,7 +176,7 @@ def test_a_row_with_nan_fails_alone(checkpoint: MakeCheckpoint) -> None:
 
 
 def test_a_pool_sized_from_memory_keeps_to_its_fraction(checkpoint: MakeCheckpoint) -> None:
-    torch.cuda.empty_cache()  # what torch keeps for itself is free too
+    torch.cuda.empty_cache()  # torch's cached memory counts as free
     free, _ = torch.cuda.mem_get_info()
     config = EngineConfig.of(
         model_dir=str(checkpoint("llama").model_dir),
@@ -197,7 +197,7 @@ def test_a_pool_sized_from_memory_keeps_to_its_fraction(checkpoint: MakeCheckpoi
 
 
 def block_memories() -> int:
-    """How many memories of blocks this process has mapped."""
+    """Count the pools that this process has mapped."""
     return Path("/proc/self/maps").read_text().count("ratoon-blocks")
 
 

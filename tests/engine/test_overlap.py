@@ -1,4 +1,4 @@
-"""A step is decided while the one before is on its way: what may happen in between."""
+"""Changes that may happen while a step is decided ahead, and the previous step still runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The loop's end, whatever ends it; with a core that only notes what it is told."""
+"""The end of the loop, for any reason, with a core that only notes its calls."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from prefix_cache.errors import InvariantBroken
 
 @dataclass
 class ScriptedCore:
-    """A core with `alive` requests, one of which ends per step; stops or breaks on cue."""
+    """A core with `alive` requests, one of which ends in each step; it stops or breaks on cue."""
 
     stop: StopSignal
     stop_at_step: int | None = None

@@ -1,4 +1,4 @@
-"""A row is data, and one place says which rows are parts of prompts."""
+"""A row is plain data, and only one place decides which rows are parts of prompts."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ PLAIN = (
 
 
 def parts_of(kind: inspect.Type) -> Iterator[inspect.Type]:
-    """A type and all that it is made of."""
+    """Yield a type and all the types that it consists of."""
     yield kind
     if isinstance(kind, inspect.StructType):
         inner = [field.type for field in kind.fields]
@@ -47,7 +47,7 @@ def parts_of(kind: inspect.Type) -> Iterator[inspect.Type]:
 
 
 def live(of: Any) -> list[inspect.Type]:
-    """List what in a type is not data: neither plain nor a frozen record of plain things."""
+    """List the parts of a type that are not data: neither plain nor frozen records of it."""
     records = (inspect.UnionType, inspect.VarTupleType, inspect.FrozenSetType)
     return [
         kind
@@ -67,7 +67,7 @@ def test_what_holds_a_sequence_is_not_data(of: Any) -> None:
 
 
 def compares_with_one(source: str) -> list[int]:
-    """Lines that ask from a number of new tokens whether it is a prompt."""
+    """Return the lines that compare a number of new tokens with 1."""
     return [
         node.lineno
         for node in ast.walk(ast.parse(source))
@@ -112,7 +112,7 @@ def written(step: Step) -> Step:
 
 
 def next_row(sequence: Sequence) -> tuple[Scheduled, Row]:
-    """The step of all that a sequence has to compute, and its row after it was written."""
+    """Return the step of all tokens of a sequence that are not computed, and its row as decoded."""
     scheduled = step_of([row_of(sequence, sequence.length - sequence.num_computed)])
     (row,) = written(scheduled.step).rows
     assert row == scheduled.step.rows[0]

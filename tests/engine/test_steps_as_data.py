@@ -1,8 +1,8 @@
-"""Steps that were written to bytes are computed by a runner that shares nothing else.
+"""Steps that are serialised to bytes are computed by a runner that shares nothing else.
 
-An engine serves a conversation under pressure: prompts in chunks, decodes whose tokens are pending,
-sequences that are preempted and come back, prefixes that rows share, copies within the pool. A
-second runner, with weights, a pool and tables of its own, gets the bytes of each step alone.
+An engine serves a conversation under pressure: prompts in chunks, decodes with pending tokens,
+preempted sequences that return, shared prefixes, and copies within the pool. A second runner with
+its own weights, pool and tables gets only the bytes of each step.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ from tests.engine.rigs.hand_driven import (
 from tests.engine.rigs.rig import generate
 
 NUM_BLOCKS, CHUNK, RUNNING = 18, 40, 6
-RULE = SharingRule(BLOCK_SIZE, 2**26, BLOCK_SIZE, 4)  # whatever a block saves pays
+RULE = SharingRule(BLOCK_SIZE, 2**26, BLOCK_SIZE, 4)  # sharing one block always pays
 
 
 @dataclass(frozen=True, slots=True)
 class NotedSampler(Sampler):
-    """Keeps the logits that it is given."""
+    """A sampler that keeps its logits."""
 
     seen: list[Tensor] = field(default_factory=list)
 
@@ -63,7 +63,7 @@ class NotedSampler(Sampler):
 
 @dataclass
 class Computed:
-    """A runner, the logits that it sampled from, and how often rows read together."""
+    """A runner, the logits that it sampled from, and the number of shared reads."""
 
     eager: ModelRunner
     runner: Runner
@@ -72,7 +72,7 @@ class Computed:
 
 
 def computed_by(model_dir: Path, graph_tokens: int) -> Computed:
-    """A runner of its own; steps of up to so many tokens go through what records them."""
+    """Make a separate runner; steps of up to `graph_tokens` tokens go through graphs."""
     checker = SharingChecker(RULE.most_rows)
     ops = replace(torch_ops(), paged_attention=checker)
     eager = build_runner(model_dir, NUM_BLOCKS + 1, ops=ops)
@@ -85,7 +85,7 @@ def computed_by(model_dir: Path, graph_tokens: int) -> Computed:
 
 @dataclass(frozen=True)
 class Collected:
-    """A step on its way that writes down what it samples."""
+    """A pending step that notes its samples."""
 
     launched: Launched
     sampled: list[list[Sampled]]
@@ -97,7 +97,7 @@ class Collected:
 
 @dataclass
 class Written:
-    """A runner that writes down each step, and the bytes of it."""
+    """A runner that notes each step and its bytes."""
 
     runner: Runner
     steps: list[Step] = field(default_factory=list)
@@ -114,7 +114,7 @@ class Written:
 
 
 def serve(runner: Runner) -> EngineCore:
-    """Requests that come one after the other, most with a prefix in common."""
+    """Serve requests that come one after the other, most with a shared prefix."""
     link, welcome = (
         MemoryLink(),
         welcome_of(300, 1024, (1,), block_size=BLOCK_SIZE, num_blocks=NUM_BLOCKS),
@@ -136,7 +136,7 @@ def serve(runner: Runner) -> EngineCore:
 
 
 def expect_all_kinds(steps: list[Step], core: EngineCore) -> None:
-    """The conversation had everything that a step may have."""
+    """Check that the conversation had every kind of step."""
     rows = [row for step in steps for row in step.rows]
     assert any(row.kind is PREFILL and row.start and not row.samples for row in rows)
     assert any(row.is_pending for row in rows)

@@ -1,4 +1,4 @@
-"""Where a sequence's time went, told with its first tokens and only then."""
+"""The parts of a sequence's time, sent once, with its first tokens."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ PROMPT = list(range(1, 13))
 
 
 class TickingClock(Clock):
-    """Every look at it takes a while."""
+    """A clock that advances each time it is read."""
 
     tick = 1 / 1024
 
@@ -38,7 +38,7 @@ def test_the_phases_add_up_to_the_time_before_the_first_token() -> None:
     settled = sequence.arrived + sum(
         (first.timing.queue, first.timing.match, first.timing.load, first.timing.prefill)
     )
-    # Behind the settling the rig moves the clock by a millisecond, and nobody looks at it.
+    # After settling, the rig advances the clock by a millisecond, which nobody reads.
     assert settled == pytest.approx(clock.now - 0.001)
     assert first.timing.at == pytest.approx(settled), "by the engine's own clock"
 
@@ -69,7 +69,7 @@ def test_load_time_counts_as_neither_queue_nor_prefill() -> None:
     (sequence,) = rig.scheduler.running
     sequence.load_seconds = 0.0005
     assert sequence.admitted is not None
-    sequence.admitted += 0.0005  # when all had come
+    sequence.admitted += 0.0005  # the time at which all blocks had arrived
     rig.run()
     timing = tokens_of(rig, "r")[0].timing
     assert timing is not None

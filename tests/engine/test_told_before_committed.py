@@ -1,4 +1,4 @@
-"""Blocks are committed when their step's tokens have been told, and before anybody asks."""
+"""Blocks are committed after the tokens of their step are sent, and before the next look-up."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.engine.rigs.rig import CLIENT, NAMESPACE, Rig, generate
 
 
 class WatchedLink(MemoryLink):
-    """Writes down how many tokens can be found when a message is sent."""
+    """A link that notes the number of cached tokens when a message is sent."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -32,7 +32,7 @@ PROMPT = tuple(range(12))
 
 
 def watched(overlap_scheduling: bool = False) -> tuple[Rig, WatchedLink]:
-    """An engine, and a link that sees how much of `PROMPT` is in the tree."""
+    """Make an engine with a link that notes how much of `PROMPT` is in the tree."""
     link = WatchedLink()
     rig = Rig(link=link, overlap_scheduling=overlap_scheduling)
     path, tokens = NamespacePath.single(NAMESPACE), np.array(PROMPT, np.int32)
@@ -62,7 +62,7 @@ def test_one_that_ends_with_its_first_token_has_committed(overlap_scheduling: bo
 
 
 def test_of_a_client_that_is_gone_what_was_computed_stays() -> None:
-    """The client's requests end while their blocks are still to be committed."""
+    """The client's requests end before their blocks are committed."""
     rig, link = watched()
     for name in ("a", "b"):
         rig.submit(generate(name, [*PROMPT, ord(name) % VOCAB_SIZE], max_tokens=30))
@@ -75,7 +75,7 @@ def test_of_a_client_that_is_gone_what_was_computed_stays() -> None:
 
 
 def test_what_a_cancelled_request_computed_stays() -> None:
-    """The request ends while a step with a row of it is on its way."""
+    """The request ends while a pending step has a row of it."""
     rig, link = watched(overlap_scheduling=True)
     rig.submit(generate("a", PROMPT, max_tokens=50))
     rig.step(2)

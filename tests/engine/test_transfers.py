@@ -1,4 +1,4 @@
-"""Host arrays become tensors of the same numbers, shapes and dtypes."""
+"""Host arrays become tensors with the same numbers, shapes and dtypes."""
 
 from __future__ import annotations
 

@@ -180,7 +180,7 @@ class TestSplit:
             split_layers([1, 1, 1], 1, 4)
 
     def test_weights_count_as_they_are_kept(self, checkpoint: MakeCheckpoint) -> None:
-        """A head of many words moves layers to the stages before it."""
+        """A head of a large vocabulary moves layers to earlier stages."""
         model = read_model_config(checkpoint("llama").model_dir)
         model = replace(model, layers=model.layers * 3)
         assert split_model(replace(model, vocab_size=1), 2, "float32") == (5, 9)

@@ -1,4 +1,4 @@
-"""Layers that stay in host memory compute what they do on the device, bit for bit."""
+"""Layers kept in host memory give the same results as on the device, bit for bit."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ LAYERS = 7
 
 
 class NoCopies(PlainLayerCopies):
-    """Forgets to copy."""
+    """A prefetch that copies nothing."""
 
     def start(self, *what: object) -> None:
         pass
 
 
 class Hasty(LayerPrefetch):
-    """Takes a layer for computed before it is."""
+    """A prefetch that counts a layer as computed too early."""
 
     def wait(self, index: int) -> None:
         super().wait(index)
@@ -55,7 +55,7 @@ class Hasty(LayerPrefetch):
 
 
 def expect_alike(model_dir: Path, model: ModelConfig) -> None:
-    """With copies that are done at once, and as late as they may be."""
+    """Compare results when copies end at once, and when they end as late as possible."""
     wanted = logits_from_device(model_dir, model)
     assert torch.equal(logits_from_host(model_dir, model), wanted)
     copies = LateCopies()

@@ -64,7 +64,7 @@ def expect_alike(model_dir: Path, model: ModelConfig, dtype: torch.dtype) -> Non
 def test_an_engine_that_is_started_has_the_same_tokens(
     checkpoint: MakeCheckpoint, load_format: str
 ) -> None:
-    """Measured, warmed up and captured with weights in host memory."""
+    """The engine measures, warms up and captures with weights in host memory."""
     settings = {"device": "cuda", "cache_tokens": None, "load_format": load_format}
     tokens = []
     for config in (config_of, from_host):
@@ -82,14 +82,14 @@ def wide(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Unawaited(StreamLayerCopies):
-    """Copies that nobody waits for."""
+    """Copies whose ends no step awaits."""
 
     def wait(self, index: int) -> None:
         pass
 
 
 def test_steps_wait_for_copies_that_take_longer_than_they_do(wide: Path) -> None:
-    """Again and again: each time the buffers hold other layers when a step begins."""
+    """In each of many steps the buffers first hold other layers."""
     model = read_model_config(wide)
     wanted = logits(load_parameters(wide, model, torch.bfloat16, CUDA), model)
     with closing(host_layers(model, 5, device=CUDA, dtype=torch.bfloat16)) as layers:
@@ -109,13 +109,13 @@ def offloaded(runner: ModelRunner, model_dir: Path, layers: HostLayers) -> Model
 
 
 def captured(runner: ModelRunner) -> GraphRunner:
-    """The same runner with steps of up to 64 tokens in graphs."""
+    """Return the same runner, with steps of up to 64 tokens in graphs."""
     with cuda_capture() as capture:
         return with_graphs(runner, capture, max_tokens=64)
 
 
 def served(eager: ModelRunner, launcher: Runner) -> list[list[int]]:
-    """Prompts one after the other, then many decodes side by side."""
+    """Compute prompts one after the other, then many decodes together."""
     driven = HandDriven(eager, launcher)
     sequences = [driven.add(random_prompt(30 + n, seed=n), sampling(40)) for n in range(4)]
     for one in sequences:
@@ -126,7 +126,7 @@ def served(eager: ModelRunner, launcher: Runner) -> list[list[int]]:
 
 
 def test_graphs_capture_the_copies_and_eager_steps_may_follow(wide: Path) -> None:
-    """Graphs are compared with graphs: they pad steps, and products of other rows round apart."""
+    """Graphs are compared with graphs: padding changes the rows, and so the rounding of GEMMs."""
     resident = build_runner(wide, device=CUDA, dtype=torch.bfloat16)
     in_graphs, eagerly = served(resident, captured(resident)), served(resident, resident)
     with closing(

@@ -1,4 +1,4 @@
-"""Which layers stay in host memory, and what a step takes."""
+"""The choice of layers to keep in host memory, and the time of a step."""
 
 from __future__ import annotations
 
@@ -83,12 +83,12 @@ class TestStepSeconds:
         assert step_seconds([1.0] * 12, self.copies((3, 7, 11), 3.0)) == 12.0
 
     def test_a_decode_takes_as_long_as_its_copies_and_the_last_layer(self) -> None:
-        """The model has 12 layers of 1 ms, 6 of them with copies of 100 ms."""
+        """The model has 12 layers of 1 ms; 6 of them need copies of 100 ms."""
         chosen = self.copies(evenly_spaced(12, 6), 0.1)
         assert step_seconds([0.001] * 12, chosen) == pytest.approx(0.6 + 0.001)
 
     def test_the_last_layers_would_take_longer_where_layers_hide_copies(self) -> None:
-        """Six of 12: a copy takes as long as two layers."""
+        """Six of 12 layers are copied, and a copy takes as long as two layers."""
         layers = [1.0] * 12
         spaced = step_seconds(layers, self.copies(evenly_spaced(12, 6), 2.0))
         last = step_seconds(layers, self.copies(tuple(range(6, 12)), 2.0))
@@ -97,6 +97,9 @@ class TestStepSeconds:
         assert spaced == in_parts
 
     def test_a_buffer_is_filled_when_its_layer_has_been_computed(self) -> None:
-        """Layers 0, 1 and 2 of three, copied in 1 s: 2 goes where 0 was, which takes 5 s."""
+        """Three layers are copied in 1 s each.
+
+        Layer 2 overwrites layer 0, which takes 5 s to compute.
+        """
         assert step_seconds([5.0, 1.0, 1.0], self.copies((0, 1, 2), 1.0)) == 8.0
         assert step_seconds([5.0, 0.5, 1.0], self.copies((0, 1, 2), 1.0)) == 8.0

@@ -1,4 +1,4 @@
-"""An engine that is started with weights in host memory, and what keeps it from starting."""
+"""The start of an engine with weights in host memory, and reasons why it fails."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tests.engine.rigs.hand_driven import (
     with_graphs,
 )
 
-NAME = "gemma3"  # of four layers, so that two may be freed
+NAME = "gemma3"  # a model of four layers, so that two can be freed
 
 
 def config_of(checkpoint: MakeCheckpoint, **settings: Any) -> EngineConfig:
@@ -40,7 +40,7 @@ def config_of(checkpoint: MakeCheckpoint, **settings: Any) -> EngineConfig:
 
 
 def offloaded(checkpoint: MakeCheckpoint, **settings: Any) -> EngineConfig:
-    """With all layers in host memory."""
+    """Make an engine with all layers in host memory."""
     config = config_of(checkpoint, **settings)
     metadata = read_metadata(config)
     total = sum(weight_sizes(metadata.model, metadata.dtype).layers)
@@ -57,7 +57,7 @@ def runner_of(part: OpenedPart) -> ModelRunner:
 
 
 def generated(part: OpenedPart) -> list[list[int]]:
-    """Prompts one after the other, then decodes side by side."""
+    """Generate prompts one after the other, then decodes together."""
     runner = part.runner
     graphs = runner if isinstance(runner, GraphRunner) else None
     driven = HandDriven(runner_of(part) if graphs is None else graphs.eager, graphs)
@@ -89,7 +89,7 @@ def test_tokens_and_fingerprint_are_those_of_weights_on_the_device(
 
 
 def test_replayed_steps_copy_as_eager_ones_do(checkpoint: MakeCheckpoint) -> None:
-    """Here all captured work is run again, copies included; some steps are eager."""
+    """Here a replay runs all captured work again, including copies. Some steps are eager."""
     with closing(opened(offloaded(checkpoint))) as part:
         eager = runner_of(part)
         tokens = []
@@ -128,7 +128,7 @@ def test_too_little_host_memory_is_one_line(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 class TestRoom:
-    """Room on a device of 24 GiB, for 40 layers of 1 GiB and 2 GiB of tables."""
+    """Tests of the room on a device of 24 GiB for 40 layers of 1 GiB and 2 GiB of tables."""
 
     CONFIG = EngineConfig.of(model_dir="", socket="")
     SIZES = WeightSizes((GIB,) * 40, 2 * GIB)

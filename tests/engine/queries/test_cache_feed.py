@@ -1,4 +1,4 @@
-"""What gateways hear of the cache: all of it, in pieces and in order, no more than they take."""
+"""The cache's events for gateways: complete, in order, and no faster than they are read."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.engine.sequences.test_pins import pin
 from tests.prefix_cache.support.scene import Scene, path, tokens
 
 GATEWAY = b"gateway"
-BLOCK = 16  # bytes of a key
+BLOCK = 16  # number of bytes in a key
 
 
 def held_by(cache: PrefixCache) -> dict[bytes, TierName]:
@@ -33,7 +33,7 @@ def held_by(cache: PrefixCache) -> dict[bytes, TierName]:
 
 
 class Gateway:
-    """Takes what comes, unless it is slow."""
+    """A gateway that takes what it is sent, unless it is slow."""
 
     def __init__(self, name: bytes = GATEWAY) -> None:
         self.name = name
@@ -54,7 +54,7 @@ def test_a_gateway_that_subscribes_hears_all_and_then_what_changes() -> None:
     rig = Rig(num_blocks=24, context_len=48, tiers=tiers)
     rig.submit(generate("before", range(40)))
     rig.run()
-    assert rig.cache.tree.changes is None  # nobody listens: nothing is noted
+    assert rig.cache.tree.changes is None  # without a listener no changes are recorded
     rig.link.say(Subscribe())
     listener, random = CacheListener(), Random(5)
     for number in range(30):
@@ -93,7 +93,7 @@ def test_a_large_tree_is_told_in_pieces_that_hold_no_turn_up(
         feed.publish(gateway.take)
         feed.heard(GATEWAY, EventsTaken(gateway.numbers[-1]))
         turns += 1
-        scene.run(path("tenant"), tokens(1, 2, turns))  # meanwhile it goes on
+        scene.run(path("tenant"), tokens(1, 2, turns))  # meanwhile the cache changes
     feed.publish(gateway.take)
     assert turns >= 25
     assert gateway.listener.held == held_by(scene.cache)
@@ -114,7 +114,7 @@ def test_a_gateway_that_takes_nothing_is_sent_no_more_and_a_snapshot_when_it_has
     feed.heard(GATEWAY, EventsTaken(gateway.numbers[-1]))
     assert feed.has_more
     feed.publish(gateway.take)
-    assert gateway.numbers == list(range(MOST_UNDER_WAY + 2))  # without a gap
+    assert gateway.numbers == list(range(MOST_UNDER_WAY + 2))  # without gaps
     assert gateway.listener.held == held_by(scene.cache)
     assert gateway.listener.kinds.count("Cleared") == 2
 
@@ -123,7 +123,8 @@ def test_a_gateway_that_subscribes_again_gets_a_snapshot_whatever_has_become_of_
     scene = Scene(600, 2)
     feed, gateway = CacheFeed(scene.cache.tree), Gateway()
     feed.heard(GATEWAY, Subscribe())
-    for number in range(2 * MOST_UNDER_WAY):  # lost on the way, and so is what it says of them
+    # both these messages and the acknowledgements are lost
+    for number in range(2 * MOST_UNDER_WAY):
         scene.run(path("tenant"), tokens(number, number, 7))
         feed.publish(gateway.take)
     assert gateway.listener.held != held_by(scene.cache)
@@ -140,7 +141,8 @@ def test_a_gateway_that_is_behind_and_gone_is_found_out(monkeypatch: pytest.Monk
     for number in range(MOST_UNDER_WAY + 8):
         scene.run(path("tenant"), tokens(number, number, 7))
         feed.publish(gateway.take)
-    assert len(gateway.numbers) == MOST_UNDER_WAY + 2  # the last one was a sign of life
+    # the last message only shows that the engine is alive
+    assert len(gateway.numbers) == MOST_UNDER_WAY + 2
     gateway.is_gone = True
     for _ in range(4):
         feed.publish(gateway.take)
@@ -199,7 +201,7 @@ def test_every_gateway_has_numbers_of_its_own_and_one_that_is_gone_costs_nothing
     assert gateways[b"two"].numbers == [0]
     assert gateways[b"one"].listener.held == gateways[b"two"].listener.held != {}
     feed.heard(b"nobody", EventsTaken(3))
-    feed.heard(b"two", EventsTaken(99))  # more than it was sent
+    feed.heard(b"two", EventsTaken(99))  # a number that was never sent
     for gateway in gateways.values():
         gateway.is_gone = True
     scene.run(path("tenant"), tokens(5, 6, 7, 8))

@@ -1,4 +1,4 @@
-"""The parts of a divided cache, and the area beside them."""
+"""The partitions of a divided cache, and the shared area beside them."""
 
 from __future__ import annotations
 

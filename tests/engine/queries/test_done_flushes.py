@@ -1,4 +1,4 @@
-"""Which flushes are done is known of the last ones, however many there were."""
+"""The ids of done flushes: the latest are kept, however many there were."""
 
 from __future__ import annotations
 

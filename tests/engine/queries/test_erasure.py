@@ -1,4 +1,4 @@
-"""A flow's flush tells what it has erased in which tier, and when that is over."""
+"""A flow's flush reports what it erased in each tier, and when that is complete."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BOTH = Tiers(host_blocks=16, disk_blocks=64)
 
 
 class SlowDisk:
-    """Forgets when a test says so."""
+    """A disk that forgets blocks when a test says so."""
 
     generation = 0
     state = DiskState.UP
@@ -124,7 +124,7 @@ def test_an_owner_is_forgotten_again_where_a_copy_was_under_way() -> None:
     rig.step(3)
     assert rig.mover.pending
     assert erased(rig).disk == "under way"
-    disk.forgetting.clear()  # what it had by then
+    disk.forgetting.clear()  # the blocks that the disk had at the flush
     assert erased(rig).disk == "under way"
     rig.mover.held.clear()
     rig.settle_copies()

@@ -1,4 +1,4 @@
-"""Quotas as they come with requests, kept by the engine's own cache and told in its stats."""
+"""Quotas that arrive with requests, applied by the engine's cache and reported in its stats."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from tests.engine.rigs.rig import CLIENT, NAMESPACE, OTHER, Rig, generate
 
 
 def two_namespaces() -> Rig:
-    """Three prompts in one namespace, which have 4 blocks in common, and one in another."""
+    """Cache three prompts in one namespace, which share 4 blocks, and one prompt in another."""
     rig = Rig(num_blocks=128)
     for n in range(3):
         rig.submit(generate(f"r{n}", [*range(1, 17), *range(20 + n, 28 + n)], flow="a"))
@@ -95,7 +95,7 @@ def test_a_large_tree_is_surveyed_between_steps_while_somebody_asks(
     later = prefixes(rig, "hot")
     assert later.surveyed == later.nodes == 5
     assert later.age_s is not None
-    assert not views.is_surveying  # it is not old enough to begin another
+    assert not views.is_surveying  # the survey is too recent for a new one
     rig.clock.now += tree_views.RENEW_S
     prefixes(rig, "hot")
     assert views.is_surveying
@@ -108,7 +108,7 @@ def test_slices_keep_their_distance(monkeypatch: pytest.MonkeyPatch) -> None:
     prefixes(rig, "hot")
     survey = rig.core.components.cache.survey
     for _ in range(9):
-        rig.core.queries.tree_views.advance()  # the clock stands
+        rig.core.queries.tree_views.advance()  # the clock does not move
     assert survey.known.nodes == 2
 
 

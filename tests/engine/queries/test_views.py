@@ -1,4 +1,4 @@
-"""An operator's views of an engine: few of many, and nothing that a prompt says."""
+"""An operator's views of an engine: a few of many entries, and no text of prompts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ FLOWS = 5
 
 
 def rig_of_many_flows() -> Rig:
-    """Flow `n` holds more blocks the higher `n` is."""
+    """Make a rig in which flow `n` holds more blocks the larger `n` is."""
     rig = Rig(num_blocks=64)
     for n in range(FLOWS):
         rig.submit(generate(f"r{n}", range(10 * n, 14 * n + 8), flow=f"flow {n}"))

@@ -1,4 +1,4 @@
-"""Sums of ranks: the same bits on all of them, however much is added, in rank order."""
+"""Sums over ranks: the same bits on all ranks, in rank order, for any size."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def product_of(rank: int, rows: int, dtype: torch.dtype) -> Tensor:
 
 
 def total(group: Collectives, product: Tensor, dtype: torch.dtype) -> Tensor:
-    """The sum, or one part of each rank."""
+    """Return the sum, or one part for each rank."""
     found = group.total(product, dtype)
     assert isinstance(found, Tensor), "there is no peer memory"
     return found
@@ -85,7 +85,7 @@ def test_a_rank_that_is_gone_is_an_error_of_few_words_and_nothing_hangs() -> Non
 
     said, _ = on_ranks(2, compute)
     assert re.fullmatch(r"(Connection closed by peer|Read error) \[127\.0\.0\.1\].*", said)
-    assert "typically" not in said  # gloo's advice, which ends with an emoji
+    assert "typically" not in said  # gloo's advice, which ends with an emoji, is left out
 
 
 def test_few_rows_go_over_peer_memory_and_many_over_the_library() -> None:

@@ -1,9 +1,7 @@
-"""Two ranks replay the same steps, padded to captured sizes, and have the same tokens.
+"""Two ranks, or two stages, replay the same steps, padded to captured sizes, with the same tokens.
 
-So do two stages, of which the last one has tokens.
-
-On a CPU what a graph captures is run again; what is tested is that all ranks exchange the same, in
-the same order, also where rows are sampled once more after a replay.
+On a CPU, captured work is run again. The tests show that all ranks exchange the same data in the
+same order, also when rows are sampled again after a replay. Of two stages only the last has tokens.
 """
 
 from __future__ import annotations
@@ -51,7 +49,7 @@ Frames = SimpleQueue[bytes | None]
 
 
 class Told:
-    """A runner whose steps are told to another rank as bytes, before they are launched."""
+    """A runner that sends its steps to another rank as bytes before it launches them."""
 
     def __init__(self, runner: Runner, frames: Frames) -> None:
         self._runner = runner
@@ -66,7 +64,7 @@ class Told:
 
 
 def rank_runner(model_dir: Path, group: Collectives) -> ModelRunner:
-    """`build_runner` for one rank."""
+    """Return a function that builds one rank's runner."""
     model = read_model_config(model_dir)
     parameters = load_parameters(model_dir, model, torch.float32, CPU, group)
     runner = build_runner(model_dir, NUM_BLOCKS)
@@ -83,7 +81,7 @@ def rank_runner(model_dir: Path, group: Collectives) -> ModelRunner:
 
 
 def served(driven: HandDriven) -> list[list[int]]:
-    """Return the tokens of each way to sample: prompts first, then decodes side by side."""
+    """Return the tokens of each way to sample: prompts first, then decodes together."""
     sequences = [
         driven.add(random_prompt(9 + 3 * number, seed=number), wish)
         for number, wish in enumerate(EVERY_WISH)
@@ -97,7 +95,7 @@ def served(driven: HandDriven) -> list[list[int]]:
 
 @pytest.mark.parametrize("max_tokens", [0, 4, 64])
 def test_ranks_have_the_same_tokens(checkpoint: MakeCheckpoint, max_tokens: int) -> None:
-    """Steps run without graphs, with graphs for the smallest alone, and with graphs for all."""
+    """Steps run without graphs, with graphs for the smallest steps, and with graphs for all."""
     model_dir = checkpoint("llama").model_dir
     frames: Frames = SimpleQueue()
 
@@ -126,7 +124,7 @@ def test_ranks_have_the_same_tokens(checkpoint: MakeCheckpoint, max_tokens: int)
 
 
 def stage_runner(model_dir: Path, group: Collectives) -> ModelRunner:
-    """`build_runner` for one of two stages."""
+    """Return a function that builds the runner of one of two stages."""
     model = read_model_config(model_dir)
     pipe = StagePipe(Stage(group.rank, (1, 3)), group, CPU)
     parameters = load_parameters(model_dir, model, torch.float32, CPU, stage=pipe.stage)

@@ -1,4 +1,4 @@
-"""All ranks have peer memory, or none has."""
+"""Peer memory exists on all ranks or on none."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ HERE = RowShape(4096, torch.bfloat16)
 
 
 class PlainMapping:
-    """Plain memory; `reason` is against it from the start, `error` while it is mapped."""
+    """Plain memory: refused for `reason` at the start, or failing with `error` when mapped."""
 
     def __init__(self, reason: str = "", error: str = "") -> None:
         self._reason = reason
@@ -42,7 +42,7 @@ class PlainMapping:
 def opened(
     shape: RowShape = HERE, mapping: Mapping | None = None, of_others: Sequence[int] = (1, 1)
 ) -> PeerMemory:
-    """On rank 0 of two; `of_others` is whether rank 1 can, before and after mapping."""
+    """Open peer memory on rank 0; `of_others`: whether rank 1 can, before and after mapping."""
     others = iter(of_others)
     place = PeerPlace(0, 2, CPU, None, lambda mine: min(mine, next(others)))
     return open_peer_memory(place, shape, mapping or PlainMapping())

@@ -1,4 +1,4 @@
-"""GPUs exchange over peer memory what they exchange over NCCL, bit for bit, also in graphs."""
+"""Exchanges over peer memory give the same bits as over NCCL, also in graphs."""
 
 from __future__ import annotations
 
@@ -26,9 +26,10 @@ pytestmark = [
 
 H, EPS = 1024, 1e-5
 ROUNDS = 50
-STEPS = 10_000  # of 64 exchanges each, as a model of 32 layers has them
-ROWS = (1, 8, 3, 300, 1, 9000)  # the last in several launches
-IN_TWO, IN_ONE = 0, 1 << 40  # bytes that two-shot sums must save: of more than two ranks they do
+STEPS = 10_000  # steps of 64 exchanges, as in a model of 32 layers
+ROWS = (1, 8, 3, 300, 1, 9000)  # the last size needs several launches
+# bytes that a two-shot sum must save to be used, with more than two ranks
+IN_TWO, IN_ONE = 0, 1 << 40
 PATIENCE = timedelta(seconds=60)
 
 
@@ -44,7 +45,7 @@ Compute = Callable[[int, str, Shape], None]
 
 
 class Pair:
-    """Both groups of one rank: one with peer memory, and one without."""
+    """Two groups of one rank: one with peer memory, one without."""
 
     def __init__(self, rank: int, directory: str, shape: Shape) -> None:
         self.rank = rank
@@ -66,14 +67,14 @@ class Pair:
         return torch.randn(*shape, device=self.device, generator=generator)
 
     def added(self, product: Tensor, residual: Tensor) -> Tensor:
-        """Over NCCL."""
+        """Sum over NCCL."""
         gathered = self.plain.total(product, self.dtype)
         return torch.cat(add_rms_norm.launch(gathered, residual, self._weight, EPS))
 
     def exchanged(
         self, product: Tensor, residual: Tensor, least_saved: int = LEAST_SAVED_BYTES
     ) -> Tensor:
-        """Over peer memory."""
+        """Sum over peer memory."""
         read = self.peers.total(product, self.dtype)
         assert isinstance(read, PeerProduct)
         read = replace(read, peers=replace(read.peers, least_saved=least_saved))
@@ -81,7 +82,7 @@ class Pair:
 
 
 def on_gpus(compute: Compute, directory: Path, shape: Shape) -> None:
-    """All ranks; where one fails, the others are killed."""
+    """Run all ranks; if one fails, the others are killed."""
     spawn(compute, (str(directory), shape), shape.num_ranks)  # type: ignore[no-untyped-call]
 
 
@@ -126,12 +127,14 @@ def replay(rank: int, directory: str, shape: Shape) -> None:
 
 
 def leave(rank: int, directory: str, shape: Shape) -> None:
-    """The others do not come, and rank 0 gives them up."""
+    """Let the other ranks stay away until rank 0 gives up."""
     pair = Pair(rank, directory, shape)
     if rank == 0:
         product = pair.drawn(5, H, seed=0).to(pair.dtype)
-        torch.cat((product, product))  # loaded now: while a kernel polls, CUDA may wait for it
-        for _ in range(5):  # one way alone: the other's kernel would be loaded
+        # loads the kernel now: CUDA may not load it while another kernel polls
+        torch.cat((product, product))
+        # always the same direction, since the other direction loads another kernel
+        for _ in range(5):
             pair.exchanged(product, product, IN_TWO)
         waiting = torch.cuda.Event()  # type: ignore[no-untyped-call]
         waiting.record()

@@ -1,4 +1,4 @@
-"""What goes from stage to stage arrives as it was, in order, or is an error."""
+"""Data between stages arrives unchanged and in order, or raises an error."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_a_stage_that_is_gone_is_an_error_and_nothing_hangs() -> None:
 
 
 def test_each_rank_gives_to_the_same_part_of_the_next_stage() -> None:
-    """A rank sends to its counterpart in the next stage, and sums with its own stage alone."""
+    """A rank sends to its counterpart in the next stage, and sums only with its own stage."""
     grid = RankGrid(tensor=2, stages=2)
 
     def compute(rank: int, path: str) -> list[int]:

@@ -1,4 +1,4 @@
-"""A model divided between ranks computes what the whole one does, and all ranks the same bits."""
+"""A model divided between ranks computes the same as a whole one, and all ranks the same bits."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ BLOCK_SIZE, NUM_TOKENS = 16, 40
 OPS = torch_ops()
 BLOCKS = Fp8Format("fp8", "block", "group")
 
-# Beside a model of each architecture on two ranks: GQA whose KV heads are fewer than four ranks.
+# Besides two ranks for every architecture: grouped KV heads that are fewer than four ranks.
 ON_FOUR = {"llama-tied-mha", "mixtral", "qwen3", "qwen3.5-moe"}
 HYBRIDS = {*RECURRENT.values(), "granite-hybrid-moe", "nemotron-3-latents"}
 ON_TWO = {*DIVISIBLE.values(), *HYBRIDS} - TOGETHER
@@ -101,7 +101,7 @@ def test_norms_of_all_heads_together_are_not_divided(checkpoint: MakeCheckpoint,
 
 
 def expect_alike(model_dir: Path, model: ModelConfig, num_ranks: int) -> None:
-    """All ranks have the same logits, and they are those of one."""
+    """Check that all ranks have the logits of a single rank."""
     check_shards(model, num_ranks)
     whole = logits(model_dir, model)
     first, *others = on_ranks(num_ranks, lambda group: logits(model_dir, model, group))
@@ -112,7 +112,7 @@ def expect_alike(model_dir: Path, model: ModelConfig, num_ranks: int) -> None:
 
 @pytest.mark.parametrize(("name", "unread"), [("qwen2", 6), ("gpt-oss", 6), ("gemma2", 0)])
 def test_norms_may_be_what_exchanges(checkpoint: MakeCheckpoint, name: str, unread: int) -> None:
-    """Products that are left to them are the same sums; with four norms a layer all are whole."""
+    """The norms sum products instead. With four norms a layer, all products are summed before."""
     model_dir = checkpoint(name).model_dir
     model = read_model_config(model_dir)
 
@@ -138,7 +138,8 @@ def test_so_do_windows_sinks_four_norms_and_packed_experts_with_biases(
 
 @pytest.mark.parametrize("kind", ["awq", "gptq-asym", "packed-asym"])
 def test_in_int4_each_rank_reads_its_words(tmp_path: Path, kind: str) -> None:
-    biases = {"attention_bias": True, "mlp_bias": True}  # of which the first rank alone adds some
+    # biases of summed products, which only the first rank adds
+    biases = {"attention_bias": True, "mlp_bias": True}
     wide = Recipe("Llama", {**SIZES, **biases, "head_dim": 64})
     model_dir = make_int4(KINDS[kind], tmp_path, wide).int4.model_dir
     model = read_model_config(model_dir)
@@ -175,7 +176,7 @@ def test_so_it_does_of_matrices_that_are_one_in_the_files(tmp_path: Path, kind: 
 
 
 def test_experts_in_int4_each_rank_reads_its_words(tmp_path: Path) -> None:
-    """A rank has 96 of 192 columns, no whole span."""
+    """A rank has 96 of 192 columns, which is no multiple of 128."""
     recipe = int4_mixture(192)
     wide = replace(recipe, fields=recipe.fields | {"head_dim": 64})
     model_dir = make_int4(KINDS["packed-asym"], tmp_path, wide).int4.model_dir
@@ -193,7 +194,7 @@ def test_in_mxfp4_each_rank_reads_its_groups(tmp_path: Path) -> None:
 def test_fp8_quantised_by_each_rank_is_as_near_to_the_plain_weights(
     checkpoint: MakeCheckpoint, name: str
 ) -> None:
-    """Scales are of what a rank has, so bits differ; the error is that of fp8."""
+    """Each rank computes its own scales, so bits differ. The error is that of fp8."""
     model_dir = checkpoint(name).model_dir
     plain = read_model_config(model_dir)
     model = replace(plain, weight_format=ONLINE_FP8)
@@ -205,7 +206,7 @@ def test_fp8_quantised_by_each_rank_is_as_near_to_the_plain_weights(
 
 
 def error(found: Tensor, truth: Tensor) -> float:
-    """Relative, in the mean."""
+    """Return the mean relative error."""
     return float((found - truth).norm() / truth.norm())
 
 
@@ -275,7 +276,7 @@ class TestRefusals:
     @pytest.mark.parametrize(
         ("shape", "num_ranks", "says"),
         [
-            ("qwen3-30b-a3b", 8, ""),  # with 4 KV heads, each on two ranks
+            ("qwen3-30b-a3b", 8, ""),  # 4 KV heads, each on two ranks
             (
                 "qwen3-30b-a3b by block",
                 4,
@@ -322,7 +323,7 @@ def with_attention(model: ModelConfig, **changed: int) -> ModelConfig:
 def test_dummy_weights_are_the_same_where_ranks_have_all_of_a_tensor(
     checkpoint: MakeCheckpoint,
 ) -> None:
-    """Though one rank alone draws the biases of sums."""
+    """Also if only one rank draws the biases of sums."""
     model = read_model_config(checkpoint("qwen3-moe").model_dir)
     biased = with_attention(model, output_bias=True)
 

@@ -1,4 +1,4 @@
-"""A move has ended when it has on every rank; a record is found where all ranks have it."""
+"""A move has ended once it has on every rank; a record counts only if all ranks have it."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ def ranks() -> Iterator[TwoRanks]:
 
 @dataclass
 class OwnMover:
-    """Ends what a test says."""
+    """A mover that ends the moves that a test chooses."""
 
     ended: Completed = field(default_factory=Completed)
     plans: list[Plan] = field(default_factory=list)
     pending: int = 0
     is_closed: bool = False
-    launched_with: list[int] = field(default_factory=list)  # so many plans before
+    launched_with: list[int] = field(default_factory=list)  # number of plans before each launch
 
     def catch_up(self) -> None:
         self.launched_with.append(len(self.plans))
@@ -90,7 +90,7 @@ class TestMover:
         own = OwnMover()
         mover = RanksMover(own, ranks.others, own.catch_up)
         mover.start(Plan(UP))
-        mover.start(Plan(DOWN, dict.fromkeys(DOWN, RECORD)))  # numbers go on: 3 and 4
+        mover.start(Plan(DOWN, dict.fromkeys(DOWN, RECORD)))  # numbering continues with 3 and 4
         ranks.report(1, MovesEnded([0, 4], [1, 3], [2]))
         ranks.report(2, MovesEnded([0, 1, 2, 3, 4], [], []))
         own.ended = Completed(done=[UP[0], UP[1], *DOWN], failed=[UP[2]])
@@ -164,7 +164,7 @@ class TestDisk:
         self, ranks: TwoRanks, caplog: pytest.LogCaptureFixture
     ) -> None:
         other = replace(RECORD, token_ids=b"u" * 64)
-        hit = replace(RECORD, hits=9)  # which no rank compares
+        hit = replace(RECORD, hits=9)  # the number of hits is not compared
         own, plans = OwnDisk({1: RECORD, 2: hit, 3: RECORD, 4: RECORD}), list[Plan]()
         disk = RanksDisk(own, ranks.others, plans.append)
         ranks.report(1, scanned(False, {1: RECORD, 2: RECORD}))
@@ -183,7 +183,7 @@ class TestDisk:
     def test_beside_a_new_disk_what_the_others_have_is_kept_until_all_is_flushed(
         self, ranks: TwoRanks, caplog: pytest.LogCaptureFixture
     ) -> None:
-        """The disk that was there may come back, and finds what it finds here."""
+        """The missing disk may come back. It then finds the records that the other ranks kept."""
         plans = list[Plan]()
         disk = RanksDisk(OwnDisk({1: RECORD, 2: RECORD}), ranks.others, plans.append)
         ranks.report(1, scanned(True, {1: RECORD, 4: RECORD}), FlushesDone(["fl"], True))

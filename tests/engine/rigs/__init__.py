@@ -1,1 +1,1 @@
-"""Engines, checkpoints and ranks that tests of the engine drive by hand."""
+"""Engines, checkpoints and ranks that tests of the engine step by hand."""

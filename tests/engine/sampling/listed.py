@@ -1,7 +1,6 @@
-"""The same adjustments of logits by lists that are made anew for each step.
+"""The adjustments of logits by lists that are rebuilt for each step.
 
-What `tables` and `kernels.sampling.penalise` are measured by: nothing is kept from one step to the
-next.
+They are the reference for `tables` and `kernels.sampling.penalise`: nothing is kept between steps.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from engine.sequences.sequence import Sequence
 def adjusted(
     logits: Tensor, sequences: SequenceOf[Sequence], inputs: Tensor, eos_token_ids: tuple[int, ...]
 ) -> Tensor:
-    """The logits (R, V) after penalties, biases and bans; `inputs` (R,) are the last tokens."""
+    """Return the logits (R, V) after penalties, biases and bans; `inputs` (R,): the last tokens."""
     left = logits.clone()
     for row, sequence in enumerate(sequences):
         _penalise(left[row], sequence, int(inputs[row]))

@@ -1,7 +1,7 @@
-"""A row that asks for much of sampling costs the host each step what one does that asks for little.
+"""A row with many sampling options costs the host as much in each step as a plain row.
 
-Instructions of this repository's code are counted, not time: a loop over entries shows anywhere.
-What a step brings to the device is counted in `test_tables`.
+The tests count Python instructions of this repository, not time, so a loop over entries shows
+anywhere. `test_tables` counts what a step copies to the device.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ VOCAB, EOS, BATCH_SLOTS = 3_000, 1, 4
 
 
 def instructions(work: Callable[[], object]) -> int:
-    """How many of Python's instructions `work` runs in the engine and here."""
+    """Count the Python instructions of `work` in the engine and in this module."""
     count, before = 0, sys.gettrace()
 
     def trace(frame: FrameType, event: str, arg: object) -> Any:
@@ -60,7 +60,7 @@ def rows_of(wishes: list[dict[str, Any]], num_output: int) -> list[Sequence]:
 
 
 def cost_of_a_step(wish: dict[str, Any], num_output: int = 5) -> int:
-    """Count the instructions of a step for a row with its batch slot, beside a plain row."""
+    """Count the instructions of a step of one row with its batch slot and one plain row."""
     planner = Planner(VOCAB, (EOS,), CountedSeeds(), BATCH_SLOTS)
     sampler = Sampler(planner, torch_ops(), SlotTables(BATCH_SLOTS, VOCAB))
     rows = rows_of([{}, wish], num_output)

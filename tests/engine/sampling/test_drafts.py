@@ -1,4 +1,4 @@
-"""Rows that sample after drafts, against one token at a time: the same bits whatever is drafted."""
+"""Rows that sample after drafts get the same bits as one token at a time, whatever is drafted."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def logits_after(tokens: list[int], seed: int) -> Tensor:
 
 
 def by_end(row: Row) -> list[Row]:
-    """The row up to each of its tokens."""
+    """Return the row cut after each of its tokens."""
     ends = range(row.start + 1, row.end + 1)
     return [
         structs.replace(row, end=end, new=row.new if end == row.start + 1 else None) for end in ends
@@ -51,7 +51,7 @@ def by_end(row: Row) -> list[Row]:
 
 
 def by_token(row: Row) -> list[Row]:
-    """Each token of the row as a row."""
+    """Return a one-token row for each token of the row."""
     ids = [row.token_ids[4 * place :][:4] for place in range(row.num_new)]
     return [
         structs.replace(one, start=one.end - 1, token_ids=token)
@@ -61,7 +61,7 @@ def by_token(row: Row) -> list[Row]:
 
 @dataclass
 class Story:
-    """A sequence, and all that was sampled of it."""
+    """A sequence, and everything that was sampled for it."""
 
     sequence: Sequence
     seed: int
@@ -84,7 +84,7 @@ class Story:
         return torch.stack(rows)
 
     def take(self, values: list[Sampled], drafts: list[int]) -> None:
-        """Take the sampled values as far as drafts agree."""
+        """Append the sampled tokens as far as drafts agree."""
         for value, draft in zip(values, [*drafts, None], strict=True):
             if self.is_over:
                 return
@@ -110,7 +110,7 @@ def stories(seed: int) -> list[Story]:
 
 
 def draft_of(rng: random.Random, story: Story, told: list[Sampled]) -> list[int]:
-    """Random tokens, the right ones, or the right ones but for one."""
+    """Return random tokens, the right tokens, or the right tokens with one error."""
     place, left = len(story.said), len(told) - len(story.said) - 1
     count = rng.randint(0, min(MOST_DRAFTS, max(left, 0)))
     right = [one.token_id or 0 for one in told[place : place + count]]
@@ -125,12 +125,12 @@ def draft_of(rng: random.Random, story: Story, told: list[Sampled]) -> list[int]
 def tell(
     sampler: Sampler, made: list[Story], told: list[list[Sampled]], divide: Divide, seed: int
 ) -> int:
-    """Go on until all are over; returns how many steps that takes."""
+    """Step until all stories are over; return the number of steps."""
     rng, steps = random.Random(seed), 0
     while alive := [one for one in made if not one.is_over]:
         chosen = [one for one in alive if rng.random() < 0.8] or alive
         if rng.random() < 0.1:
-            hold(chosen[0].sequence, [0])  # it was preempted
+            hold(chosen[0].sequence, [0])  # as after a preemption
         drafts = [draft_of(rng, one, told[made.index(one)]) if told else [] for one in chosen]
         pairs = [*zip(chosen, drafts, strict=True)]
         rows = [each for one, draft in pairs for each in divide(one.row(draft))]
@@ -169,7 +169,7 @@ def test_the_kernels_say_the_same() -> None:
 
 
 def test_without_penalties_other_tokens_are_said() -> None:
-    """The control: these stories would show a token that is counted once too often, or not."""
+    """Positive control: a token counted twice, or not at all, would change these stories."""
     plain, free = stories(3), stories(3)
     tell(new_sampler(kernels=False), plain, [], by_token, 3)
     for one in free:
@@ -180,7 +180,7 @@ def test_without_penalties_other_tokens_are_said() -> None:
 
 
 def penalised_logits(sampler: Sampler, story: Story, drafts: list[int]) -> Tensor:
-    """The logits of a row with drafts as they are drawn from; the model's own are all 1."""
+    """Return the penalised logits of a row with drafts; all of the model's logits are 1."""
     logits = torch.ones((len(drafts) + 1, VOCAB))
     last = int(story.sequence.token_ids[-1])
     sampler.launch(logits, by_token(story.row(drafts)), torch.tensor([last, *drafts]))
@@ -199,11 +199,11 @@ def test_each_row_counts_the_drafts_before_it_and_none_that_were_rejected() -> N
     left = penalised_logits(sampler, story, [8, 8, 7])
     assert left[:, 7].tolist() == [0.75, 0.75, 0.75, 0.5]
     assert left[:, 8].tolist() == [1.0, 0.75, 0.5, 0.5]
-    for token in (8, 9):  # the first draft is right, the others are not
+    for token in (8, 9):  # the first draft is right, the others are wrong
         story.sequence.append(token)
     left = penalised_logits(sampler, story, [])
     assert left[0, [7, 8, 9]].tolist() == [0.75, 0.75, 0.75]
-    left = penalised_logits(sampler, story, [5])  # as if it had been left out
+    left = penalised_logits(sampler, story, [5])  # as if token 9 had not been drafted
     assert left[:, [5, 9]].tolist() == [[1.0, 0.75], [0.75, 0.75]]
 
 

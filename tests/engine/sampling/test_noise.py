@@ -1,4 +1,4 @@
-"""Noise is exponential, and depends on key and token alone."""
+"""Noise is exponential, and depends only on key and token."""
 
 from __future__ import annotations
 
@@ -59,5 +59,6 @@ def test_noise_is_finite_for_every_word() -> None:
 
 def test_any_integer_is_a_seed() -> None:
     seeds = [0, 1, -1, 2**63, 2**64 - 2, -(2**63)]
-    assert len({noise_key(seed, 0) for seed in seeds}) == len(seeds) - 1  # 2^63 and -2^63 agree
+    # 2^63 and -2^63 have the same key
+    assert len({noise_key(seed, 0) for seed in seeds}) == len(seeds) - 1
     assert noise_key(5, 9) == noise_key(5, 9)

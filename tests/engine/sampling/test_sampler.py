@@ -1,4 +1,4 @@
-"""What the sampler chooses, against a plain Python reading of the same wishes."""
+"""The sampler, compared with a plain Python version of the same options."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def tokens(logits: Tensor, *sequences: Sequence) -> list[int]:
 
 
 def draws(logits: Tensor, count: int, **wish: Any) -> Counter[int]:
-    """How often each token is drawn from one row of logits, each time with another seed."""
+    """Count how often each token is drawn from one row of logits, with a new seed for each draw."""
     wishes = [sampling(4, **{"temperature": 1.0, "seed": seed, **wish}) for seed in range(count)]
     return Counter(tokens(logits.expand(count, -1), *map(row, wishes)))
 
@@ -109,7 +109,7 @@ def test_draws_follow_the_softmax(temperature: float) -> None:
     logits = random_logits(1, scale=1.0)
     counts = draws(logits, 20_000, temperature=temperature)
     expected = (logits[0] / temperature).softmax(-1)
-    # 39 degrees of freedom: above 80 is less likely than 1 in 5,000 for a fair draw.
+    # With 39 degrees of freedom, a fair draw is above 80 less than once in 5,000 times.
     assert chi_square(counts, expected) < 80
     unfair = logits[0].softmax(-1) if temperature != 1.0 else (logits[0] / 1.1).softmax(-1)
     assert chi_square(counts, unfair) > 80, "the test would not see an unfair draw"
@@ -139,7 +139,7 @@ def test_filtered_draws_follow_the_softmax_of_what_is_kept(
 
 
 def plain_filters(logits: list[float], wish: SamplingParams) -> set[int]:
-    """The tokens that top-k, then top-p, then min-p leave, in plain Python."""
+    """Return the tokens that top-k, then top-p, then min-p leave, in plain Python."""
     order = sorted(range(len(logits)), key=lambda token: -logits[token])
     order = order[: wish.top_k] if wish.top_k else order
     weights = [math.exp(logits[token] / wish.temperature) for token in order]
@@ -179,7 +179,7 @@ def test_every_kept_token_is_drawn_and_no_other(temperature: float, wish: dict[s
 def plain_penalties(
     logits: list[float], wish: SamplingParams, prompt: tuple[int, ...], output: tuple[int, ...]
 ) -> list[float]:
-    """The penalised logits, in plain Python."""
+    """Return the penalised logits, in plain Python."""
     penalised = list(logits)
     for token in {*prompt, *output}:
         factor = wish.repetition_penalty
@@ -273,7 +273,7 @@ UNHEARD_OF: list[dict[str, Any]] = [
     {"repetition_penalty": 1.2e-38},
     {"presence_penalty": -3e38, "logit_bias": {5: 3e38}},
     {"frequency_penalty": -3e38},
-    {"repetition_penalty": 1.2e-38, "frequency_penalty": 3e38},  # infinity less infinity
+    {"repetition_penalty": 1.2e-38, "frequency_penalty": 3e38},  # infinity minus infinity
     {"repetition_penalty": 1.2e-38, "logit_bias": {5: -3e38}},
 ]
 
@@ -425,7 +425,7 @@ def test_warming_up_uses_filters_at_the_vocabulary_and_in_the_dtypes_they_will_h
 
 
 def test_masks_of_plain_rows_are_applied_as_beside_rows_that_ask_for_more() -> None:
-    """The short way and the long way choose the same: what differs is what they cost."""
+    """The fast path and the general path choose the same tokens."""
     logits = random_logits(3)
     wish = sampling(4, temperature=0.8, seed=9)
     plain = sample(logits, row(wish), constrained(wish, 3, 17, 31), row(sampling()))

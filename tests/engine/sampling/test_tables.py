@@ -1,4 +1,4 @@
-"""What batch slots have on the device, over many steps, against lists made anew for each."""
+"""The device's tables of batch slots over many steps, compared with lists rebuilt for each step."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def new_sampler(tables: SlotTables | None = None) -> Sampler:
 
 
 def any_wish(rng: random.Random) -> SamplingParams:
-    """All options, alone and together, also none."""
+    """Draw sampling options: all, one or none."""
 
     def maybe(value: float, otherwise: float) -> float:
         return value if rng.random() < 0.4 else otherwise
@@ -52,7 +52,7 @@ def any_wish(rng: random.Random) -> SamplingParams:
 
 
 class Rows:
-    """Sequences in batch slots, of which one step may be on its way."""
+    """Sequences in batch slots; at most one of their steps is pending."""
 
     def __init__(self, rng: random.Random, sampler: Sampler) -> None:
         self.sampler = sampler
@@ -72,7 +72,7 @@ class Rows:
         return sequence
 
     def resume(self, sequence: Sequence, batch_slot: int | None) -> None:
-        """Resume a preempted sequence under another lease; drop what is on its way for it."""
+        """Resume a preempted sequence under another lease, without its pending tokens."""
         hold(sequence, [0])
         sequence.num_pending, sequence.batch_slot = 0, batch_slot
         self._under_way = [
@@ -84,7 +84,7 @@ class Rows:
         ]
 
     def step(self, *, ahead: bool) -> tuple[Tensor, Tensor, Tensor]:
-        """A step's logits when it has been launched, before, and what they should be."""
+        """Launch a step; return its logits, the logits before, and the expected logits."""
         rows = [one for one in self.with_batch_slot if self.rng.random() < 0.8] or [
             *self.with_batch_slot
         ]
@@ -141,7 +141,7 @@ def test_any_mix_of_requests_gives_the_bits_that_lists_give(seed: int, ahead: bo
 
 
 class Noting(SlotTables):
-    """Tables that note how many requests they take."""
+    """Tables that count the requests that they take."""
 
     taken: list[int]
 
@@ -172,11 +172,11 @@ def test_a_row_that_asks_for_much_brings_as_little_each_step_as_one_that_asks_fo
 
 
 class NoRoom(RuntimeError):
-    """The device has no room."""
+    """A device without room."""
 
 
 class FullOnce(SlotTables):
-    """Tables that count tokens and then have no room, the first time."""
+    """Tables that count tokens, but have no room the first time."""
 
     is_full = True
 

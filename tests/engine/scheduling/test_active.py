@@ -1,4 +1,4 @@
-"""Who holds blocks and a batch slot: how one comes, and every way to go."""
+"""Sequences that hold blocks and a batch slot: how they start, and every way to leave."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PROMPT = range(8)
 
 
 def running(rig: Rig, *names: str) -> ActiveSequences:
-    """Those of `names`, each with a first token."""
+    """Start a sequence for each of `names`, with a first token."""
     for name in names:
         rig.submit(generate(name, [ord(name) % 64, *PROMPT], max_tokens=8))
         rig.step()
@@ -90,7 +90,7 @@ def test_who_loads_has_blocks_and_no_seat() -> None:
         rig.submit(generate(name, range(38), max_tokens=1))
         rig.run()
     rig.push_out()
-    rig.mover.held.add(Tier.DEVICE)  # what goes up does not arrive
+    rig.mover.held.add(Tier.DEVICE)  # loads never end
     rig.submit(generate("again", range(38), max_tokens=2, loads="always"))
     rig.step(12)
     active = rig.scheduler.active
@@ -119,7 +119,7 @@ def test_a_flow_s_loads_keep_no_other_flow_from_starting() -> None:
         rig.submit(generate(f"first {number}", [number % 4, *PROMPT], max_tokens=1))
         rig.run()
     rig.push_out()
-    rig.mover.held.add(Tier.DEVICE)  # what goes up does not arrive
+    rig.mover.held.add(Tier.DEVICE)  # loads never end
     for number in range(4):
         prompt = [number, *PROMPT]
         rig.submit(generate(f"load {number}", prompt, flow="loads", loads="always"))

@@ -1,4 +1,4 @@
-"""Counters by window and by flow."""
+"""Counters by time window and by flow."""
 
 from __future__ import annotations
 

@@ -10,12 +10,12 @@ from engine.scheduling.fairness.queue import QueueLimits
 from tests.engine.rigs.market import Market, Shopper, documents, jain
 from tests.examples import in_the_zoo
 
-MAX_STEP_S = 0.1  # of `market`'s runner: some 64 tokens
-POOL = 700  # blocks; all documents are 1,080
+MAX_STEP_S = 0.1  # seconds of `market`'s runner, about 64 tokens
+POOL = 700  # blocks; all documents together need 1,080
 
 
 def twenty(flow: str | None = None) -> list[Shopper]:
-    """20 tenants, of which the largest asks for eight times of what the smallest does."""
+    """Make 20 tenants; the largest asks for eight times as much as the smallest."""
     return [
         Shopper(
             f"t{number:02}",
@@ -29,7 +29,7 @@ def twenty(flow: str | None = None) -> list[Shopper]:
 
 
 class Sale:
-    """All that the twenty want, and what each had had when the first of them wanted no more."""
+    """A run of twenty tenants, with the service of each when the first of them is done."""
 
     def __init__(
         self, shoppers: list[Shopper], queue: QueueLimits, max_step_s: float | None = None
@@ -43,13 +43,13 @@ class Sale:
 
 @pytest.fixture(scope="module", params=[None, MAX_STEP_S])
 def fair(request: pytest.FixtureRequest) -> Sale:
-    """With and without a bound beside visitors."""
+    """Run the tenants, with and without a bound for newcomers."""
     return Sale(twenty(), QueueLimits(quantum=64), request.param)
 
 
 @pytest.fixture(scope="module")
 def longest_prefix_first() -> Sale:
-    """The same load as one flow: whoever has most of it cached goes first, of all."""
+    """Run the same load as one flow: the request with the longest cached prefix goes first."""
     everything = QueueLimits(quantum=64, lookahead=10_000, patience=10_000, greed=100.0)
     return Sale(twenty("all"), everything)
 
@@ -66,7 +66,7 @@ def test_the_cache_is_hit_nearly_as_often_as_with_the_longest_prefix_first(
 
 
 def test_longest_prefix_first_over_all_is_not_fair(longest_prefix_first: Sale) -> None:
-    """The control: what fairness costs hits for is really there."""
+    """Positive control: without fairness the hit rate is really higher."""
     assert longest_prefix_first.fairness < 0.5
 
 
@@ -87,8 +87,8 @@ def test_a_flood_does_not_make_another_wait(max_step_s: float | None) -> None:
     flood = Shopper("flood", documents(40, 160, seed=3), backlog=400, output=16)
     flooded = victim_and(flood, max_step_s=max_step_s)
     assert len(flooded.shoppers[0].queued_steps) > 50
-    # Its turn is the next; what it waits for is a place among the 8 that run, of which one ends
-    # every 16 / 8 steps, and a flood's prompt of two steps.
+    # The request is next. It waits for one of 8 running requests to end (one ends every 16 / 8
+    # steps), and for a flood's prompt of two steps.
     p99 = queued(flooded)[int(0.99 * len(queued(flooded)))]
     assert p99 <= queued(alone)[-1] + 8
     assert flooded.shoppers[1].sent > 200
@@ -99,13 +99,13 @@ def test_without_flows_the_same_flood_makes_another_wait() -> None:
     quiet = Shopper("victim", documents(2, 32, seed=1), backlog=1, flow="all")
     market = Market([quiet, flood], num_blocks=600, queue=QueueLimits(greed=100.0, lookahead=1))
     market.run(400)
-    assert quiet.sent == 2  # the first came with the flood; the second still waits
+    assert quiet.sent == 2  # the first came with the flood, the second still waits
 
 
 @pytest.mark.parametrize("parts", [5, *in_the_zoo(2)])
 def test_splitting_a_tenant_into_many_keys_gains_nothing(parts: int) -> None:
     def share(keys: int) -> float:
-        """Return a tenant's share when its load comes by `keys` keys: the flow is the tenant."""
+        """Return a tenant's share when it uses `keys` keys; all keys are one flow."""
         mine = [
             Shopper(f"me{number}", documents(3, 32, seed=7), flow="me", backlog=12)
             for number in range(keys)
@@ -120,7 +120,7 @@ def test_splitting_a_tenant_into_many_keys_gains_nothing(parts: int) -> None:
 
 
 def test_splitting_into_tenants_would_gain() -> None:
-    """The control of the test above."""
+    """Positive control of the test above."""
     mine = [Shopper(f"me{number}", documents(3, 32, seed=7)) for number in range(3)]
     rivals = [Shopper(f"r{n}", documents(3, 32, seed=20 + n)) for n in range(3)]
     market = Market([*mine, *rivals], num_blocks=500)
@@ -148,8 +148,8 @@ def test_two_whose_requests_differ_by_16_times_stay_together(seed: int) -> None:
     largest = 16 * small + 2 * output
     for _ in range(40):
         market.run(10)
-        # What was begun is charged as it is done: each may have all that runs begun at once. And
-        # who has nothing running may owe a round and start all the same.
+        # A request is charged as it is computed, so each flow may have all running requests at
+        # once. And a flow without running requests may start while it owes a round.
         assert abs(pair[0].service - pair[1].service) <= 2 * quantum + running * largest
 
 
@@ -178,4 +178,4 @@ def test_batch_waits_for_interactive_and_is_not_starved() -> None:
     shoppers[0].backlog = 0
     before = night
     market.run(150)
-    assert shoppers[1].service - before > 125 * 8  # alone it has everything
+    assert shoppers[1].service - before > 125 * 8  # alone, it gets everything

@@ -1,4 +1,4 @@
-"""Targets of gaps between tokens: whose a sequence has, and what is counted of its gaps."""
+"""Targets of gaps between tokens: the target of a sequence, and the counts of its gaps."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ STEP_S = 0.004
 
 
 def targets(own_s: float | None = OWN_S, stages: int = 1) -> GapTargets:
-    """Targets of an engine whose steps of decodes take 4 ms."""
+    """Make the targets of an engine whose decode steps take 4 ms."""
     times = StepTimes()
     for _ in range(20):
         times.settled(StepShape(1), STEP_S)
@@ -28,7 +28,7 @@ def targets(own_s: float | None = OWN_S, stages: int = 1) -> GapTargets:
 
 
 def decoding(target_s: float = 0.0, priority: Priority = "interactive") -> Sequence:
-    """A sequence with a token to go."""
+    """Make a sequence that decodes."""
     sequence = waiting("decodes")
     sequence.num_computed = 7
     sequence.target_itl_s, sequence.priority = target_s, priority
@@ -36,7 +36,7 @@ def decoding(target_s: float = 0.0, priority: Priority = "interactive") -> Seque
 
 
 def send(made: GapTargets, sequence: Sequence, gaps: list[float], now: float = 100.0) -> float:
-    """Send a token after each gap; return the time of the last."""
+    """Send a token after each gap; return the time of the last token."""
     made.sent(sequence, now)
     for gap in gaps:
         now += gap

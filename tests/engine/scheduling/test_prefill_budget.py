@@ -1,4 +1,4 @@
-"""How many tokens of prompts a step has, by a table of what steps take; and what comes of it."""
+"""The number of prompt tokens in a step, by a table of step times, and its effects."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ NONE = WaitingPrompts(0, 0, 0)
 
 
 class KnownTimes(StepTimes):
-    """Step times that are known from the start."""
+    """Step times known from the start."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -85,7 +85,7 @@ class TestBesideDecodes:
 
     @pytest.mark.parametrize("decodes", [FEW, MANY])
     def test_of_two_sizes_the_cheaper_is_taken(self, decodes: StepShape) -> None:
-        """Beside many decodes one that is captured, while few wait."""
+        """Beside many decodes, while few tokens wait, the size of a captured step is chosen."""
         new = of_others(budget(), decodes, WaitingPrompts(1, 3_000, 0))
         alone = seconds(decodes, 0)
         price = (seconds(decodes, new) - alone) / new
@@ -113,7 +113,7 @@ class TestBesideDecodes:
 
 
 class TestTargets:
-    """The target of the step's decodes in place of the usual bound."""
+    """Tests that the decodes' target replaces the usual bound."""
 
     @pytest.mark.parametrize("queued", [1, 40, 400])
     @pytest.mark.parametrize("target_s", [0.02, 0.04, 0.1])
@@ -160,14 +160,14 @@ class TestTargets:
 
 
 class EvenTimes(KnownTimes):
-    """A token costs 20 us in a step of any size, beside 10 ms that decodes take."""
+    """Times of 20 us a token in a step of any size, and 10 ms for decodes."""
 
     def seconds(self, shape: StepShape) -> float:
         return (0.01 if shape.decodes else 0.0) + 20e-6 * shape.new
 
 
 class TestAlike:
-    """Tests of the choice among sizes that cost the same, by the work that waits for the step."""
+    """Tests of the choice among sizes of equal cost, by the work that waits for the step."""
 
     def chosen(self, decodes: StepShape, queued: int) -> int:
         made = PrefillBudget(StepLimits(WHOLE, 256, MAX_STEP_S), EvenTimes())
@@ -196,7 +196,7 @@ class MixtureTimes(KnownTimes):
 
 
 class TestDecodesAlone:
-    """Decodes alone: their time is not charged to the prompts, and may be predicted wrongly."""
+    """Tests of decodes alone: prompts do not pay for them, and their time may be mispredicted."""
 
     def chosen(self, too_dear: float, decodes: int, queued: int) -> int:
         made = PrefillBudget(StepLimits(WHOLE, 256, MAX_STEP_S), MixtureTimes(too_dear))
@@ -214,7 +214,7 @@ class TestDecodesAlone:
 
 
 class LargeAreCheap(EvenTimes):
-    """In a step that is not captured a token costs a tenth less."""
+    """Times in which a token of a step without a graph costs a tenth less."""
 
     def seconds(self, shape: StepShape) -> float:
         return super().seconds(shape) - (2e-6 * shape.new if shape.new > MOST_NEW else 0.0)
@@ -246,7 +246,7 @@ class TestNewcomers:
     def test_others_have_nothing_beside_a_long_one(self) -> None:
         waiting = WaitingPrompts(1, 8_000, 40)
         assert of_others(budget(), FEW, waiting, newcomers=2_000) == 0
-        assert of_others(budget(), FEW, waiting) > 0  # the control: a step without
+        assert of_others(budget(), FEW, waiting) > 0  # positive control: a step without newcomers
 
     def test_beside_a_short_one_a_step_is_no_shorter_than_its_fixed_cost_asks(self) -> None:
         new = of_others(budget(), FEW, WaitingPrompts(1, 8_000, 40), newcomers=20)
@@ -276,7 +276,7 @@ class TestNewcomers:
 
 @given(st.lists(st.integers(0, 2 * WHOLE), min_size=1, max_size=60))
 def test_others_are_never_left_out_for_more_than_two_whole_steps(arrivals: list[int]) -> None:
-    """The bound holds whatever comes in each step, even if all of it is newcomers'."""
+    """The bound holds for any load, even if every step is full of newcomers."""
     made, without = budget(), 0
     for tokens in arrivals:
         newcomers = 0
@@ -290,14 +290,14 @@ def test_others_are_never_left_out_for_more_than_two_whole_steps(arrivals: list[
 
 
 def tokens_of_steps(rig: Rig) -> list[list[int]]:
-    """The numbers of new tokens of the rows of each step, those of one token left out."""
+    """Return the numbers of new tokens of each step's rows, without one-token rows."""
     return [[row.num_new for row in step.rows if row.num_new > 1] for step in rig.runner.steps]
 
 
 def decoding(
     rows: int, max_step_s: float | None, answer: int = 100, target_itl_s: float | None = None
 ) -> Rig:
-    """Make a rig with `rows` decodes of one flow; a token takes 20 us, a step 4 ms besides."""
+    """Make a rig with `rows` decodes of one flow; a token takes 20 us, and each step 4 ms more."""
     rig = Rig(
         num_blocks=4096,
         max_batch_tokens=8192,
@@ -316,7 +316,7 @@ def decoding(
 
 
 def ask(rig: Rig, prompts: int, tokens: int) -> None:
-    """Prompts that have nothing in common, neither with each other nor with those that decode."""
+    """Submit prompts that share no prefix, with each other or with the decodes."""
     for number in range(prompts):
         prompt = [number, *((number + at * at) % 61 for at in range(1, tokens))]
         rig.submit(generate(f"asks-{number}", prompt, max_tokens=2, namespace=OTHER))
@@ -335,7 +335,7 @@ class TestScheduler:
         new = [sum(rows) for rows in tokens_of_steps(rig)[before:]]
         assert most // 4 < max(new) <= most
         assert sum(new) == 8 * 384
-        for number in range(56):  # every decode goes on in every step
+        for number in range(56):  # every decode gets a token in every step
             assert len(rig.link.tokens(f"decodes-{number}")) == told + 24
 
     def test_all_get_the_tokens_that_they_get_without_it(self) -> None:
@@ -350,7 +350,7 @@ class TestScheduler:
 
 
 def any_mix(seed: int) -> list[Generate]:
-    """Prompts of some tokens to many, of which some begin alike, of two flows."""
+    """Draw short and long prompts of two flows, some with shared prefixes."""
     drawn, asked = Random(seed), list[Generate]()
     for number in range(40):
         shared = [(7 * at) % 61 for at in range(drawn.choice([0, 100, 500]))]
@@ -363,7 +363,7 @@ def any_mix(seed: int) -> list[Generate]:
 def serve(
     asked: list[Generate], seed: int, max_step_s: float | None, target_itl_s: float | None = None
 ) -> Rig:
-    """Ask them beside decodes of a pool that is too small for all, and let every fifth leave."""
+    """Serve the prompts beside decodes in a pool too small for all, and cancel every fifth."""
     drawn = Random(seed)
     rig = Rig(
         num_blocks=drawn.choice([500, 1_000]),
@@ -385,7 +385,7 @@ def serve(
 
 
 def is_whole(rig: Rig, request: Generate) -> bool:
-    """Return whether a request was answered to its last token."""
+    """Return whether a request was answered up to its last token."""
     return rig.finished(request.request_id).reason == "length"
 
 
@@ -407,7 +407,7 @@ def test_any_mix_is_served_whole_and_nothing_is_left(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_newcomers_beside_a_flood_never_make_a_step_too_large(seed: int) -> None:
-    """Slots and blocks are taken from others, prompts of one token come, answers fill the step."""
+    """Slots and blocks are taken from others, one-token prompts come, and answers fill the step."""
     drawn = Random(seed)
     rig = Rig(
         num_blocks=drawn.choice([60, 300]),

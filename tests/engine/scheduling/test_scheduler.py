@@ -1,4 +1,4 @@
-"""Which rows a step has: budgets, prefix hits, preemption."""
+"""The rows of a step: budgets, prefix hits, preemption."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.engine.rigs.rig import NAMESPACE, Rig, generate
 
 
 def shape(rig: Rig, number: int = -1) -> list[tuple[str, int, int]]:
-    """One step's rows: whose, from which position, how many tokens."""
+    """Return a step's rows: owner, start and number of tokens."""
     return [
         (owner.request_id, row.start, row.num_new)
         for row, owner in zip(rig.runner.steps[number].rows, rig.runner.owners[number], strict=True)
@@ -120,7 +120,7 @@ class TestPrefixHits:
 class TestPreemption:
     @pytest.mark.parametrize("overlap_scheduling", [False, True])
     def test_the_latest_arrival_gives_way_and_comes_back(self, overlap_scheduling: bool) -> None:
-        """Decided ahead, it computes the token again that was on its way and dropped."""
+        """With steps decided ahead, it computes the pending token that was dropped again."""
         rig = Rig(
             num_blocks=8, block_size=4, max_batch_tokens=32, overlap_scheduling=overlap_scheduling
         )
@@ -133,7 +133,8 @@ class TestPreemption:
         assert rig.scheduler.active.num_preemptions > 0
         rig.expect_output(elder)
         rig.expect_output(younger)
-        assert rig.finished("younger").reused.tokens == 0  # what it found at its first admission
+        # the tokens cached at its first admission
+        assert rig.finished("younger").reused.tokens == 0
         rig.expect_nothing_left()
 
     def test_the_oldest_is_never_preempted(self) -> None:
@@ -144,7 +145,7 @@ class TestPreemption:
         others = [generate(str(n), [n + 30] * 4, max_tokens=12, block_size=2) for n in range(5)]
         for request in others:
             rig.submit(request)
-        for number in range(2, 17):  # one token a step, as if it were alone
+        for number in range(2, 17):  # one token a step, as if it ran alone
             rig.step()
             assert len(rig.link.tokens("oldest")) == number
         assert rig.scheduler.active.num_preemptions > 0
@@ -167,7 +168,7 @@ class TestPreemption:
         rig.expect_output(request)
 
     def test_a_sequence_that_runs_alone_may_have_to_be_preempted(self) -> None:
-        """The sequence's blocks are also in the tree, from another one, so it finds them again."""
+        """Another sequence left the same blocks in the tree, where the preempted one finds them."""
         rig = Rig(num_blocks=12, block_size=2, max_batch_tokens=32)
         elder = generate("elder", [1, 2, 3, 4], max_tokens=18, block_size=2)
         rig.submit(elder)
@@ -177,7 +178,7 @@ class TestPreemption:
         rig.submit(prophet)
         rig.run()
         assert rig.scheduler.active.num_preemptions == 1
-        assert rig.finished("prophet").completion_tokens == 1  # long before
+        assert rig.finished("prophet").completion_tokens == 1  # its answer ended long before
         rig.expect_output(elder)
         rig.expect_output(prophet)
         rig.expect_nothing_left()
@@ -208,7 +209,7 @@ class TestFairness:
         while len(rig.link.tokens("quiet")) < 8:
             rig.step()
             steps += 1
-        assert steps <= 3 * 8  # a place falls vacant within 8 steps, and it takes 8 itself
+        assert steps <= 3 * 8  # a place becomes free within 8 steps, and the request itself takes 8
         assert rig.core.stats().waiting > 30
 
     def test_a_cold_request_is_not_starved_by_warm_ones_of_its_flow(self) -> None:
@@ -222,7 +223,7 @@ class TestFairness:
             rig.submit(generate(f"warm {n}", [*warm, n], max_tokens=2))
             rig.step(2)
         assert rig.finished("cold").reason == "length"
-        assert rig.scheduler.queue  # the warm ones never ran out
+        assert rig.scheduler.queue  # warm requests never ran out
 
 
 class TestEnds:
@@ -230,7 +231,7 @@ class TestEnds:
         rig = Rig(num_blocks=8, block_size=4)
         path = NamespacePath.single(NAMESPACE)
         leak = rig.cache.acquire(path, np.zeros(16, np.int32), owner="nobody", now=0.0)
-        assert leak is not None  # blocks that no sequence will give back
+        assert leak is not None  # blocks that no sequence will release
         rig.submit(generate("a", range(20), max_tokens=1))
         with pytest.raises(SchedulerStuck):
             rig.step()
@@ -263,7 +264,7 @@ class TestNewcomers:
         rig.expect_nothing_left()
 
     def test_no_tokens_are_kept_for_who_cannot_start(self) -> None:
-        """Other prompts wait, but have no batch slot to run in."""
+        """The other prompts have no batch slot to run in."""
         rig = Rig(max_batch_tokens=16, num_blocks=128, max_running=1)
         rig.submit(generate("flood", [n % 60 for n in range(160)], flow="flood", max_tokens=1))
         rig.step()

@@ -1,4 +1,4 @@
-"""What a step does to sequences: tokens, stops, cancels, failures, seconds."""
+"""The effects of a step on sequences: tokens, stops, cancels, failures and seconds."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ class TestCancel:
         rig.submit(generate("b", range(40)))
         rig.run()
         finished = rig.finished("b")
-        assert finished.reused.tokens == 16  # what was computed is not lost
+        assert finished.reused.tokens == 16  # the tokens computed by the first request are kept
         assert finished.computed_tokens == 24
         rig.expect_nothing_left()
 
@@ -230,7 +230,8 @@ class TestWrittenAndRead:
         assert rig.finished("b").cache == WrittenAndRead(8, {"ann": 12})
         rig.submit(generate("c", [*range(10), *answer, 5], max_tokens=1, writer="ben"))
         rig.run()
-        assert rig.finished("c").cache == WrittenAndRead(0, {"ben": 4})  # b's first block
+        # the first block that b wrote
+        assert rig.finished("c").cache == WrittenAndRead(0, {"ben": 4})
         rig.expect_nothing_left()
 
     def test_of_a_crowd_one_writes_and_one_is_the_first_to_find(self) -> None:
@@ -285,7 +286,7 @@ class TestWrittenAndRead:
         rig.scheduler.active.preempt(sequence, rig.clock())
         rig.run()
         assert rig.scheduler.active.num_preemptions == 1
-        # It resumes from the blocks it had written, and reads them.
+        # It resumes from the blocks that it wrote, and reads them.
         assert rig.finished("a").cache == WrittenAndRead(16, {"ann": 12})
 
     def test_a_request_that_fails_tells_what_it_found(self) -> None:
@@ -297,7 +298,7 @@ class TestWrittenAndRead:
         rig.run()
         failed = rig.failed("bad").cache
         assert failed.first_reads == {"ann": 20}
-        assert failed.written > 0  # before it was forgotten
+        assert failed.written > 0  # written before it was forgotten
 
     def test_a_flow_that_was_forgotten_writes_nothing_more(self) -> None:
         rig = Rig(max_batch_tokens=8)
@@ -309,7 +310,7 @@ class TestWrittenAndRead:
 
 
 def slow_rig() -> Rig:
-    """Every token that is computed takes a second."""
+    """Make a rig in which every computed token takes a second."""
     rig = Rig(max_batch_tokens=128)
 
     def take(step: Step) -> None:
@@ -354,7 +355,7 @@ class TestSeconds:
         assert rig.finished("warm").reused.tokens == 64
         assert rig.finished("warm").reused.saved_seconds == pytest.approx(
             64, rel=0.05
-        )  # a second each
+        )  # a second for each token
         first = rig.link.events("warm")[0]
         assert isinstance(first, Tokens)
         assert first.reused is not None

@@ -1,4 +1,4 @@
-"""A step in the making keeps to its budget, whatever is added and taken back."""
+"""A step under construction keeps to its budget, whatever is added and dropped."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_a_row_that_is_dropped_gives_its_tokens_back() -> None:
     builder.drop(gone)
     assert rows_of(builder) == [("stays", 0, 2)]
     assert builder.budget == 8
-    builder.drop(gone)  # it has no row any more
+    builder.drop(gone)  # it no longer has a row
     assert builder.budget == 8
 
 
@@ -94,7 +94,7 @@ def test_a_sequence_whose_last_token_is_on_its_way_has_nothing_to_go() -> None:
     sequence = prompt("a", 8, done=8)
     sequence.num_pending = 1
     assert remaining_tokens(sequence) == 1
-    sequence.num_pending = 4  # it may generate four
+    sequence.num_pending = 4  # it may generate four tokens
     assert remaining_tokens(sequence) == 0
 
 

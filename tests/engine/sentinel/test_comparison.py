@@ -1,4 +1,4 @@
-"""The difference that is rounding, and the one that is not."""
+"""The comparison tells rounding from real differences."""
 
 from __future__ import annotations
 

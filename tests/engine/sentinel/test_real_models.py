@@ -1,4 +1,4 @@
-"""The sentinel over real models: no alarm while all is well, and one for a byte that flipped."""
+"""The sentinel over real models: no alarm without a fault, and an alarm for a flipped byte."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Engine:
         return self.core.stats().sentinel
 
     def ask(self, name: str, prompt: list[int], sampling: SamplingParams) -> list[int]:
-        """The answer, after which the engine has time for what it checks."""
+        """Return the answer, and give the engine time to check it."""
         size = self.opened.welcome.block_size
         self.link.say(generate(name, prompt, sampling=sampling, block_size=size))
         for _ in range(2):
@@ -89,7 +89,7 @@ def test_clean_answers_ring_no_alarm_and_are_as_without_the_sentinel(
         said = talk(watched)
         assert watched.stats.checked >= 4
         assert watched.stats.differed == 0
-        assert watched.stats.largest < 0.1  # far from the bound
+        assert watched.stats.largest < 0.1  # far below the bound
     with engine(checkpoint, name, share=0.0) as alone:
         assert talk(alone) == said
         assert alone.stats == SentinelStats()
@@ -110,5 +110,6 @@ def test_one_flipped_byte_of_the_device_rings(checkpoint: MakeCheckpoint) -> Non
         assert (watched.stats.checked, watched.stats.differed) == (1, 1)
         assert watched.stats.largest > 1
         fault.flip()
-        watched.ask("mended", [*COMMON, 7], greedy)  # the control: the byte alone made it differ
+        # positive control: only the byte made it differ
+        watched.ask("mended", [*COMMON, 7], greedy)
         assert (watched.stats.checked, watched.stats.differed) == (2, 1)

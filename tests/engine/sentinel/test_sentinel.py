@@ -1,4 +1,4 @@
-"""Answers that are computed again in a whole engine: the real cache, a runner without tensors."""
+"""The sentinel in a whole engine with the real cache and a runner without tensors."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def ask(rig: Rig, name: str, prompt: list[int] | None = None, **fields: Any) -> 
 
 
 def answered(rig: Rig, name: str, **fields: Any) -> None:
-    """Ask and step until the answer is there, and no further."""
+    """Ask, and step only until the answer is complete."""
     ask(rig, name, **fields)
     while not any(isinstance(event, Finished) for event in rig.link.events(name)):
         rig.step()
@@ -46,12 +46,12 @@ def is_checking(rig: Rig) -> bool:
 
 
 def twice(**settings: Any) -> Rig:
-    """A rig that has answered one prompt, and then again from the cache."""
+    """Make a rig that has answered one prompt twice, the second time from the cache."""
     made = rig(**settings)
     for name in ("cold", "as cold") if settings.get("num_states") else ("cold",):
         answered(made, name)
         made.run()
-    assert stats(made) == SentinelStats()  # nothing of it came from the cache
+    assert stats(made) == SentinelStats()  # no part of it came from the cache
     answered(made, "hot")
     return made
 
@@ -82,14 +82,14 @@ def test_without_a_share_nothing_is_computed_again() -> None:
 
 def test_of_a_share_of_a_quarter_each_fourth_answer_is_checked() -> None:
     made = rig(sentinel_share=0.25)
-    for number in range(9):  # the first has nothing to read
+    for number in range(9):  # nothing is cached for the first
         answered(made, str(number))
         made.run()
     assert stats(made).checked == 2
 
 
 def damage(rig: Rig) -> None:
-    """Change one number of the first cached block, on the device."""
+    """Change one number of the first cached block on the device."""
     path, tokens = NamespacePath.single(NAMESPACE), np.array(PROMPT, np.int32)
     lease = rig.cache.read(path, tokens, owner="flow", now=rig.clock())
     assert lease is not None
@@ -161,7 +161,7 @@ def test_it_gives_way_to_a_request_and_comes_back() -> None:
     made.step()
     assert not is_checking(made)
     assert [one.request_id for one in made.scheduler.running] == ["other"]
-    for _ in range(2):  # to its end, and then to the end of what begins again
+    for _ in range(2):  # first to the end of the request, then to the end of the repeated check
         made.run()
     assert stats(made).checked == 1
 
@@ -197,7 +197,8 @@ def test_a_long_stream_does_not_keep_later_answers_from_being_checked(
     ask(made, "long", max_tokens=400)
     made.step(20)
     made.wait(waited)
-    for later in ("second", "third"):  # at `second` the tokens so far of `long` are taken
+    # at `second`, the tokens of `long` so far are taken for a check
+    for later in ("second", "third"):
         answered(made, later)
         made.wait(LATE_S + 1)
         made.step(20)
@@ -232,7 +233,7 @@ def test_nothing_is_evicted_for_it() -> None:
     made.cache.flush()
     made.run()
     made.step(20)
-    assert stats(made).checked == 1  # the control: it lacked room alone
+    assert stats(made).checked == 1  # positive control: only room was missing
 
 
 def test_it_takes_of_no_partition() -> None:
@@ -294,7 +295,7 @@ def test_a_request_that_fails_is_not_checked_and_the_next_one_is() -> None:
     made.run()
     made.failed("hot")
     assert stats(made) == SentinelStats(dropped=1)
-    answered(made, "cold again")  # its blocks were forgotten
+    answered(made, "cold again")  # its blocks had been forgotten
     answered(made, "hot again")
     made.run()
     assert stats(made).checked == 1

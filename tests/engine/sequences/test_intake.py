@@ -1,4 +1,4 @@
-"""Requests that become sequences, and those that are refused."""
+"""Requests that become sequences, and requests that are refused."""
 
 from __future__ import annotations
 
@@ -116,9 +116,9 @@ def test_numbers_that_float32_has_are_taken() -> None:
     ("prompt_len", "max_tokens", "fits"),
     [
         (10, 22, True),
-        (10, 23, False),  # the pool
+        (10, 23, False),  # more than the pool
         (39, 1, False),
-        (40, 1, False),  # the context
+        (40, 1, False),  # more than the context
         (10, 2**62, False),
         (31, 1, True),
     ],

@@ -1,4 +1,4 @@
-"""Prompt modules in a whole engine with a real model, against `transformers`."""
+"""Prompt modules in a whole engine with a real model, compared with `transformers`."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ PARTS = [LONG, SHORT, WITH_GAP, WHOLE]
 
 
 class Engine:
-    """A real model behind a link of two lists."""
+    """An engine with a real model, behind a link of two lists."""
 
     def __init__(self, model_dir: Any, **fields: Any) -> None:
         config = EngineConfig.of(
@@ -57,7 +57,7 @@ class Engine:
         return last
 
     def kv(self, part: Part, head: Part | None = None) -> torch.Tensor:
-        """The blocks of a module, as they lie in the pool."""
+        """Return a module's blocks from the pool."""
         module = part.module(SIZE, head)
         ids = np.frombuffer(module.token_ids, np.int32)
         path = path_of(((0, module.namespace),))
@@ -70,7 +70,7 @@ class Engine:
 def reading(
     request_id: str, parts: list[Part], own: list[int], first: int, *, has_head: bool = False
 ) -> Generate:
-    """A request that reports the logits after its prompt."""
+    """Make a request for the logits after its prompt."""
     wish = SamplingParams(max_tokens=0)
     made = modular(request_id, parts, own, first, block_size=SIZE, has_head=has_head, sampling=wish)
     return replace(made, candidates=pack_token_ids(VOCABULARY))
@@ -96,7 +96,7 @@ def test_logits_after_modules_are_those_of_transformers(
 
 @pytest.mark.parametrize("head", [Part(random_prompt(n, seed=n), 0) for n in (3, 32, 37)])
 def test_modules_attend_to_one_head(checkpoint: MakeCheckpoint, head: Part) -> None:
-    """A head may be less than a block, whole blocks, or more; a module too."""
+    """A head, like a module, may be less than a block, whole blocks, or more."""
     saved, parts = checkpoint("llama"), [Part(random_prompt(20, seed=6), 40), SHORT, WHOLE]
     engine = Engine(saved.model_dir)
     first = engine.end(reading("first", [head, *parts], OWN, 200, has_head=True))
@@ -115,7 +115,7 @@ def test_modules_attend_to_one_head(checkpoint: MakeCheckpoint, head: Part) -> N
 
 
 def test_tokens_after_modules_are_those_of_transformers(checkpoint: MakeCheckpoint) -> None:
-    """Tested also beside plain prompts, in steps of few tokens, and with drafts."""
+    """Also beside plain prompts, in steps of few tokens, and with drafts."""
     saved = checkpoint("llama")
     engine = Engine(saved.model_dir, max_batch_tokens=48)
     plain = random_prompt(70, seed=9)

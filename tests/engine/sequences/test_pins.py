@@ -1,4 +1,4 @@
-"""Prefixes pinned in a whole engine: the real cache and scheduler, a runner without tensors."""
+"""Pinned prefixes in a whole engine: the real cache and scheduler, a runner without tensors."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from prefix_cache.tiers.tier_pools import Tiers
 from tests.engine.rigs.rig import CLIENT, NAMESPACE, OTHER, Rig, generate
 
 PUBLISHED = Namespace(b"p" * 16)
-PREFIX = list(range(40, 56))  # four blocks
+PREFIX = list(range(40, 56))  # tokens of four blocks
 
 
 def rig(num_blocks: int = 64, **settings: Any) -> Rig:
-    """Requests of up to 16 blocks, so that half of the pool may be pinned."""
+    """Make a rig for requests of up to 16 blocks, so that half of the pool may be pinned."""
     return Rig(num_blocks=num_blocks, context_len=64, **settings)
 
 
@@ -63,7 +63,7 @@ def pin_and_run(rig: Rig, wanted: Pin | None = None) -> Pinned:
 
 
 def ask(rig: Rig, name: str, tail: list[int], flow: str = "tenant") -> int:
-    """Cached tokens of a request that begins with the pinned prefix."""
+    """Ask with the pinned prefix; return the number of cached tokens."""
     prompt = PREFIX + tail
     request = generate(name, prompt, flow=flow, max_tokens=2)
     path = NamespacePath(((0, PUBLISHED), (4, NAMESPACE)))
@@ -86,7 +86,7 @@ def ask(rig: Rig, name: str, tail: list[int], flow: str = "tenant") -> int:
 def test_a_pinned_prefix_is_computed_once_and_is_a_hit_for_whoever_comes_first(
     num_states: int,
 ) -> None:
-    """This holds with states too, for any short prefix: the pin holds the state at its end."""
+    """With states this holds too, for any short prefix: the pin holds the state at its end."""
     cold, warm = rig(num_states=num_states), rig(num_states=num_states)
     assert ask(cold, "control", [1, 2, 3]) == 0
     assert pin_and_run(warm) == Pinned(query_id="q", blocks=4)
@@ -157,7 +157,7 @@ def test_blocks_that_a_tenant_computed_are_charged_to_published_once_pinned() ->
     pin_and_run(warm)
     assert warm.core.stats().flows["tenant"].blocks_held == 1
     assert warm.cache.capacity.owners()["published"].blocks_held == 4
-    assert warm.core.stats().windows["all"].computed_tokens == 20  # nothing twice
+    assert warm.core.stats().windows["all"].computed_tokens == 20  # no token was computed twice
     warm.link.say(Flush(query_id="f", flow="tenant"), CLIENT)
     warm.step()
     assert ask(warm, "after", [1, 2, 3, 4]) == 16
@@ -193,7 +193,7 @@ def test_a_pin_that_is_too_large_is_refused() -> None:
 
 
 def test_together_they_leave_room_for_the_longest_request() -> None:
-    warm = rig(num_blocks=24)  # the longest request has 16
+    warm = rig(num_blocks=24)  # the longest request needs 16 blocks
     assert pin_and_run(warm, pin("a")).blocks == 4
     assert pin_and_run(warm, pin("b", range(16))).blocks == 4
     refused = pin_and_run(warm, pin("c", range(1, 17)))
@@ -259,7 +259,7 @@ def test_a_lost_pin_is_warmed_again_until_it_is_back() -> None:
 
 
 def test_a_prefix_that_does_not_stay_is_given_up_and_told() -> None:
-    """Computed, and flushed before it could be leased, time and again."""
+    """The prefix is repeatedly computed, and flushed before it can be leased."""
     warm = rig(max_batch_tokens=8)
     computed = warm.runner.tokens_computed
     warm.link.say(pin(), CLIENT)
@@ -336,7 +336,7 @@ def test_a_prefix_in_a_lower_tier_is_loaded_and_pinned_whoever_owns_it(by: str) 
     warm = Rig(num_blocks=32, context_len=64, max_batch_tokens=128, tiers=Tiers(host_blocks=64))
     for name in ("before", "again"):
         ask(warm, name, [1, 2, 3], flow=by)
-    for number in range(2):  # at once they take all there is
+    for number in range(2):  # together they need all blocks
         prompt = range(number, number + 60)
         warm.submit(generate(f"large {number}", prompt, flow=f"{number}", namespace=OTHER))
     warm.run()
@@ -350,14 +350,14 @@ def test_a_prefix_in_a_lower_tier_is_loaded_and_pinned_whoever_owns_it(by: str) 
 
 
 class Awaited:
-    """Pins of a cache in which prefixes of four blocks have been put for them."""
+    """Pins of a cache for which prefixes of four blocks have been fetched."""
 
     def __init__(self, most_blocks: int) -> None:
         self.cache = PrefixCache(num_blocks=32, block_size=4)
         self.pins = Pins(self.cache, most_blocks)
 
     def fetched(self, begin: int, now: float) -> Pin:
-        """A prefix comes; returns what is to be said to pin it."""
+        """Fetch a prefix; return the message that pins it."""
         path, ids = NamespacePath.single(PUBLISHED), np.arange(begin, begin + 16, dtype=np.int32)
         said = pin(f"{begin}", ids.tolist())
         tokens = np.append(ids, np.int32(0))
@@ -378,7 +378,7 @@ def test_what_was_fetched_is_held_until_it_is_pinned_or_for_a_moment() -> None:
     rig = Awaited(most_blocks=16)
     said = rig.fetched(0, now=0.0)
     rig.fetched(100, now=0.0)
-    rig.fetched(100, now=0.0)  # again: by another gateway
+    rig.fetched(100, now=0.0)  # fetched again, for another gateway
     assert rig.leased == 8
     [(_, pinned)] = rig.pins.ask(CLIENT, said, 0.0)
     assert pinned.blocks == 4

@@ -1,4 +1,4 @@
-"""Single flight, and what happens to a lease."""
+"""Single flight, and the fate of a lease."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PROMPT = list(range(40))
 
 
 def cold_crowd(rig: Rig, size: int = 5) -> list[str]:
-    """Requests for one prompt that nobody has computed."""
+    """Submit requests for one prompt that is not cached."""
     names = [f"r{number}" for number in range(size)]
     for name in names:
         rig.submit(generate(name, PROMPT, max_tokens=2))
@@ -26,14 +26,14 @@ class TestSingleFlight:
         rig = Rig(max_batch_tokens=16, num_blocks=200)
         names = cold_crowd(rig)
         rig.run()
-        # 40 prompt tokens once, the last block's remainder and the outputs for each
+        # the 40 prompt tokens once, and for each request the last partial block and the output
         assert rig.runner.tokens_computed <= 40 + 5 * (4 + 2)
         assert rig.core.stats().windows["all"].computed_tokens <= 40 + 4 * 4
         for name in names:
             rig.expect_output(generate(name, PROMPT, max_tokens=2))
 
     def test_without_cache_each_computes_all(self) -> None:
-        """The control: the saving above is the cache's."""
+        """Positive control: the cache causes the saving above."""
         rig = Rig(max_batch_tokens=16, num_blocks=200)
         for number in range(5):
             rig.submit(generate(str(number), PROMPT, max_tokens=2, use_cache=False))
@@ -95,7 +95,7 @@ class TestSingleFlight:
         rig.run()
         for name in names[1:]:
             rig.expect_output(generate(name, PROMPT, max_tokens=2))
-        assert rig.finished("r1").reused.tokens == 16  # what the leader had done is kept
+        assert rig.finished("r1").reused.tokens == 16  # the tokens computed by the leader are kept
         rig.expect_nothing_left()
 
     def test_when_the_leader_fails_the_others_compute_for_themselves(self) -> None:

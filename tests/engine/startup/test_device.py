@@ -1,4 +1,4 @@
-"""Which device and dtype is meant."""
+"""The choice of device and dtype."""
 
 from __future__ import annotations
 

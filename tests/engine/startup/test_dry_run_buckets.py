@@ -1,4 +1,4 @@
-"""The buckets that a dry run goes through ask for every kernel that all buckets together do."""
+"""The dry run's buckets use every kernel that any bucket uses."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 @pytest.fixture(scope="module")
 def noted() -> dict[str, set[str]]:
-    """Return what sets of buckets ask for (`noting`), where kernels are not interpreted."""
+    """Return the kernels of sets of buckets, from a process without the interpreter (`noting`)."""
     kept = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     done = subprocess.run(
         [sys.executable, "-m", "tests.engine.rigs.noting"],
@@ -37,5 +37,5 @@ def test_telling_buckets_are_what_is_dry_run(noted: dict[str, set[str]]) -> None
 
 @pytest.mark.parametrize("missing", ["decodes alone", "new tokens", "sharing"])
 def test_fewer_kinds_of_buckets_would_not_do(noted: dict[str, set[str]], missing: str) -> None:
-    """The control: buckets of each kind ask for kernels of their own."""
+    """Positive control: each kind of bucket has kernels of its own."""
     assert noted[f"without {missing}"] < noted["all"]

@@ -1,4 +1,4 @@
-"""A start on a GPU, in a process that has compiled nothing: threads have compiled all it needs."""
+"""On a GPU, in a process that has compiled nothing, threads compile all kernels of a start."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ print(json.dumps([ahead, late]))
 def start(
     model_dir: Path, cache: Path, graph_tokens: int, load_format: str = "auto"
 ) -> tuple[list[str], list[str]]:
-    """The kernels that a start compiled ahead, and those that it met without."""
+    """Start an engine; return the kernels compiled ahead, and those compiled only when used."""
     done = subprocess.run(
         [sys.executable, "-c", START, str(model_dir), str(graph_tokens), load_format],
         env={**os.environ, "TRITON_CACHE_DIR": str(cache)},
@@ -60,7 +60,7 @@ def test_a_start_waits_for_no_compiler_once_it_has_rehearsed(
     ahead, late = start(model_dir, tmp_path, graph_tokens=512)
     assert late == []
     assert len(ahead) > 10
-    again, late = start(model_dir, tmp_path, graph_tokens=512)  # what is on disk is only loaded
+    again, late = start(model_dir, tmp_path, graph_tokens=512)  # kernels on disk are only loaded
     assert (sorted(again), late) == (sorted(ahead), [])
     fewer, late = start(model_dir, tmp_path, graph_tokens=0)
     assert late == []
@@ -70,7 +70,7 @@ def test_a_start_waits_for_no_compiler_once_it_has_rehearsed(
 def test_a_start_with_our_own_products_of_few_rows_compiles_everything_ahead(
     tmp_path: Path,
 ) -> None:
-    """The checkpoints above are too small for these products. 9 rows: 8 decodes and a prompt."""
+    """The checkpoints above are too small for these GEMMs. 9 rows are 8 decodes and a prompt."""
     model_dir = model_directory("qwen3-0.6b", tmp_path)
     ahead, late = start(model_dir, tmp_path / "cache", 512, load_format="dummy")
     assert late == []

@@ -1,8 +1,8 @@
-"""Two origins that differ anywhere have two fingerprints, however deep the difference lies.
+"""Two origins with any difference have different fingerprints, however deep the difference is.
 
-The walk follows the types of fields from `BlockOrigin` down, through unions, tuples and weight
-formats: a field that is added to any config is tried without a change here. What is tried of a type
-is in `SIMPLE`; a type that is not there ends the walk with a KeyError.
+The walk follows the types of fields down from `BlockOrigin`, through unions, tuples and weight
+formats, so it covers a new field of any config without a change here. `SIMPLE` has the values of
+each type. An unknown type raises KeyError.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ SIMPLE: dict[Any, list[Any]] = {
 
 
 def formats() -> list[type]:
-    """All weight formats, by what they can do."""
+    """Return all weight formats, found by their attributes."""
     modules = pkgutil.iter_modules(weight_formats.__path__, f"{weight_formats.__name__}.")
     found = chain(*(vars(import_module(one.name)).values() for one in modules))
     types = {one for one in found if isinstance(one, type) and is_dataclass(one)}
@@ -53,7 +53,7 @@ def formats() -> list[type]:
 
 
 def values(hint: Any) -> list[Any]:
-    """Some of this type: the first is the usual one, and each other differs from it in a place."""
+    """Return values of this type: a usual one, and others that each differ from it in one place."""
     origin, args = get_origin(hint), get_args(hint)
     if origin is Literal:
         return list(args)
@@ -76,7 +76,7 @@ def _places(usual: list[Any], hints: tuple[Any, ...]) -> Iterator[tuple[Any, ...
 
 
 def _of_fields(kind: Any) -> Iterator[Any]:
-    """Those that cannot be made are left out: layers of KV that are not all of them."""
+    """Yield instances with one field changed, without those that cannot be made."""
     hints = get_type_hints(kind)
     tried = {field.name: values(hints[field.name]) for field in fields(kind)}
     usual = kind(**{name: found[0] for name, found in tried.items()})
@@ -88,7 +88,7 @@ def _of_fields(kind: Any) -> Iterator[Any]:
 
 
 def in_blocks(origin: BlockOrigin) -> BlockOrigin:
-    """The same without what changes no bit of a block."""
+    """Return the origin without the fields that change no bit of a block."""
     model = replace(
         origin.model, eos_token_ids=(), dtype=None, names=PLAIN_NAMES, possible_head=None
     )
@@ -119,7 +119,7 @@ def types_in(value: Any) -> Iterator[type]:
 
 @dataclass(frozen=True, slots=True)
 class Forgetful(BlockOrigin):
-    """The control: one that forgets windows."""
+    """Positive control: a fingerprint that ignores windows."""
 
     def fingerprint(self) -> bytes:
         groups = tuple(replace(group, window=None) for group in self.kv.groups)

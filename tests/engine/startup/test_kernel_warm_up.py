@@ -1,4 +1,4 @@
-"""A start gone through in small: which layers and buckets stand for all, and every product once."""
+"""The warm-up: layers and buckets that stand for all others, and every GEMM once."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ from tests.engine.rigs.hand_driven import (
 from tests.engine.rigs.int4_checkpoints import KINDS, make_int4
 
 CPU = torch.device("cpu")
-UNLIKE_LAYERS = 2  # of a model whose layers are alike
+UNLIKE_LAYERS = 2  # layers of a trial, where all layers are alike
 LAYOUT = alike_layers(3, 2, head_dim=16, dtype="float32", block_size=BLOCK_SIZE)
 BOUNDS = StepBounds(
     0, max_running=12, max_model_len=64, layout=LAYOUT, graph_tokens=128, group_rows=4
@@ -59,11 +59,12 @@ BOUNDS = StepBounds(
 
 @dataclass
 class Attentions:
-    """Attention by torch, remembering (decodes, other tokens, other rows, shares) of each call."""
+    """Attention by torch that notes (decodes, other tokens, other rows, shares) of each call."""
 
     seen: list[tuple[int, int, int, bool]] = field(default_factory=list)
-    kept: list[tuple[int, ...]] = field(default_factory=list)  # where keys were written, at most
-    strides: set[tuple[int, ...]] = field(default_factory=set)  # of the layers of the pool
+    # the largest places to which keys were written
+    kept: list[tuple[int, ...]] = field(default_factory=list)
+    strides: set[tuple[int, ...]] = field(default_factory=set)  # strides of the pool's layers
 
     def __call__(self, q: Tensor, kv: Tensor, layout: BatchLayout, *how: Any) -> Tensor:
         decodes = layout.num_decodes
@@ -92,7 +93,7 @@ def test_the_first_layers_are_those_of_the_whole(checkpoint: MakeCheckpoint) -> 
 
 
 def test_two_layers_compute_what_the_first_two_of_the_whole_do(checkpoint: MakeCheckpoint) -> None:
-    """The control of the shortcut: what is left out are the layers behind, nothing else."""
+    """Positive control: the shortcut leaves out only the layers behind."""
     runner = build_runner(checkpoint("llama").model_dir)
     driven = HandDriven(runner)
     sequence = driven.add(random_prompt(9))
@@ -134,7 +135,7 @@ def test_a_rehearsals_pool_has_the_strides_of_the_one_to_come(checkpoint: MakeCh
 def test_a_copy_within_the_pool_is_rehearsed_with_blocks_of_the_same_size(
     checkpoint: MakeCheckpoint,
 ) -> None:
-    """Otherwise the first prompt that parts from another within a block would wait for it."""
+    """Otherwise the first prompt that forks within a block would wait for it."""
     sizes: list[int] = []
 
     def copied(pool: Tensor, source: Tensor, target: Tensor) -> None:
@@ -151,7 +152,7 @@ def test_a_copy_within_the_pool_is_rehearsed_with_blocks_of_the_same_size(
 def test_products_of_few_rows_are_rehearsed(
     checkpoint: MakeCheckpoint, max_running: int, most: int
 ) -> None:
-    """Kernels are compiled for these, and without captured graphs no room asks for them."""
+    """Kernels for a few rows are compiled, and without captured graphs no bucket uses them."""
     rows: list[int] = []
 
     def computed(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -166,7 +167,7 @@ def test_products_of_few_rows_are_rehearsed(
 
 
 def test_products_in_int4_are_rehearsed_with_every_kernel_they_take(tmp_path: Path) -> None:
-    """Products of many rows are included, although nothing else may ask for them."""
+    """GEMMs of many rows are included, although nothing else may use them."""
     rows: list[int] = []
 
     def computed(x: Tensor, weight: Int4Matrix, bias: Tensor | None) -> Tensor:
@@ -237,7 +238,7 @@ def test_telling_buckets_are_a_fifth_of_all_buckets() -> None:
 
 @dataclass
 class Computed:
-    """A linear layer that remembers how many rows there were for each weight."""
+    """A linear layer that notes the number of rows for each weight."""
 
     rows: defaultdict[int, list[int]] = field(default_factory=lambda: defaultdict(list))
 
@@ -278,7 +279,7 @@ def test_a_slow_device_is_left_alone_after_a_while(checkpoint: MakeCheckpoint) -
 
 
 def test_whatever_samples_is_among_them() -> None:
-    """A step has at most as many rows that sample as may run."""
+    """The number of rows that sample is at most the number of running sequences."""
     counts = set(row_counts(256, 8_192))
     assert set(range(1, 257)) <= counts
     assert 8_192 - EVERY < max(counts) <= 8_192

@@ -1,4 +1,4 @@
-"""Opening a model: what comes out, and what stops it."""
+"""Opening a model: the result, and the errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Metadata of a model before loading: a rank's part of freed windows, and who keeps them whole."""
+"""A model's metadata before loading: a rank's part of freed windows, and models that keep them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The engine's own step is measured at its start, and a target that is shorter is told."""
+"""An engine measures its own step at the start, and reports a shorter target."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ STEP_S = 0.004
 
 
 def measured(target_itl_s: float, context_len: int = 100) -> Rig:
-    """An engine with steps of 4 ms that has measured them."""
+    """Make an engine with steps of 4 ms that has measured them."""
     rig = Rig(target_itl_s=target_itl_s, context_len=context_len)
     rig.runner.takes = lambda step: rig.wait(STEP_S) if step.rows else None
     measure_step(rig.core)

@@ -1,4 +1,4 @@
-"""What the log says of a start's parts."""
+"""The log lines about the parts of a start."""
 
 from __future__ import annotations
 

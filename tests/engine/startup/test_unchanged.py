@@ -1,4 +1,4 @@
-"""A checkpoint that is replaced while it is loaded gives no block a fingerprint that is not its."""
+"""A checkpoint that is replaced during loading gives no block a wrong fingerprint."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Change = Callable[[Path], object]
 
 
 class Meanwhile(logging.Handler):
-    """Does something when the log says that the weights are loaded."""
+    """A log handler that calls a function when the weights are loaded."""
 
     def __init__(self, do: Callable[[], object]) -> None:
         super().__init__()
@@ -57,7 +57,7 @@ def fingerprint(model_dir: Path, change: Change, **settings: Any) -> bytes:
 
 
 def replaced(model_dir: Path) -> None:
-    """Replace the files as a download does, by files of the same names and sizes."""
+    """Replace the files as a download does: same names and sizes."""
     for path in model_dir.glob("*.safetensors"):
         other = path.with_suffix(".new")
         shutil.copyfile(path, other)
@@ -65,7 +65,7 @@ def replaced(model_dir: Path) -> None:
 
 
 def linked(model_dir: Path) -> None:
-    """Replace the files by links, as a hub's cache does, to files of the same sizes and times."""
+    """Replace the files by links, as a hub's cache does: same sizes and times."""
     for path in model_dir.glob("*.safetensors"):
         blob = path.with_suffix(".blob")
         shutil.copy2(path, blob)
@@ -80,17 +80,17 @@ def written_to(model_dir: Path) -> None:
 
 
 def in_one_file(model_dir: Path) -> None:
-    """Add a file with all weights, which counts before an index."""
+    """Add a file with all weights, which is preferred to an index."""
     shutil.copy2(next(model_dir.glob("*.safetensors")), model_dir / "model.safetensors")
 
 
 def read_again(model_dir: Path) -> None:
-    """The control: nothing is written."""
+    """Positive control: change nothing."""
     assert all(path.read_bytes() for path in model_dir.glob("*.safetensors"))
 
 
 def forgotten(model_dir: Path) -> None:
-    """Give the files other inodes, as a network file system does once it has forgotten them."""
+    """Give the files new inodes, as a network file system does when it has dropped its cache."""
     for path in model_dir.glob("*.safetensors"):
         other = path.with_suffix(".new")
         shutil.copy2(path, other)

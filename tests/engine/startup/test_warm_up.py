@@ -1,4 +1,4 @@
-"""The start with a disk that is not empty: the tree is made anew, the hottest blocks are loaded."""
+"""The start with a disk that has blocks: the tree is rebuilt, and the hottest blocks are loaded."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from storage.disk.stats import DiskProcessStats, DiskState
 from storage.move import BlockRecord, Tier
 from tests.engine.rigs.rig import Rig, generate
 
-BLOCKS = 100  # of the prompt that is on disk
+BLOCKS = 100  # number of blocks of the prompt on disk
 PROMPT = [(3 * i * i) % 61 + 1 for i in range(4 * BLOCKS)]
 
 
 class FoundDisk:
-    """A disk that says what it holds."""
+    """A disk that reports its contents."""
 
     def __init__(self, records: Iterable[tuple[int, BlockRecord]]) -> None:
         self.generation = 0
@@ -45,8 +45,9 @@ class FoundDisk:
 
 
 def started(num_blocks: int = 160, held: bool = False) -> tuple[Rig, list[int]]:
-    """A rig before its first step, on the disk that one before it has left; how many blocks were
-    under way whenever it paused.
+    """Make a rig before its first step, on the disk of an earlier rig.
+
+    Returns with it the number of moves under way at each pause.
     """
     tiers = Tiers(disk_blocks=256)
     before = Rig(num_blocks=160, tiers=tiers)
@@ -72,7 +73,7 @@ def started(num_blocks: int = 160, held: bool = False) -> tuple[Rig, list[int]]:
 
 
 def ask(rig: Rig) -> int:
-    """Tokens of the prompt that were on the device when it was asked for; its output is right."""
+    """Ask for the prompt and check the answer; return its tokens that were cached on the device."""
     again = generate("again", PROMPT, max_tokens=4)
     rig.submit(again)
     rig.run()
@@ -129,7 +130,7 @@ def test_loads_that_fail_are_not_tried_until_the_time_is_up() -> None:
 
 
 def test_with_an_empty_disk_nothing_is_waited_for() -> None:
-    """The control of all that takes time here."""
+    """Positive control of the waits in the other tests."""
     rig = Rig(tiers=Tiers(disk_blocks=64), disk=FoundDisk([]))
     began = rig.clock.now
     assert warm_up(rig.core.components) == 0

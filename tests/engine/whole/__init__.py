@@ -1,1 +1,1 @@
-"""The engine as a whole, with its cache: random worlds, spies, failures at every point."""
+"""The whole engine with its cache: random worlds, spies, and failures of every call."""

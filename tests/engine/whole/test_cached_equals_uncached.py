@@ -1,4 +1,4 @@
-"""Whatever is shared, chunked, preempted, evicted or cancelled: the tokens are the same."""
+"""Sharing, chunks, preemption, eviction and cancels never change tokens."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from prefix_cache.namespace import Namespace
 from tests.doubles.engine.fake_runner import expected_output
 from tests.engine.rigs.rig import Rig, generate
 
-LAST = 20  # the step at which the last request may come
+LAST = 20  # the last step at which a request may come
 NAMESPACES = [Namespace(b"a" * 16), Namespace(b"b" * 16)]
 
 
 @dataclass(frozen=True)
 class Request:
-    """One request of a mix: when it comes, what it shares, when its client leaves."""
+    """A request of a mix: when it comes, what it shares, and when its client leaves."""
 
     at_step: int
     shared: int  # tokens of the common prefix
@@ -57,7 +57,7 @@ def rigs(draw: st.DrawFn) -> Rig:
     stages = draw(st.sampled_from([1, 1, 2, 3]))
     return Rig(
         block_size=block_size,
-        # from what one request may need at most, upwards: pressure is the rule
+        # at least the blocks of the longest request, so that memory is usually short
         num_blocks=-(-longest // block_size) + draw(st.integers(0, 40)),
         max_running=max_running,
         max_batch_tokens=max_running + draw(st.integers(0, 20)),
@@ -112,7 +112,7 @@ def test_any_mix_gives_the_tokens_of_each_alone(rig: Rig, mix: list[Request], ba
 
 
 def test_with_block_keys_that_are_all_the_same_every_output_is_right() -> None:
-    """Keys find and never decide: colliding, they cost waiting and nothing else."""
+    """Keys only suggest blocks. Collisions cost waiting, and nothing else."""
     rig = Rig(num_blocks=64, max_batch_tokens=32, deadline_s=0.02)
     requests = [
         msgspec.structs.replace(

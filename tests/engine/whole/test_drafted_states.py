@@ -1,6 +1,6 @@
-"""Drafts of sequences with a recurrent state: no rejected token stays in it, nor in the tree.
+"""Drafts with a recurrent state: no rejected token stays in the state or in the tree.
 
-`StatefulRunner` raises where a row reads another state than that of its sequence, and its tokens
+`StatefulRunner` raises if a row reads the state of another sequence or position, and its tokens
 depend on the state.
 """
 
@@ -41,7 +41,7 @@ def verified(rig: Rig) -> list[Row]:
 
 
 def next_turn(rig: Rig, prompt: list[int], said: list[int]) -> int:
-    """How many tokens the next turn finds in the cache."""
+    """Run a next turn; return its number of cached tokens."""
     turn = generate("turn", [*prompt, *said, 7, 7], max_tokens=3)
     rig.submit(turn)
     rig.run()
@@ -89,7 +89,7 @@ def test_an_answer_that_ends_within_a_draft_keeps_no_state_after_its_end(
 
 
 def test_tokens_after_the_state_are_computed_again_also_without_a_draft() -> None:
-    """A draft is half right, and then there are no more drafts."""
+    """One draft is half right. Later steps have no drafts."""
     wrong = ScriptedDrafting(right, VOCAB_SIZE, most=6, fewest=6)
     rig = rig_of(wrong)
     request = generate("a", PROMPT, max_tokens=20)
@@ -118,7 +118,7 @@ def test_rejected_drafts_of_a_ring_cost_no_token_again() -> None:
 
 
 def test_what_is_computed_again_is_not_written_into_the_tree_before() -> None:
-    """The tree's blocks are read by others: no row writes them."""
+    """Blocks of the tree are read by others, so no row may write them."""
     rig = rig_of(drafting(0.3))
     request = generate("a", PROMPT, max_tokens=60)
     rig.submit(request)
@@ -137,7 +137,7 @@ def test_what_is_computed_again_is_not_written_into_the_tree_before() -> None:
 @rings
 @pytest.mark.parametrize("seed", range(16))
 def test_any_drafts_among_many_requests_change_no_answer(seed: int, *, in_place: bool) -> None:
-    """Few blocks and few states; some are cancelled, launches fail, prompts come in chunks."""
+    """Blocks and states are few. Requests are cancelled, launches fail, prompts come in chunks."""
     random = Random(seed)
     drafts = drafting(random.choice([0.0, 0.2, 0.7]), seed, often=random.choice([0.5, 1.0]))
     rig = rig_of(
@@ -166,7 +166,8 @@ def test_any_drafts_among_many_requests_change_no_answer(seed: int, *, in_place:
             rig.runner.raising = [MemoryError()]
     rig.run()
     for request in requests:
-        last = rig.link.last(request.request_id)  # two launches without memory fail a request
+        # a request fails after two launches without memory
+        last = rig.link.last(request.request_id)
         if isinstance(last, Finished) and last.reason != "cancelled":
             rig.expect_output(request)
     rig.expect_nothing_left()
@@ -191,7 +192,10 @@ def test_a_row_of_drafts_left_out_is_computed_again_from_its_state(
 
 
 def test_the_token_after_a_namespace_is_not_told_to_the_head_that_drafts() -> None:
-    """The head's KV at that token is also others'. The control: the token after another chunk."""
+    """The head's KV at that token also serves others.
+
+    Positive control: the token after a chunk is passed.
+    """
     rig = rig_of(None, max_batch_tokens=16)
     path = NamespacePath(((0, OTHER), (6, NAMESPACE)))
     prompt = list(range(1, 45))

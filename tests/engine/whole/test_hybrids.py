@@ -1,4 +1,4 @@
-"""A real model with recurrent layers: what the cache begins from gives the tokens of no cache."""
+"""A real model with recurrent layers: answers from cached states equal answers without a cache."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def run(core: EngineCore) -> None:
 def test_turns_of_chats_say_the_same_with_the_cache_and_without(
     checkpoint: MakeCheckpoint, name: str
 ) -> None:
-    """Chats that share a beginning, several at once, in chunks, with few slots for states."""
+    """Chats with a shared prefix run together, in chunks, with few state slots."""
     config = EngineConfig.of(
         model_dir=str(checkpoint(name).model_dir),
         socket="",

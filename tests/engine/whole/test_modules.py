@@ -1,4 +1,4 @@
-"""Requests of prompt modules among others: evicted, preempted, cancelled, loaded, refused."""
+"""Requests with prompt modules among others: evicted, preempted, cancelled, loaded, refused."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tests.doubles.engine.fake_runner import expected_output
 from tests.engine.rigs.modular import Part, expected, modular
 from tests.engine.rigs.rig import Rig, generate
 
-TOKENS = 4  # of each answer
+TOKENS = 4  # tokens of each answer
 
 
 def parts_of(random: Random) -> list[Part]:
@@ -92,7 +92,7 @@ def test_any_mix_gives_the_tokens_of_each_alone(seed: int) -> None:
 def test_modules_return_from_a_lower_tier_and_are_not_computed_again(
     head: list[Part], loaded: int
 ) -> None:
-    """Of each only the last block is computed, since a prompt's last token is."""
+    """Only the last block of each module is computed, because a prompt's last token always is."""
     rig = Rig(num_blocks=24, tiers=Tiers(host_blocks=64), has_modules=True)
     parts, has_head = [*head, Part(list(range(1, 14)), 0)], bool(head)
     rig.submit(modular("first", parts, [50, 51], 20, flow="x", has_head=has_head))
@@ -135,7 +135,7 @@ def test_a_head_that_is_evicted_before_its_modules_begin_is_computed_again() -> 
     rig = Rig(has_modules=True, max_batch_tokens=8, max_waiting=16)  # one module at a time
     parts = [Part([7] * 9, 0), Part([1] * 16, 9), Part([2] * 16, 25)]
     rig.submit(modular("r", parts, [4], 60, has_head=True))
-    rig.step(3)  # the head is computed, and a module waits to start
+    rig.step(3)  # until the head is computed, and a module waits to start
     rig.cache.flush()
     rig.run()
     computed = dict.fromkeys(one.request_id for owners in rig.runner.owners for one in owners)
@@ -240,7 +240,7 @@ def test_who_waits_on_for_a_module_is_charged_the_rest_of_it() -> None:
 
 
 def test_many_modules_leave_the_queue_to_the_requests_of_their_flow() -> None:
-    """A flow alone may take 12 of a queue's 16 places."""
+    """One flow may take 12 of a queue's 16 places."""
     rig = Rig(has_modules=True, max_batch_tokens=8, max_waiting=16)
     parts = [Part([at] * 8, 8 * at) for at in range(1, 21)]
     rig.submit(modular("r", parts, [4], 200))
@@ -290,7 +290,7 @@ def test_a_module_that_is_awaited_by_another_flow_too_is_begun_once() -> None:
 def test_evicted_modules_do_not_wait_for_another_flows_long_answers(
     is_first_elsewhere: bool,
 ) -> None:
-    """A flow's answers fill its places, so its own first sequence waits for them."""
+    """A flow's long answers fill its places, so its own next sequence waits for them."""
     rig = Rig(num_blocks=96, has_modules=True, max_running=4, max_batch_tokens=16)
     rig.link.say(Partition(flows={flow: FlowQuota(floor=0.45) for flow in "xy"}))
     for number in range(5):
@@ -317,7 +317,7 @@ def test_evicted_modules_do_not_wait_for_another_flows_long_answers(
 
 @pytest.mark.parametrize("is_cancelled", [True, False])
 def test_a_module_that_fails_as_its_last_request_leaves_ends_once(is_cancelled: bool) -> None:
-    """The module's head is evicted each time, so the module fails. `first` is the only first."""
+    """The module's head is evicted each time, so the module fails. `first` ends exactly once."""
     ends = set[str]()
     for steps in range(8):
         rig = Rig(num_blocks=400, has_modules=True, max_batch_tokens=16, max_waiting=64)
@@ -404,7 +404,8 @@ def test_few_modules_are_looked_up_between_two_steps_of_flows_in_turn() -> None:
 
 SOUND = modular("r", [Part([1, 2, 3, 4, 5], 0)], [4, 4], 8)
 [MODULE] = SOUND.modules
-EMPTY = Part([], 5).module(4, head=Part([1, 2, 3, 4, 5], 0))  # the head's last token alone
+# a module of only its head's last token
+EMPTY = Part([], 5).module(4, head=Part([1, 2, 3, 4, 5], 0))
 
 
 def _with(module: PromptModule) -> Generate:

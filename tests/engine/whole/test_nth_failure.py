@@ -1,4 +1,4 @@
-"""Any one thing that fails harms nothing but itself: fail the Nth call, N = 1..K."""
+"""A single failure harms only its own request: the Nth call fails, for N = 1..K."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ MANY = 10_000
 
 
 class Room:
-    """The cache's room on the device; one call is refused, as if other sequences held it all.
+    """The cache's room on the device, which refuses one call as if other sequences held all blocks.
 
-    Only while there are others: what fits is always had by who is alone.
+    It refuses only while there are others, since a single sequence always gets what fits.
     """
 
     def __init__(self, rig: Rig, refused: int) -> None:
         capacity = rig.cache.capacity
         self._make_room, self._take_now = capacity.make_room, capacity.take_now
         self._running = rig.scheduler.running
-        self._refused = refused  # the how-manieth
+        self._refused = refused  # the number of the call to refuse
         self.asked = 0
 
     def make_room(self, count: int, owner: str, beside: Partial | None) -> bool:
@@ -41,9 +41,9 @@ class Room:
 
 
 def trace(fail_copy: int = MANY, fail_step: int = MANY, rig: Rig | None = None) -> tuple[Rig, int]:
-    """Prompts that go down, come back and grow, with one copy or one step failing.
+    """Run prompts that are offloaded, loaded and extended, with one failing copy or step.
 
-    Returns the rig and how many copies there were.
+    Returns the rig and the number of copies.
     """
     rig = rig or small_rig()
     rig.mover.choose_fate = nth(fail_copy)
@@ -67,7 +67,7 @@ def trace(fail_copy: int = MANY, fail_step: int = MANY, rig: Rig | None = None) 
 
 
 def small_rig() -> Rig:
-    """Room for two prompts on the device, and less than all on the tiers below."""
+    """Make a rig with room for two prompts on the device, and less than all in lower tiers."""
     return Rig(
         num_blocks=14,
         max_batch_tokens=24,
@@ -78,7 +78,7 @@ def small_rig() -> Rig:
 
 
 def nth(number: int) -> Callable[[Move], str]:
-    """The fate of copies: the `number`th fails, the others do not."""
+    """Return a function that lets only copy `number` fail."""
     seen = 0
 
     def fate(move: Move) -> str:
@@ -90,7 +90,7 @@ def nth(number: int) -> Callable[[Move], str]:
 
 
 def test_without_a_failure_blocks_go_there_and_back() -> None:
-    """The control: there are copies to fail, of all kinds."""
+    """Positive control: there are copies of all kinds to fail."""
     rig, copies = trace()
     assert 30 < copies < 40
     directions = {(source, target) for _, source, target in rig.mover.ended}
@@ -99,7 +99,7 @@ def test_without_a_failure_blocks_go_there_and_back() -> None:
 
 
 def test_one_allocation_finds_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each time that a block is wanted on the device, to begin with or to grow, in turn."""
+    """Each request for a device block, at the start or for growth, is refused in turn."""
     for number in itertools.count(1):
         rig = small_rig()
         room = Room(rig, number)

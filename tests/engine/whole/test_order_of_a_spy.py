@@ -1,8 +1,8 @@
-"""The order of the whole engine tells a spy nothing of what a victim has cached.
+"""The whole engine's order tells a spy nothing about a victim's cached prompts.
 
-The spy asks for its guess of the victim's prompt among dummies of its own, while the victim and a
-bystander ask as well, and sees in which order its own are answered. When they are answered is
-another matter: who finds more computes less, and everybody is done sooner.
+The spy asks for its guess of the victim's prompt among its own dummies, while the victim and a
+bystander ask too, and sees in which order its requests are answered. Their times are another
+matter: with more cached tokens everybody is done sooner.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from prefix_cache.namespace import Namespace
 from tests.engine.rigs.rig import CLIENT, Rig, generate
 
 SEEDS = range(20)
-LENGTH = 32  # tokens of a prompt, half of which are in the last blocks
+LENGTH = 32  # tokens of a prompt, half of them in the last blocks
 GUESS = 0
 
 
@@ -24,7 +24,7 @@ def prompts(seed: int, kind: str) -> list[list[int]]:
 
 
 class Scene:
-    """A victim who has asked the secret before, or something else; then all ask at once."""
+    """A victim that has asked for the secret or something else; then everybody asks at once."""
 
     def __init__(self, seed: int, *, hit: bool, shared: bool) -> None:
         self.rig = Rig(
@@ -37,7 +37,7 @@ class Scene:
         self._at_once(random.Random(seed))
 
     def order(self) -> list[str]:
-        """The spy's requests, by their first tokens."""
+        """Return the spy's requests, in the order of their first tokens."""
         first: dict[str, None] = {}
         steps = (m for m in self.rig.link.sent[CLIENT] if isinstance(m, StepReply))
         for event in (event for step in steps for event in step.events):
@@ -47,7 +47,7 @@ class Scene:
 
     def _before(self, hit: bool) -> None:
         self._ask("victim", "before", self.secret if hit else self.other)
-        for number in (2, 5):  # the spy has some of its own cached, and its order follows that
+        for number in (2, 5):  # positive control: the order follows the spy's own cached prompts
             self._ask("spy-", f"before {number}", self.mine[number])
         self.rig.run()
 
@@ -83,13 +83,13 @@ def test_a_spys_requests_come_in_the_same_order_whatever_the_victim_has_cached()
 
 
 def test_control_the_spys_own_cached_prompts_do_come_sooner() -> None:
-    """The control: prompts that the spy itself has cached do start sooner."""
+    """Positive control: prompts that the spy itself has cached do start sooner."""
     places = [order.index("spy 2") + order.index("spy 5") for order in orders(True, shared=False)]
-    assert sum(places) / len(places) < 4  # of 0 + 1 to 6 + 7; 7 by chance
+    assert sum(places) / len(places) < 4  # between 0 + 1 and 6 + 7; by chance 7
 
 
 def test_where_all_is_shared_the_guess_comes_sooner_if_it_is_right() -> None:
-    """The control: with one namespace and one flow the order gives it away."""
+    """Positive control: with one namespace and one flow the order reveals the guess."""
 
     def mean(found: list[list[str]]) -> float:
         return sum(order.index(f"spy {GUESS}") for order in found) / len(found)

@@ -1,6 +1,6 @@
-"""Sequences that wait for state slots: decodes of others then write over the state that they read.
+"""Sequences that wait for state slots, while decodes of others overwrite the state that they read.
 
-So a sequence has one slot, and a row that has to be computed again has nothing to begin from.
+Each sequence then has one slot, and a row that is computed again has no state to start from.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tests.engine.rigs.rig import Rig, generate
 from tests.engine.whole.test_windows import engine_of, run
 
 both = pytest.mark.parametrize("overlap_scheduling", [False, True])
-SLOTS = 7  # six to give: three sequences with two each
+SLOTS = 7  # six usable slots, for three sequences of two each
 
 
 def rig_of(*, num_states: int = SLOTS, overlap_scheduling: bool = False) -> Rig:
@@ -52,7 +52,7 @@ def most_rows(rig: Rig) -> int:
 def test_more_sequences_run_than_have_two_slots(
     num_states: int, rows: int, overlap_scheduling: bool
 ) -> None:
-    """In the control, with slots for all, each row writes another slot than it reads."""
+    """Positive control: with slots for all, each row writes another slot than it reads."""
     rig = rig_of(num_states=num_states, overlap_scheduling=overlap_scheduling)
     requests = [generate(str(n), range(n, n + 5), max_tokens=30) for n in range(8)]
     for request in requests:
@@ -84,7 +84,10 @@ def test_after_a_launch_that_failed_they_start_over(at: int, overlap_scheduling:
 
 @both
 def test_rows_that_cannot_sample_start_over_too(overlap_scheduling: bool) -> None:
-    """Memory is short beside a grammar's mask, whose sequence never writes in place."""
+    """Memory is short while a grammar's mask is awaited.
+
+    A sequence with a grammar never writes in place.
+    """
     rig = rig_of(overlap_scheduling=overlap_scheduling)
     rig.submit(bound("fails", range(6), 30))
     free = [generate(str(n), range(n, n + 5), max_tokens=30) for n in range(5)]

@@ -1,8 +1,7 @@
-"""The simulation for as long as a suite may take.
+"""The random simulation, for as long as a test suite allows.
 
-`python -m tests.engine.rigs.simulation` for longer.
-
-There every book is checked after every step; here after every eighth, which costs half.
+`python -m tests.engine.rigs.simulation` runs longer, and checks invariants after every step. Here
+they are checked after every eighth step, which halves the time.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ def tally() -> Tally:
 
 
 def test_every_request_was_told_what_its_prompt_gives_alone(tally: Tally) -> None:
-    """A wrong answer would have raised; the tally shows how much was tested."""
+    """A wrong answer would have raised an error. The tally shows how much was tested."""
     assert tally.steps >= STEPS
     assert tally.ends["length"] > STEPS / 20
 

@@ -1,6 +1,6 @@
-"""A model with recurrent layers: each token is right whatever state its sequence began from.
+"""A model with recurrent layers: each token is right whatever state its sequence started from.
 
-`StatefulRunner` raises where a row reads another state than that of its sequence.
+`StatefulRunner` raises if a row reads the state of another sequence or position.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ both = pytest.mark.parametrize("overlap_scheduling", [False, True])
 
 @pytest.fixture(scope="module", params=[False, True])
 def tally(request: pytest.FixtureRequest) -> Tally:
-    """Simulate recurrent states, or rings, which decodes write in place."""
+    """Simulate a model with recurrent states, or with rings, which decodes write in place."""
     return simulate(STEPS, seed=2, check_every=8, has_states=True, in_place=request.param)
 
 
@@ -59,7 +59,7 @@ def text(length: int) -> list[int]:
 
 
 class TestPositions:
-    """Tests of where states are kept, and so of where the next request begins."""
+    """Tests of the positions at which states are kept, where the next request can start."""
 
     @both
     def test_the_next_turn_begins_at_the_end_of_the_answer(self, overlap_scheduling: bool) -> None:
@@ -71,7 +71,7 @@ class TestPositions:
         said = rig.link.tokens("1")
         rig.submit(generate("2", [*range(1, 11), *said, 7, 7], max_tokens=3))
         rig.run()
-        assert cached(rig, "2") == 20  # of 22, the last one of which was not computed
+        assert cached(rig, "2") == 20  # of 22 tokens; the last one was not computed
 
     def test_a_long_prompt_is_kept_up_to_the_block_before_its_last_token(self) -> None:
         rig = rig_of(max_batch_tokens=256)
@@ -174,7 +174,7 @@ class TestPositions:
     def test_no_state_is_kept_at_a_question_in_what_others_read_too(
         self, question: int, rows: list[int]
     ) -> None:
-        """A state there would tell others where someone asked; in a request's own text it stays."""
+        """A state there would reveal where a prompt forks. In a request's own text it is kept."""
         rig = rig_of(max_batch_tokens=512, num_blocks=128)
         path, prompt = NamespacePath(((0, OTHER), (39, NAMESPACE))), text(316)
         keys = block_keys(path, np.array(prompt, np.int32), 4)
@@ -200,12 +200,12 @@ class TestPositions:
         rig.step()
         rig.submit(generate("2", range(1, 41), max_tokens=1))
         rig.run()
-        assert cached(rig, "2") == 24  # chunks of 8: of whole blocks
+        assert cached(rig, "2") == 24  # chunks of 8 tokens end with whole blocks
         assert rig.link.tokens("2") == expected_output(range(1, 41), 1)
 
 
 class TestTiers:
-    """Blocks stay on the device, whose slots are too few for the states."""
+    """Tests of blocks that stay on the device, whose slots are too few for the states."""
 
     def pushed_out(self) -> tuple[Rig, list[int]]:
         rig = rig_of(

@@ -1,8 +1,8 @@
 """Room that a flow lends to others' answers comes back for each of its requests.
 
-Two flows flood a small engine with long answers. A third sends several requests at once, which its
-part has blocks for. Its first tokens come as if the floods were not there, its sequences are never
-preempted, and every request of the floods ends with the right tokens.
+Two flows flood a small engine with long answers. A third sends several requests at once, for which
+its share has enough blocks. It gets its first tokens as if there were no floods, its sequences are
+never preempted, and every request of the floods ends with the right tokens.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from tests.examples import in_the_zoo
 
 BUDGET = 64
 FLOODS, QUIET = ("flood0", "flood1"), "quiet"
-PROMPT, ANSWER = 10, 6  # tokens of each quiet request: four blocks
+PROMPT, ANSWER = 10, 6  # tokens of each quiet request, which fill four blocks
 BACKLOG = 6  # waiting requests of each flood
 
 
 @dataclass
 class AnswersHeard:
-    """What an engine said of each request."""
+    """The engine's answers, by request."""
 
     tokens: dict[str, list[int]] = field(default_factory=dict)
     first: dict[str, int] = field(default_factory=dict)  # step of the first token
@@ -108,7 +108,7 @@ class FloodedEngine:
 
 
 def divided(random: Random, **settings: object) -> tuple[FloodedEngine, int]:
-    """Return an engine with a part for each flow, and how many requests the quiet part holds."""
+    """Return an engine with a share for each flow, and how many requests the quiet share holds."""
     blocks = random.randint(110, 180)
     flooded = FloodedEngine(random, num_blocks=blocks, context_len=100, **settings)
     weights = {flow: random.choice([1.0, 2.0]) for flow in (*FLOODS, QUIET)}
@@ -150,7 +150,7 @@ def test_blocks_that_are_copied_down_first_come_back_too(seed: int) -> None:
 @pytest.mark.parametrize("seed", FEW)
 @pytest.mark.parametrize("short", ["batch slots", "state slots", "both, pooled", "rings"])
 def test_slots_come_back_too(short: str, seed: int) -> None:
-    """Each flow may get a third of them at once; answers take up to 60 steps."""
+    """Each flow may have a third of the slots at once; answers take up to 60 steps."""
     states = {"batch slots": 0, "state slots": 25}.get(short, 61)
     running = 64 if short == "state slots" else 12
     flooded = FloodedEngine(
@@ -176,7 +176,7 @@ def test_slots_come_back_too(short: str, seed: int) -> None:
 
 @pytest.mark.parametrize("seed", FEW)
 def test_requests_larger_than_parts_end_too(seed: int) -> None:
-    """The device holds less than twice the longest request, which can only run alone."""
+    """The device holds less than two of the longest requests, so these run alone."""
     random = Random(seed)
     flooded = FloodedEngine(random, num_blocks=36, context_len=130, max_running=6)
     flows = {flow: FlowQuota() for flow in (*FLOODS, QUIET)}

@@ -1,4 +1,4 @@
-"""Lower tiers under the step: prefixes that come back, fail to, or are no longer wanted."""
+"""Lower tiers during steps: prefixes that are loaded, fail to load, or are no longer wanted."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ BOTH = Tiers(host_blocks=16, disk_blocks=64)
 
 
 def lowered(tiers: Tiers = HOST, **settings: Any) -> Rig:
-    """A rig whose device holds one long prompt; PROMPT has been asked for twice and pushed out."""
+    """Make a rig that was asked PROMPT twice, and whose device then took another long prompt."""
     rig = Rig(num_blocks=16, max_batch_tokens=64, tiers=tiers, **settings)
     for name in ("first", "second"):
         rig.submit(generate(name, PROMPT, max_tokens=1))
@@ -36,7 +36,7 @@ def lowered(tiers: Tiers = HOST, **settings: Any) -> Rig:
 
 
 def step_until_loading(rig: Rig, names: str = "a") -> None:
-    """Blocks have to go down before there is room for those that come back."""
+    """Step until these sequences load; first other blocks are offloaded to make room."""
     for _ in range(20):
         rig.step()
         if [sequence.request_id for sequence in rig.scheduler.loading] == [*names]:
@@ -45,7 +45,7 @@ def step_until_loading(rig: Rig, names: str = "a") -> None:
 
 
 def scheduled_at_launches(rig: Rig) -> list[int]:
-    """How many moves have been begun from now on, at each launch from now on."""
+    """Return a list that gets, at each launch, the number of moves begun since now."""
     counts, plans = list[int](), len(rig.mover.plans)
     rig.runner.takes = lambda _: counts.append(
         sum(len(plan.moves) for plan in rig.mover.plans[plans:])
@@ -75,7 +75,7 @@ class TestThereAndBack:
         rig.expect_nothing_left()
 
     def test_without_tiers_it_is_computed(self, tiers: Tiers, overlap_scheduling: bool) -> None:
-        """The control: it is the tiers that keep it."""
+        """Positive control: only the tiers keep the prefix."""
         del tiers
         rig = lowered(Tiers(), overlap_scheduling=overlap_scheduling)
         rig.submit(generate("again", PROMPT, max_tokens=6))
@@ -84,7 +84,7 @@ class TestThereAndBack:
 
 
 class TestOrderOfAStep:
-    """Tests of whether a step's copies are begun before the step is launched."""
+    """Tests that a step's copies begin before the step is launched."""
 
     AHEAD = Tiers(host_blocks=64, ahead=8)
 
@@ -92,7 +92,7 @@ class TestOrderOfAStep:
     def test_a_device_with_nothing_to_do_gets_its_step_before_copies_down_begin(
         self, overlap_scheduling: bool, are_begun: bool
     ) -> None:
-        """Without steps ahead, the step would be over before the copies began."""
+        """Without steps ahead, the step would end before the copies begin."""
         rig = lowered(self.AHEAD, overlap_scheduling=overlap_scheduling)
         before = scheduled_at_launches(rig)
         rig.submit(generate("a", range(50, 62), max_tokens=1))
@@ -166,7 +166,8 @@ class TestWaiting:
         assert loads(rig) == 9
         assert [rig.finished(name).reused.tokens for name in "ab"] == [36, 36]
         assert rig.finished("a").reused.tiers == TierTokens(host=36)
-        assert rig.finished("b").reused.tiers == TierTokens(device=36)  # on its way for the other
+        # loaded for the other request
+        assert rig.finished("b").reused.tiers == TierTokens(device=36)
         rig.expect_nothing_left()
 
     def test_a_lease_that_waits_for_others_loads_copies_nothing_of_its_own(self) -> None:

@@ -1,8 +1,8 @@
 """Each dense family in fp8 and in int4: logits, some tokens and their log-probabilities.
 
-Forms of the files are compared with each other on one family (`test_fp8`, `test_int4`), and
-mixtures by themselves (`test_fp8_experts`, `test_int4_experts`, `test_mxfp4`). What families add is
-how their matrices are merged and biased, and what stands around them.
+`test_fp8` and `test_int4` compare the forms of files on one family. `test_fp8_experts`,
+`test_int4_experts` and `test_mxfp4` test mixtures. Families differ in how their matrices are merged
+and biased, and in the layers around the matrices.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from tests.engine.rigs.int4_checkpoints import KINDS as INT4
 from tests.engine.rigs.int4_checkpoints import make_int4
 from tests.examples import in_the_zoo
 
-FEW = 24  # tokens: of as many as in fp8 only one family has int4, in `test_int4`
+FEW = 24  # tokens; in int4 only `test_int4` compares as many as in fp8, on one family
 SIZES = {"hidden_size": 128, "intermediate_size": 256, "head_dim": 32, "num_key_value_heads": 2}
 PHI_ROPE = {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.75}
-LATENTS = {  # without experts
+LATENTS = {  # a model without experts
     "kv_lora_rank": 128,
     "q_lora_rank": 128,
     "v_head_dim": 64,
@@ -62,16 +62,17 @@ ATTENDING = (
     *("qwen2", "gemma2", "phi3", "granite", "olmo2"),
     "gemma4-shared",
 )
-ALIKE = ("qwen3", "mistral", "gemma3", "gemma4")  # but for what a format does not touch
+# families that differ only in parts that formats do not touch
+ALIKE = ("qwen3", "mistral", "gemma3", "gemma4")
 LATENT = ("deepseek-v2", "deepseek-v3")
 
 
 def recipe_of(family: str) -> Recipe:
-    """In sizes that every format divides.
+    """Return the family's recipe, with sizes that every format divides.
 
-    Phi-3 and Mistral without a window: with one, a number of theirs that is halfway between two of
-    e4m3 is rounded the other way, probably since `transformers` adds up its keys in another order.
-    For the same reason Granite's sums are multiplied by a power of two, and Nemotron-H is wider.
+    Phi-3 and Mistral have no window here. With one, a value halfway between two numbers of e4m3 is
+    rounded the other way, probably because `transformers` sums over keys in another order. For the
+    same reason Granite's sums are multiplied by a power of two, and Nemotron-H is wider.
     """
     recipe = RECIPES[family]
     return replace(recipe, fields={**recipe.fields, **SIZES, **OF_FAMILY.get(family, {})})
@@ -86,9 +87,11 @@ def test_in_fp8(family: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("family", [*RECURRENT, *LATENT])
 def test_in_fp8_in_another_order(family: str, tmp_path: Path) -> None:
-    """A recurrence adds up in another order than in `transformers`, and so do decodes over latents.
-    A number halfway between two of e4m3 is then rounded the other way, on one CPU or another; all
-    later tokens read what comes of it. The control: plain weights are further away."""
+    """Recurrences, and decodes over latents, sum in another order than `transformers`.
+
+    A value halfway between two numbers of e4m3 is then rounded the other way on some CPUs, and all
+    later tokens depend on it. Positive control: unquantised weights are further away.
+    """
     made = make_quantised(KINDS["channel"], tmp_path / "fp8", recipe_of(family))
     assert (logits(made.model_dir) - made.logits(PROMPT)).abs().max() < TOLERANCE
     equal, differences = compared(made.model_dir, made)

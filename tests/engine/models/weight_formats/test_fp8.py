@@ -1,7 +1,7 @@
-"""Weights in fp8: what checkpoints say and keep, and that logits are those of the rounded numbers.
+"""Weights in fp8: the forms of checkpoints, and logits equal to those of the rounded weights.
 
-The truth is the model of `transformers` with every matrix replaced by the numbers written out, and
-with inputs that are rounded as the engine rounds them.
+The reference is the model of `transformers` with every matrix dequantised, and with inputs rounded
+as in the engine.
 """
 
 from __future__ import annotations
@@ -62,14 +62,15 @@ STATIC = FP8_BY_CHANNEL | {
     }
 }
 OLDER = {"quant_method": "fp8", "activation_scheme": "static", "ignored_layers": ["lm_head"]}
-SHARED = ("q_proj", "k_proj", "v_proj", "gate_proj", "up_proj")  # with other matrices' input
+# matrices that share their input with others
+SHARED = ("q_proj", "k_proj", "v_proj", "gate_proj", "up_proj")
 
 
 class RoundedLinear(nn.Module):
-    """A matrix of the truth: its numbers written out, its inputs rounded, if it is multiplied.
+    """A matrix of the reference: dequantised weights and, if it is multiplied, rounded inputs.
 
-    That of latents' keys and values is not: it is absorbed by queries and outputs, as in DeepSeek's
-    own code.
+    The matrix of latents' keys and values is not multiplied: queries and outputs absorb it, as in
+    DeepSeek's own code.
     """
 
     def __init__(self, matrix: Fp8Matrix, by: Scaling, static: Tensor | None) -> None:
@@ -88,7 +89,7 @@ class RoundedLinear(nn.Module):
 
 @dataclass(frozen=True)
 class Kind:
-    """A way to keep matrices: the config's words, tensors beside the weight, the truth."""
+    """A form of fp8 matrices: fields of the config, tensors beside the weight, and a reference."""
 
     words: dict[str, Any]
     keep: Callable[[str, Tensor], tuple[dict[str, Tensor], RoundedLinear]]
@@ -96,7 +97,7 @@ class Kind:
 
 def by_channel(name: str, weight: Tensor) -> tuple[dict[str, Tensor], RoundedLinear]:
     values, scales = scaled_to_e4m3(weight)
-    # Files have both forms of a column.
+    # files have column scales in both shapes
     kept = scales if "mlp" in name else scales[:, 0]
     truth = RoundedLinear(Fp8Matrix(values, scales, by_block=False), "token", None)
     return {"weight": values, "weight_scale": kept}, truth
@@ -105,7 +106,7 @@ def by_channel(name: str, weight: Tensor) -> tuple[dict[str, Tensor], RoundedLin
 def by_tensor(name: str, weight: Tensor) -> tuple[dict[str, Tensor], RoundedLinear]:
     scale = weight.abs().max() / LARGEST
     values = (weight / scale).to(E4M3)
-    # Of matrices with one input the largest scale holds.
+    # matrices that share an input use the largest scale
     given = torch.tensor(0.02 if "q_proj" in name or "up_proj" in name else 0.01)
     used = torch.tensor([0.02 if name.endswith(SHARED) else 0.01])
     matrix = Fp8Matrix(values, scale.expand(weight.shape[0], 1), by_block=False)
@@ -131,7 +132,7 @@ KINDS = {
 
 
 def make_quantised(kind: Kind, model_dir: Path, recipe: Recipe = RECIPE) -> Checkpoint:
-    """A checkpoint of this kind, and its truth."""
+    """Make a checkpoint of this form, and its reference."""
     made = make_checkpoint(recipe, model_dir)
     tensors = dict(load_file(model_dir / "model.safetensors"))
     for name in [name for name in tensors if is_quantised(name)]:
@@ -175,9 +176,9 @@ def test_sixty_four_greedy_tokens(quantised: Checkpoint) -> None:
 
 
 def compared(model_dir: Path, truth: Checkpoint) -> tuple[int, Tensor]:
-    """Count which of 64 tokens of a model the truth would choose; compare log-probabilities.
+    """Count the tokens, of 64, that the reference would choose too; compare log-probabilities.
 
-    The truth is given the tokens, and computes as many rows at a time.
+    The reference is given the tokens, and computes the same number of rows at a time.
     """
     driven = HandDriven(build_runner(model_dir))
     sequence = driven.add(PROMPT, sampling(64, num_logprobs=0))
@@ -190,7 +191,7 @@ def compared(model_dir: Path, truth: Checkpoint) -> tuple[int, Tensor]:
 
 
 def expect_greedy(checkpoint: Checkpoint) -> None:
-    """Check that all tokens are the truth's, and so are log-probabilities."""
+    """Check that all tokens and log-probabilities equal the reference's."""
     equal, differences = compared(checkpoint.model_dir, checkpoint)
     assert equal == 64
     assert differences.max() < TOLERANCE
@@ -221,7 +222,7 @@ def test_plain_weights_are_quantised_as_they_are_loaded(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("prefix", ["language_model.model.", "model.language_model."])
 def test_of_a_model_that_sees_the_text_model_may_be_in_fp8(tmp_path: Path, prefix: str) -> None:
-    """llm-compressor saves Gemma 3 so: the vision part is named as plain, and left."""
+    """llm-compressor writes Gemma 3 so: it lists the vision part as unquantised; it is not read."""
     recipe = replace(RECIPES["gemma3"], fields={**RECIPES["gemma3"].fields, **SIZES})
     made = make_quantised(KINDS["channel"], tmp_path, recipe)
     tensors = load_file(tmp_path / "model.safetensors")

@@ -1,4 +1,4 @@
-"""Mixtures of experts in fp8: as checkpoints keep them, against the rounded numbers."""
+"""Mixtures of experts in fp8, in the forms of checkpoints, compared with the rounded weights."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ FAMILIES = {
     ),
 }
 RECIPE = FAMILIES["qwen3-moe"]
-# With states; the experts of Granite are stacked in the files, those of Nemotron have no gate.
+# Models with states. In the files, Granite's experts are stacked, and Nemotron's have no gate.
 HYBRIDS: dict[str, dict[str, Any]] = {
     "granite-hybrid-moe": {
         "shared_intermediate_size": 256,
@@ -81,14 +81,14 @@ HYBRIDS: dict[str, dict[str, Any]] = {
 MATRIX = re.compile(r"(?P<module>.+(?:proj|\.w[123]|_linear))\.weight")
 EXPERT = re.compile(r"(?P<place>.+\.experts)\.(?P<number>\d+)\.(?P<name>\w+)")
 ORDER = ("gate_proj", "up_proj", "down_proj")
-NAMES = {"w1": "gate_proj", "w2": "down_proj", "w3": "up_proj"}  # of Mixtral's
+NAMES = {"w1": "gate_proj", "w2": "down_proj", "w3": "up_proj"}  # Mixtral's names of matrices
 
 
 class RoundedExperts(nn.Module):
-    """Experts of the truth: matrices by their numbers and names.
+    """Experts of the reference: their matrices, by name.
 
-    An expert's tokens are computed together, as the engine does: how many there are decides the
-    last bits of sums, and those by which numbers halfway between two of e4m3 are rounded.
+    An expert's tokens are computed together, as in the engine. Their number decides the last bits
+    of sums, and so how values halfway between two numbers of e4m3 are rounded.
     """
 
     def __init__(self, matrices: dict[tuple[int, str], RoundedLinear]) -> None:
@@ -110,7 +110,7 @@ class RoundedExperts(nn.Module):
 
 
 def make_mixture(kind: Kind, model_dir: Path, recipe: Recipe = RECIPE) -> Checkpoint:
-    """A checkpoint of this kind, and its truth; routers, embedding and head are plain."""
+    """Make a checkpoint of this form, and its reference; routers and tables are unquantised."""
     made = make_checkpoint(recipe, model_dir)
     tensors = dict(load_file(model_dir / "model.safetensors"))
     of_experts: dict[str, dict[tuple[int, str], RoundedLinear]] = defaultdict(dict)
@@ -140,7 +140,7 @@ def make_mixture(kind: Kind, model_dir: Path, recipe: Recipe = RECIPE) -> Checkp
 def stacked(
     kind: Kind, module: str, weight: Tensor
 ) -> tuple[dict[str, Tensor], dict[tuple[int, str], RoundedLinear]]:
-    """Keep each expert (E, N, K) by itself, gate and up too, and stack what is kept."""
+    """Quantise gate and up of each expert (E, N, K) separately, and stack the results."""
     names = ORDER[:2] if "input" in module else ORDER[2:]
     experts: dict[tuple[int, str], RoundedLinear] = {}
     parts: dict[str, list[Tensor]] = defaultdict(list)
@@ -157,7 +157,10 @@ def stacked(
 
 @pytest.mark.parametrize("family", HYBRIDS)
 def test_beside_states(family: str, tmp_path: Path) -> None:
-    """The control: plain weights are further away. Sizes are chosen as in `test_every_family`."""
+    """Positive control: unquantised weights are further away.
+
+    Sizes are chosen as in `test_every_family`.
+    """
     usual = RECIPES[family]
     recipe = replace(usual, fields={**usual.fields, **SIZES, **HYBRIDS[family]})
     made = make_mixture(KINDS["channel"], tmp_path / "fp8", recipe)

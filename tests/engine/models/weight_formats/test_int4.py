@@ -1,4 +1,4 @@
-"""Weights in int4: what checkpoints say and keep, and that logits are those of the numbers."""
+"""Weights in int4: the forms of checkpoints, and logits of the dequantised weights."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ BIASED = Recipe("Llama", SIZES | {"attention_bias": True})
 
 @pytest.fixture(params=KINDS)
 def made(request: pytest.FixtureRequest, tmp_path: Path) -> Int4Checkpoint:
-    """Those of AWQ also with biases."""
+    """Make a checkpoint of each form; that of AWQ also has biases."""
     kind = request.param
     return make_int4(KINDS[kind], tmp_path, BIASED if kind == "awq" else None)
 
@@ -76,7 +76,7 @@ def logits(
 
 
 def generated(model_dir: Path, most: int = 64) -> tuple[list[int], list[float]]:
-    """Greedy tokens and their log-probabilities."""
+    """Return greedy tokens and their log-probabilities."""
     driven = HandDriven(build_runner(model_dir))
     sequence = driven.add(PROMPT, sampling(most, num_logprobs=0))
     logprobs = driven.generate(sequence)
@@ -111,7 +111,7 @@ def test_integers_are_kept_as_they_are(made: Int4Checkpoint) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_files_are_divided_as_what_is_kept_of_them(kind: str) -> None:
-    """Each rank may read its own part of a tensor; together they have the whole."""
+    """Each rank may read its own part of a tensor; all parts together are the whole."""
     form, integers = KINDS[kind], draw(64, 512, KINDS[kind].group, 0, least=KINDS[kind].least)
     files = {f"a.{suffix}": tensor for suffix, tensor in form.pack(integers).items()}
     new = Allocator(format_of(form.words), torch.float32, CPU)
@@ -234,7 +234,8 @@ def test_older_files_of_compressed_tensors_name_it_otherwise(tmp_path: Path) -> 
     path.write_text(json.dumps({**plain, "compression_config": PACKED}))
     found = read_model_config(tmp_path).weight_format
     assert isinstance(found, Int4Format)
-    plain_names = replace(found.ignored, prefixes=())  # of files without a head
+    # names in files without a prefix for the head
+    plain_names = replace(found.ignored, prefixes=())
     assert replace(found, ignored=plain_names) == format_of(PACKED)
 
 
@@ -339,12 +340,12 @@ def test_dummy_models_differ_by_seed(tmp_path: Path) -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("length", [40, 200])  # by each of the two ways
+@pytest.mark.parametrize("length", [40, 200])  # each length uses another kernel
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
 def test_on_the_device_logits_are_as_near_as_those_of_plain_weights(
     length: int, dtype: torch.dtype, tmp_path: Path
 ) -> None:
-    """Scales are of float16, so in bfloat16 they are rounded."""
+    """The scales are float16, so bfloat16 rounds them."""
     made, prompt = make_int4(KINDS["awq"], tmp_path), random_prompt(length)
     got, wanted, exact = (
         logits(one, prompt, *where).cpu().float()

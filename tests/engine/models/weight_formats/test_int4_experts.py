@@ -1,4 +1,4 @@
-"""Experts in int4: logits are those of the numbers, in each form of the files and in parts."""
+"""Experts in int4: logits equal those of the dequantised weights, in each form and divided."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ NUM_EXPERTS = 4
 
 
 def recipe(size: int = 128) -> Recipe:
-    """Qwen3-MoE with a dense layer among others."""
+    """Make a recipe of Qwen3-MoE with a dense layer."""
     sizes = {"moe_intermediate_size": size, "num_experts": NUM_EXPERTS, "num_experts_per_tok": 2}
     return Recipe("Qwen3Moe", {**SIZES, **sizes, "norm_topk_prob": True, "mlp_only_layers": [1]})
 
 
 @pytest.fixture(params=["awq", "gptq", "gptq-asym", "packed", "packed-asym"])
 def made(request: pytest.FixtureRequest, tmp_path: Path) -> Int4Checkpoint:
-    """Make a checkpoint; with groups of 32, experts' columns are no whole spans of 128."""
+    """Make a checkpoint; with groups of 32, experts' columns are no multiple of 128."""
     return make_int4(
         KINDS[request.param], tmp_path, recipe(96 if "packed-asym" in request.param else 128)
     )
@@ -72,7 +72,7 @@ def test_what_is_kept_is_as_planned(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("first", ["qzeros", "scales"])
 def test_zero_points_may_come_before_scales_and_after(tmp_path: Path, first: str) -> None:
-    """Files may end anywhere; a word has both."""
+    """Files may end anywhere, and a word has both."""
     model_dir = make_int4(KINDS["awq"], tmp_path, recipe()).int4.model_dir
     model = read_model_config(model_dir)
     expected = list(load_parameters(model_dir, model, torch.float32, CPU).tensors())

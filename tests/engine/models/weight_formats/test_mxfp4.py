@@ -1,6 +1,6 @@
-"""Experts in mxfp4: known bytes, and logits of a checkpoint as gpt-oss ships them.
+"""Experts in mxfp4: known bytes, and logits of a checkpoint in the form of gpt-oss.
 
-The truth is the model of `transformers` with every number worked out from its bits.
+The reference is the model of `transformers` with every number computed from its bits.
 """
 
 from __future__ import annotations
@@ -53,14 +53,14 @@ LAYERS = 3
 
 
 def number(code: int, scale: int) -> float:
-    """e2m1 by e8m0, from the bits."""
+    """Compute an e2m1 number with an e8m0 scale from their bits."""
     sign, exponent, mantissa = code >> 3, code >> 1 & 3, code & 1
     magnitude = mantissa / 2 if exponent == 0 else (1 + mantissa / 2) * 2 ** (exponent - 1)
     return (-magnitude if sign else magnitude) * 2.0 ** (scale - 127)
 
 
 def by_hand(blocks: Tensor, scales: Tensor) -> Tensor:
-    """(E, N, K / 32, 16) -> (E, N, K) float32, number by number."""
+    """Dequantise (E, N, K / 32, 16) to (E, N, K) float32, number by number."""
     rows = []
     for group, scale in zip(blocks.flatten(0, 2).tolist(), scales.flatten().tolist(), strict=True):
         codes = [code for byte in group for code in (byte & 0xF, byte >> 4)]
@@ -69,14 +69,14 @@ def by_hand(blocks: Tensor, scales: Tensor) -> Tensor:
 
 
 def drawn(*shape: int) -> tuple[Tensor, Tensor]:
-    """Blocks and scales of a matrix (E, N, K)."""
+    """Draw the blocks and scales of a matrix (E, N, K)."""
     experts, rows, columns = shape
     blocks = torch.randint(0, 256, (experts, rows, columns // 32, 16), dtype=torch.uint8)
     return blocks, torch.randint(122, 126, blocks.shape[:-1], dtype=torch.uint8)
 
 
 def written_out(blocks: Tensor, scales: Tensor, dtype: torch.dtype) -> Tensor:
-    """(E, N, K / 32, 16) and (E, N, K / 32) -> (E, N, K) of what is kept."""
+    """Dequantise the loaded blocks (E, N, K / 32, 16) and scales (E, N, K / 32) to (E, N, K)."""
     values = torch.stack([mxfp4.values_of(one) for one in blocks])
     words = torch.stack([mxfp4.scales_of(one) for one in scales])
     matrix = FourBitMatrix("mxfp4", 32 * scales.shape[2], 32, dtype, values, words)
@@ -104,7 +104,7 @@ def test_every_number_is_that_of_its_bits(dtype: torch.dtype) -> None:
 
 
 def in_mxfp4(plain: Checkpoint, model_dir: Path) -> Checkpoint:
-    """The checkpoint with other experts, in mxfp4, and the truth with the same."""
+    """Replace the checkpoint's experts by others in mxfp4; return a reference with the same."""
     shutil.copytree(plain.model_dir, model_dir)
     tensors = load_file(model_dir / "model.safetensors")
     torch.manual_seed(1)
@@ -135,7 +135,7 @@ def shipped(tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
 
 @pytest.fixture
 def model_dir(shipped: Checkpoint, tmp_path: Path) -> Path:
-    """A copy that a test may spoil."""
+    """Copy the checkpoint, so that a test may damage it."""
     return Path(shutil.copytree(shipped.model_dir, tmp_path / "model"))
 
 
@@ -150,7 +150,7 @@ def rewrite(model_dir: Path, change: Callable[[dict[str, Tensor]], dict[str, Ten
 
 
 def logits(driven: HandDriven, prompt: list[int]) -> Tensor:
-    """(60, V)."""
+    """Return logits (60, V)."""
     batch = driven.batch([data_row(driven.add(prompt), 0, 60)])
     pool = driven.runner.pool.layers
     return driven.runner.decoder.logits(batch.token_ids, batch.layout, pool, torch.arange(60))
@@ -211,7 +211,7 @@ def test_a_scale_that_is_too_large_is_named(model_dir: Path) -> None:
 
 
 def test_scales_may_come_before_their_blocks(model_dir: Path) -> None:
-    """Shards end anywhere."""
+    """A shard may end anywhere."""
     expected = list(load(model_dir).tensors())
     tensors = load_file(model_dir / "model.safetensors")
     first = {name: tensor for name, tensor in tensors.items() if name.endswith("_scales")}
@@ -325,7 +325,7 @@ def test_a_list_of_modules_that_is_none_is_named(names: object) -> None:
 
 
 def test_ranks_read_whole_groups(model_dir: Path) -> None:
-    """The intermediate size is 96: a rank of three has 32 columns, a rank of two 48."""
+    """The intermediate size is 96: each of three ranks has 32 columns, each of two ranks 48."""
     model = read_model_config(model_dir)
     for config in model.layers[0].matrices(0):
         model.weight_format.check_shard(config)

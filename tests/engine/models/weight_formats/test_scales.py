@@ -1,4 +1,4 @@
-"""Scales that no weight could be multiplied by end the start, in every format, by their name."""
+"""Scales that cannot be used, such as NaN, end the start in every format, and are named."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.engine.rigs.int4_checkpoints import KINDS, make_int4, rewrite
 Spoil = Callable[[Tensor], Tensor]
 LAYER = "model.layers.0."
 MATRIX, EXPERT = f"{LAYER}mlp.up_proj.", f"{LAYER}mlp.experts.1.up_proj."
-# A format, and a tensor of scales in its files.
+# Each entry is a format, and a tensor of scales in its files.
 SCALES = [
     ("channel", f"{MATRIX}weight_scale"),
     ("tensor-static", f"{MATRIX}weight_scale"),
@@ -39,7 +39,7 @@ SCALES = [
 
 
 def with_one(value: Tensor, number: float) -> Tensor:
-    """The value, its first number replaced."""
+    """Return the tensor with its first number replaced."""
     changed = value.clone()
     changed.view(-1)[0] = number
     return changed
@@ -61,7 +61,7 @@ INPUTS: list[tuple[Spoil, str]] = [
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """A checkpoint of a format, made once; read only."""
+    """Make the checkpoint of a format once. It must not be changed."""
 
     @cache
     def make(kind: str) -> Path:
@@ -81,7 +81,7 @@ def load(model_dir: Path) -> None:
 
 
 def spoilt(model_dir: Path, target: Path, name: str, spoil: Spoil) -> Path:
-    """A copy whose tensor of that name is another."""
+    """Copy a checkpoint, with one tensor replaced."""
     copy = Path(shutil.copytree(model_dir, target))
     tensors = dict(load_file(model_dir / "model.safetensors"))
     rewrite(copy, {**tensors, name: spoil(tensors[name]).contiguous()})
@@ -126,7 +126,7 @@ def test_one_scale_is_not_taken_for_those_of_several_blocks(
 
 
 def test_scales_are_waited_for_once_however_many_there_are() -> None:
-    """The meta device has nothing to wait for, so asking for a number fails."""
+    """The meta device has no values to wait for, so reading a value would fail."""
     checks = ScaleChecks()
     for number in range(3):
         checks.add(f"{number}.weight_scale", torch.ones(4, device="meta"))

@@ -1,4 +1,4 @@
-"""Which flows come and go, in seconds that tests move."""
+"""The arrival and departure of flows, on a clock that tests move."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from engine.sequences.sequence import Sequence
 from prefix_cache.leases.lease import Lease
 from tests.engine.rigs.sequences import waiting
 
-HELD = cast(Lease, "a lease")  # nobody looks into it
+HELD = cast(Lease, "a lease")  # a lease that nobody reads
 
 
 class Day:
-    """A flood that has been at work since 0, and others who come."""
+    """A flood that has worked since 0, and other flows that come."""
 
     def __init__(self) -> None:
         self.arrivals = Arrivals()
@@ -67,7 +67,7 @@ class TestNewcomers:
         assert (day.arrivals.newcomers() == [again]) is is_newcomer
 
     def test_one_that_was_not_let_in_first_is_none(self) -> None:
-        """Batch work, or who owes much: it waited its turn."""
+        """Batch work, or a flow that owes much, has waited for its turn."""
         day = Day()
         guest = waiting("guest", flow="guest")
         guest.arrived, guest.lease = 1.0, HELD
@@ -109,7 +109,7 @@ class TestWhoMayReturn:
         day = Day()
         together = day.come("together", 0.0)
         day.go(together, 1.0)
-        assert day.expected(1.0 + AWAY_S / 2) is None  # it may be taking turns
+        assert day.expected(1.0 + AWAY_S / 2) is None  # the flow may be alternating with another
         assert day.expected(1.0 + AWAY_S) == 2000
 
     def test_one_that_stays_long_is_always_there(self) -> None:
@@ -128,7 +128,7 @@ class TestWhoMayReturn:
         day = Day()
         for number in range(MAX_LEFT + 1):
             day.visit(f"guest{number}", 1.0, 2.0)
-        again = day.come("guest0", 2.0)  # forgotten: as if it came for the first time
-        last = day.come(f"guest{MAX_LEFT}", 2.0)  # it takes turns
+        again = day.come("guest0", 2.0)  # it was forgotten, so it counts as new
+        last = day.come(f"guest{MAX_LEFT}", 2.0)  # a flow that alternates with others
         assert again in day.arrivals.newcomers()
         assert last not in day.arrivals.newcomers()

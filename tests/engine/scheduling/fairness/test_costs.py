@@ -1,4 +1,4 @@
-"""What work costs: new tokens in full, found ones little, sampled ones more."""
+"""The costs of work: computed tokens in full, cached tokens little, sampled tokens more."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.engine.rigs.sequences import waiting
 
 
 class Till(FairQueue):
-    """A queue that notes who was charged what."""
+    """A queue that notes each charge."""
 
     def __init__(self) -> None:
         super().__init__(QueueLimits())
@@ -35,7 +35,7 @@ class Till(FairQueue):
 
 
 def decode(flow: str, *, samples: bool = True) -> ScheduledRow:
-    """A row of one token, which is the sequence's last, or not."""
+    """Return a one-token row that samples, or a row one token before it."""
     sequence = waiting(flow, flow=flow)
     return row_of(sequence, 1, sequence.length - (1 if samples else 2))
 
@@ -81,7 +81,7 @@ def test_a_flow_is_charged_once_for_all_of_its_decodes(rows: int) -> None:
 
 
 def test_decodes_of_both_classes_are_charged_to_their_own() -> None:
-    """A tenant that runs both would let batch wait for work that batch has done, or the reverse."""
+    """Otherwise a tenant with both classes would pay for one class with the other's turns."""
     rows = [decode("a") for _ in range(4)]
     for row in rows[1:]:
         row.sequence.priority = "batch"

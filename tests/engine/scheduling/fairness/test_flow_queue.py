@@ -1,4 +1,4 @@
-"""When a refused sequence is told to retry."""
+"""The time that a refused sequence is told to wait before a retry."""
 
 from __future__ import annotations
 

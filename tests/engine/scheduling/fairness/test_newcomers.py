@@ -1,7 +1,7 @@
-"""Who asks for little waits for the step under way and its own prefill, whatever others flood with.
+"""A small request waits for the running step and its own prefill, whatever others flood with.
 
-Counted in steps, with the real queue, scheduler and cache. A step under way has ended when the
-engine looks for messages, so to be in the next one is to wait for 0 steps.
+Waits are counted in steps of the real queue, scheduler and cache. The engine looks for messages
+after a running step, so a request in the next step has waited for 0 steps.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tests.engine.rigs.rig import OTHER, Rig, generate
 
 BUDGET, BATCH_SLOTS, QUANTUM = 128, 8, 128
 QUESTIONS = 6
-MAX_STEP_S = 0.15  # of `market`'s runner: more than a whole step
+MAX_STEP_S = 0.15  # seconds of `market`'s runner, more than a whole step
 
 FLOODS: dict[str, dict[str, Any]] = {
     "long answers on every slot": {"documents": documents(40, 16, 3), "output": 400},
@@ -62,7 +62,7 @@ def market_of(
             if len(quiet.queued_steps) == number:
                 break
             market.run(1)
-        # It reads the answer for so long that others may have computed as much meanwhile.
+        # Reading the answer takes so long that others may have computed as much meanwhile.
         market.run((10 + drawn.randrange(20)) * max(1, prompt // 150))
     market.core.check_invariants()
     assert all(shopper.sent > backlog for shopper in crowd)
@@ -70,7 +70,7 @@ def market_of(
 
 
 def flooded(flood: str, **more: Any) -> list[int]:
-    """The steps that each of the quiet tenant's questions waited for its first token."""
+    """Return the steps that each question of the quiet tenant waited for its first token."""
     return market_of(flood, **more).shoppers[-1].queued_steps
 
 
@@ -82,9 +82,9 @@ def test_a_question_is_in_the_next_step(flood: str, max_step_s: float | None) ->
 
 @pytest.mark.parametrize("flood", [name for name, sent in FLOODS.items() if sent["output"] > 2])
 def test_the_step_that_it_waits_for_is_a_small_one(flood: str) -> None:
-    """Beside the decodes: the question, and as much of others' prompts.
+    """Beside the decodes the step has the question, and as many tokens of other prompts.
 
-    Where the flood always has something running; else it is new itself, now and then.
+    This holds where the flood always has a running request. Otherwise it is sometimes new itself.
     """
     prompt = 24
     steps = market_of(flood, prompt=prompt, max_step_s=MAX_STEP_S).runner.steps
@@ -92,12 +92,12 @@ def test_the_step_that_it_waits_for_is_a_small_one(flood: str) -> None:
     assert len(asked) == QUESTIONS
     assert max(tokens.total() for tokens in asked) <= 2 * prompt + BATCH_SLOTS
     if "prompts" in flood:
-        assert max(tokens.total() for tokens in steps) == BUDGET  # the control
+        assert max(tokens.total() for tokens in steps) == BUDGET  # positive control
 
 
 @pytest.mark.parametrize("flood", [name for name in FLOODS if "long prompts" in name])
 def test_beside_a_newcomer_others_have_little_of_a_step(flood: str) -> None:
-    """The step for which the newcomer waits is small; only its fixed cost sets its size."""
+    """The step that the newcomer waits for is small. Its fixed cost alone decides its size."""
     prompt, small = 24, BUDGET // 2 + BATCH_SLOTS
     runner = market_of(flood, prompt=prompt, max_step_s=MAX_STEP_S).runner
     asked = [number for number, step in enumerate(runner.steps) if step["quiet"] > 1]
@@ -105,7 +105,7 @@ def test_beside_a_newcomer_others_have_little_of_a_step(flood: str) -> None:
     assert max(runner.steps[number].total() for number in asked) <= small
     assert max(runner.steps[number - 1].total() for number in asked[2:]) <= small
     assert sum(step["flood0"] for step in runner.steps) > 10 * QUESTIONS * prompt
-    assert max(step.total() for step in runner.steps) == BUDGET  # the control
+    assert max(step.total() for step in runner.steps) == BUDGET  # positive control
 
 
 def test_a_flow_that_is_alone_gets_the_whole_first_step() -> None:
@@ -136,7 +136,7 @@ def test_a_question_is_in_the_next_step_beside_several_floods(
 def test_a_question_is_in_the_next_step_beside_a_flood_that_holds_every_block(
     max_step_s: float | None,
 ) -> None:
-    """Room for seven of the flood's sequences: what one holds goes to the newcomer."""
+    """There is room for seven of the flood's sequences. The blocks of one go to the newcomer."""
     waited = flooded("long prompts and answers", num_blocks=7 * 170, max_step_s=max_step_s)
     assert waited == [0] * QUESTIONS
 
@@ -145,7 +145,7 @@ def test_a_question_is_in_the_next_step_beside_a_flood_that_holds_every_block(
 def test_a_question_is_in_the_next_step_beside_answers_that_outgrow_the_room(
     *, is_divided: bool
 ) -> None:
-    """In some steps sequences of the flood are preempted for tokens of other sequences."""
+    """Some steps preempt sequences of the flood for other sequences' tokens."""
     rig = Rig(num_blocks=128, max_running=32, max_batch_tokens=64, context_len=48, check_every=50)
     if is_divided:
         rig.link.say(Partition(flows={"flood": FlowQuota(), "quiet": FlowQuota()}))
@@ -165,7 +165,7 @@ def test_a_question_is_in_the_next_step_beside_answers_that_outgrow_the_room(
 
 @pytest.mark.parametrize("flood", ["long answers on every slot", "long prompts"])
 def test_a_question_in_one_flow_with_the_flood_waits(flood: str) -> None:
-    """The control: what is asked is really a flood, and the question is answered after it."""
+    """Positive control: the load is a flood, and the question is answered after it."""
     waited = flooded(flood, flow="all", backlog=20)
     assert waited
     assert min(waited) > 20

@@ -1,4 +1,4 @@
-"""Which sequence gives up slots or blocks for another flow's, and that nobody takes them back."""
+"""The sequences that give up slots or blocks for another flow, and cannot take them back."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.engine.rigs.sequences import waiting
 
 
 def arrivals(*flows: str) -> list[Sequence]:
-    """One sequence each, named by flow and place, a second apart."""
+    """Make one sequence for each flow, named by flow and place, a second apart."""
     found = []
     for at, flow in enumerate(flows):
         sequence = waiting(f"{flow}{at}", flow=flow)
@@ -97,7 +97,7 @@ class TestSlots:
 
 @dataclass
 class UsedBlocks:
-    """A sequence cache that knows of each flow what it uses and what its part is."""
+    """A sequence cache that knows each flow's used blocks and its share."""
 
     used: dict[str, int]
     parts: dict[str, int]

@@ -1,4 +1,4 @@
-"""The balance between interactive and batch work, by itself and in the queue."""
+"""The balance between interactive and batch work, alone and in the queue."""
 
 from __future__ import annotations
 

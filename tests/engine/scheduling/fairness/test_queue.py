@@ -1,4 +1,4 @@
-"""Turns of flows, order within a flow, bounds, debts, and newcomers."""
+"""The queue: turns of flows, order within a flow, bounds, debts, and newcomers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def queue_of(**limits: int) -> FairQueue:
 
 
 def pop(queue: FairQueue, ranks: dict[str, int | None] | None = None) -> str | None:
-    """Serve one sequence; returns its id."""
+    """Serve one sequence; return its id."""
     ranks = ranks or {}
     sequence = queue.select(lambda waiting: ranks.get(waiting.request_id, 0))
     if sequence is None:
@@ -36,7 +36,7 @@ def pop(queue: FairQueue, ranks: dict[str, int | None] | None = None) -> str | N
 
 
 class Load:
-    """Flows that always have a request waiting, served one at a time and charged at once."""
+    """Flows that always have a waiting request, served one at a time and charged at once."""
 
     def __init__(self, sizes: dict[str, int], weights: dict[str, float] | None = None) -> None:
         self.queue = queue_of()
@@ -53,7 +53,7 @@ class Load:
     def serve(self) -> str:
         sequence = self.queue.select(nothing_cached)
         assert sequence is not None
-        self.add(sequence.flow)  # the next one waits already
+        self.add(sequence.flow)  # the next request already waits
         self.queue.take(sequence)
         self.queue.charge(sequence, self.sizes[sequence.flow])
         self.served[sequence.flow] += self.sizes[sequence.flow]
@@ -133,7 +133,7 @@ class TestOrderWithinAFlow:
 
 
 class TestShorter:
-    """Tests of what goes before a prompt that its flow has begun."""
+    """Tests of the sequences that may precede a prompt that their flow has begun."""
 
     def begun(self, flow: str = "flow") -> Sequence:
         return waiting("begun", prompt_len=100, flow=flow)
@@ -169,10 +169,10 @@ class TestShorter:
         queue = queue_of()
         ours, theirs = waiting("ours", flow="we"), waiting("theirs", flow="they")
         queue.push(ours)
-        assert queue.shorter(self.begun("we"), 50, nothing_cached) is ours  # it is alone
+        assert queue.shorter(self.begun("we"), 50, nothing_cached) is ours  # no other flow waits
         queue.push(theirs)
-        assert queue.shorter(self.begun("we"), 50, nothing_cached) is None  # nobody has credit
-        assert queue.select(nothing_cached) is ours  # a round began
+        assert queue.shorter(self.begun("we"), 50, nothing_cached) is None  # no flow has credit
+        assert queue.select(nothing_cached) is ours  # a new round has begun
         assert queue.shorter(self.begun("we"), 50, nothing_cached) is ours
         assert queue.shorter(self.begun("they"), 50, nothing_cached) is None
         queue.charge(ours, 2 * QUANTUM)
@@ -227,7 +227,7 @@ class TestBounds:
             queue.charge(debtor, 1e6)
             queue.remove(rival)
         assert len(queue) == 0
-        for flow in ("flow49", "flow0", "rival"):  # who owes goes last
+        for flow in ("flow49", "flow0", "rival"):  # the flow with debt is last
             queue.push(waiting(flow, flow=flow))
         assert [pop(queue), pop(queue), pop(queue)] == ["flow0", "rival", "flow49"]
 
@@ -264,7 +264,7 @@ class TestFairness:
         assert split.served["me"] == pytest.approx(whole.served["me"], rel=0.01)
 
     def test_two_flows_get_twice_of_one(self) -> None:
-        """The control of the test above: what does gain is being two flows."""
+        """Positive control of the test above: two flows do gain."""
         load = Load({"rival": 50, "me": 64, "me too": 64})
         while sum(load.served.values()) < 50_000:
             load.serve()
@@ -294,7 +294,7 @@ class TestFairness:
         assert load.served["alone"] == load.served["newcomer"]
 
     def test_debt_survives_being_idle(self) -> None:
-        """One request at a time is no way around paying for it."""
+        """A flow cannot avoid its debt by sending one request at a time."""
         queue = queue_of()
         served: Counter[str] = Counter()
         for flow in ("steady", "one by one"):
@@ -302,17 +302,17 @@ class TestFairness:
         for _ in range(2000):
             sequence = queue.select(nothing_cached)
             assert sequence is not None
-            queue.take(sequence)  # its flow may be idle now, for as long as the request runs
+            queue.take(sequence)  # its flow may now be idle while the request runs
             queue.charge(sequence, 60)
             served[sequence.flow] += 60
             queue.push(waiting(sequence.flow, flow=sequence.flow))
         assert served["steady"] == pytest.approx(served["one by one"], rel=0.02)
 
     def test_debt_is_paid_off_by_what_others_have_for_nothing(self) -> None:
-        """Who owes waits for as much as it had, and for no more, however few rounds that takes."""
+        """A flow with debt waits until others have had as much, and no longer."""
 
         def wait_after(alone: int) -> int:
-            """Requests of the other that go first when one who owed 1,000 comes back."""
+            """Count the other flow's requests that precede the return of a flow that owed 1,000."""
             queue = queue_of()
             for number in range(2):
                 queue.push(waiting(f"first {number}", flow="flood"))
@@ -321,7 +321,7 @@ class TestFairness:
             queue.take(debtor)
             queue.charge(debtor, 10 * QUANTUM)
             flooding = waiting("run", flow="flood")
-            queue.charge(flooding, alone)  # nobody else waits
+            queue.charge(flooding, alone)  # no other flow waits
             queue.push(waiting("mine again", flow="debtor"))
             for number in range(100):
                 sequence = queue.select(nothing_cached)
@@ -408,7 +408,8 @@ class TestNewcomers:
         assert queue.newcomer({"here": 0}, nothing_cached) is None
         new = self.push(queue, "b", "new")
         assert queue.newcomer({"here": 0}, nothing_cached) is new
-        assert queue.newcomer({"here": 0}, lambda one: None) is None  # it may not start
+        # the cache has no room to start it
+        assert queue.newcomer({"here": 0}, lambda one: None) is None
 
     @pytest.mark.parametrize(("owed", "is_next"), [(0, True), (99, True), (100, False)])
     def test_a_flow_that_owes_a_round_or_more_is_no_newcomer(
@@ -438,7 +439,7 @@ class TestNewcomers:
         assert queue.newcomer({"flood": 0}, nothing_cached) is again
 
     def test_tokens_that_running_flows_have_begun_count_as_owed(self) -> None:
-        """A flow is served a request at a time, and owes all of it before its next turn."""
+        """A flow is served one request at a time, and pays all of it before its next turn."""
         queue = queue_of()
         self.push(queue, "waits too", "flood")
         first = self.push(queue, "first", "debtor")

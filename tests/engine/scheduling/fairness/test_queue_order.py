@@ -1,8 +1,8 @@
 """The queue's order tells no tenant what another has cached.
 
-Who guesses a prompt and watches when its guesses are served, among dummies of its own, must see
-the same order whatever a victim has in the cache. The control sorts all flows by cached prefix,
-as one queue would: there the order gives the guess away.
+A spy guesses a prompt, and watches when its guesses are served among its own dummies. It must see
+the same order whatever a victim has in the cache. As a positive control, one queue sorts all flows
+by cached prefix: there the order reveals the guess.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from engine.sequences.sequence import Sequence
 from tests.engine.rigs.sequences import waiting
 
 VICTIM, SPY, OTHER = "victim", "spy", "bystander"
-COST = 60  # tokens of each request, cached or not: the work is another channel
+COST = 60  # tokens of each request, cached or not, since the work itself would be another channel
 
 
 def order(cached: dict[str, int], seed: int, *, one_flow: bool = False) -> list[str]:
-    """The ids in which a mix of three tenants' requests is served, given who has what cached."""
+    """Return the ids in the order in which a mix of three tenants' requests is served."""
     drawn = random.Random(seed)
     mix = [f"{flow}-{n}" for flow in (VICTIM, SPY, OTHER) for n in range(6)]
     drawn.shuffle(mix)
@@ -40,7 +40,7 @@ def order(cached: dict[str, int], seed: int, *, one_flow: bool = False) -> list[
 
 
 def victims_cache(seed: int) -> dict[str, int]:
-    """Draw how much of each of the victim's requests is in the cache."""
+    """Draw the cached tokens of each of the victim's requests."""
     drawn = random.Random(1000 + seed)
     return {f"{VICTIM}-{n}": drawn.choice([0, 16, 64, 512]) for n in range(6)}
 
@@ -60,7 +60,7 @@ def test_others_are_served_in_the_same_order_whatever_a_tenant_has_cached(seed: 
 
 
 def test_the_victims_own_order_does_follow_its_cache() -> None:
-    """The order compared above does depend on the cache, within the victim's own flow."""
+    """Positive control: within the victim's own flow the order does depend on the cache."""
     changed = [order(victims_cache(seed), seed) != order({}, seed) for seed in range(25)]
     assert sum(changed) > 20
 
@@ -68,7 +68,7 @@ def test_the_victims_own_order_does_follow_its_cache() -> None:
 def spies_place(hit: bool, seed: int, *, shared: bool) -> int:
     """Return the place at which a spy's guess is served among its dummies, on a hit or a miss.
 
-    `shared`: the victim's prefix would count for the spy, and all is one queue.
+    With `shared`, there is one queue, and the victim's prefix counts for the spy too.
     """
     cached = victims_cache(seed) | {f"{VICTIM}-0": 512 if hit else 0}
     if shared and hit:
@@ -81,7 +81,7 @@ def spies_places(hit: bool, *, shared: bool) -> list[int]:
 
 
 def test_the_place_of_a_guess_is_independent_of_the_victim() -> None:
-    """Exactly, mix by mix: there is nothing left for a statistic to find."""
+    """The places agree exactly in each mix, so no statistics could find a difference."""
     assert spies_places(True, shared=False) == spies_places(False, shared=False)
 
 

@@ -1,4 +1,4 @@
-"""Of a flow's prompts the shortest goes first, also where a longer one was begun before it."""
+"""The shortest prompt of a flow goes first, even if a longer one was begun before it."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ BUDGET = 10
 
 
 def prompt(number: int, tokens: int) -> list[int]:
-    """Tokens that no other prompt begins with."""
+    """Return tokens of a prompt that shares no prefix with others."""
     return [number % 60, number // 60, *(number * at % 60 for at in range(tokens - 2))]
 
 
 def begun(patience: int = 8) -> Rig:
-    """An engine that has computed the first 10 tokens of a prompt of 50."""
+    """Return an engine that has computed the first 10 tokens of a prompt of 50."""
     rig = Rig(max_batch_tokens=BUDGET, patience=patience)
     rig.submit(generate("long", prompt(1, 50), max_tokens=1))
     rig.step()
@@ -50,7 +50,7 @@ class TestWithinAFlow:
 
     def test_what_is_left_counts(self) -> None:
         rig = begun()
-        rig.step(3)  # ten are left
+        rig.step(3)  # ten tokens are left
         rig.submit(generate("equal", prompt(2, 10), max_tokens=1))
         rig.step()
         assert shape(rig) == [("long", 40, 10)]
@@ -59,9 +59,9 @@ class TestWithinAFlow:
     def test_a_long_prompt_is_passed_over_a_bounded_number_of_times(
         self, patience: int, first: int
     ) -> None:
-        """The last one is the control: without the bound it would wait for as long as they come."""
+        """Positive control: without the bound, the last case waits for as long as others come."""
         rig = begun(patience=patience)
-        for number in range(2, 42):  # each takes a step
+        for number in range(2, 42):  # each takes one step
             rig.submit(generate(f"short{number}", prompt(number, BUDGET), max_tokens=1))
         rig.step(50)
         computed = [row[0] for step in range(len(rig.runner.steps)) for row in shape(rig, step)]
@@ -73,7 +73,7 @@ class TestAmongFlows:
     def test_no_other_flow_gives_way(self) -> None:
         rig = begun()
         rig.submit(generate("other's long", prompt(2, 30), flow="other", max_tokens=1))
-        rig.step()  # begun as well: it had nothing running
+        rig.step()  # begun too, since its flow had nothing running
         rig.submit(generate("short", prompt(3, 4), flow="other", max_tokens=1))
         rig.step(2)
         rows = shape(rig, -2) + shape(rig)
@@ -85,7 +85,7 @@ class TestAmongFlows:
     def test_a_flow_gains_nothing_by_prompts_of_many_lengths(
         self, patience: int, seed: int
     ) -> None:
-        """Two that always have some waiting stay together, in the order of arrival and in this."""
+        """The two flows always have waiting prompts, and get equal service."""
         drawn, quantum, running, largest = random.Random(seed), 16, 4, 60
         rig = Rig(
             max_batch_tokens=BUDGET,

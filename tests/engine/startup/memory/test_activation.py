@@ -1,4 +1,4 @@
-"""What decodes may take for outputs that are yet to be merged: the bound, and what is taken."""
+"""The memory for unmerged outputs of decodes: its bound, and the memory used."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def together(model: ModelConfig) -> int:
 def decodes(
     model: ModelConfig, rows: int, context: int, *, shares: bool, device: str
 ) -> BatchLayout:
-    """Decode rows over the same blocks, of which half are read together if they share."""
+    """Make a layout of decodes over the same blocks; half of them are read together if `shares`."""
     blocks = -(-context // BLOCK_SIZE)
     positions = torch.full((rows,), context - 1, device=device)
     layout = BatchLayout(
@@ -100,7 +100,7 @@ def test_the_bound_for_an_8b_model_with_sharing_is_about_100_megabytes() -> None
 def test_no_layout_takes_more_memory_than_the_bound(
     model: ModelConfig, rows: int, context: int, shares: bool
 ) -> None:
-    """Worked out as the kernel's launch does, on tensors without memory."""
+    """The layout is computed as in the kernel's launch, on tensors without memory."""
     layout = decodes(model, rows, context, shares=shares, device="meta")
     parts = decode_attention.launch_parts(
         query(model, rows, "meta"), layer(model, 16, "meta"), layout
@@ -123,7 +123,8 @@ def test_memory_allocated_on_a_device_is_within_the_bound(model: ModelConfig, sh
     q, kv = query(model, rows, "cuda"), layer(model, context, "cuda")
     layout = with_units(layout, kv, heads_of(model).num_heads)
     attend = triton_ops().paged_attention
-    attend(q, kv, layout, AttentionVariant(0.1), None)  # compiled, and whatever is kept is there
+    # compiles the kernel, and allocates what it keeps
+    attend(q, kv, layout, AttentionVariant(0.1), None)
     torch.cuda.synchronize()
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated()
@@ -131,4 +132,4 @@ def test_memory_allocated_on_a_device_is_within_the_bound(model: ModelConfig, sh
     torch.cuda.synchronize()
     taken = torch.cuda.max_memory_allocated() - before - out.numel() * out.element_size()
     counted = bound(model, rows, shares=shares)
-    assert counted / 4 < taken <= counted + (1 << 20)  # where parts lie, and counters
+    assert counted / 4 < taken <= counted + (1 << 20)  # plus the places of parts, and counters

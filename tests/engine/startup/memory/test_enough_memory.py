@@ -1,4 +1,4 @@
-"""A start that lacks memory ends with one line and the status of an engine that cannot start."""
+"""A start without enough memory ends with one line, and the status of a failed start."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_a_cache_that_is_larger_than_the_memory_is_warned_of(
 
 
 def start(socket: str, address_space: int, cache_tokens: int | None = None) -> tuple[int, str]:
-    """Run an engine that may map so many bytes, until it ends; its status, and what it wrote."""
+    """Run an engine with limited mapped memory until it ends; return its status and output."""
     config = EngineConfig.of(
         model_dir=str(ROOT / "handbook" / "model"),
         socket=socket,

@@ -1,4 +1,4 @@
-"""The tiers below the device, opened with a host tier that was made ahead, or made now."""
+"""The tiers below the device, opened with a host tier made ahead, or made at once."""
 
 from __future__ import annotations
 
@@ -51,14 +51,14 @@ def nothing() -> None:
 
 
 def test_a_pool_made_ahead_is_the_host_tier_and_is_closed_with_the_tiers() -> None:
-    tiers = opened(made(small_pool), host_cache_tokens=64)  # would be 4 blocks
+    tiers = opened(made(small_pool), host_cache_tokens=64)  # this size would give 4 blocks
     assert tiers.host is not None
     assert tiers.lower.tiers.host_blocks == tiers.host.num_blocks == 5
     assert tiers.host.descriptor >= 0
     tiers.close()
     with pytest.raises(PoolDoesNotFit, match="given back"):
         _ = tiers.host.descriptor
-    tiers.host.close()  # by `host_ahead` as well
+    tiers.host.close()  # `host_ahead` closes it too
 
 
 def test_without_one_it_is_made_now() -> None:
@@ -95,9 +95,9 @@ DEADLINE_S = 30.0
 
 @dataclass
 class HeldPools:
-    """Makes pools of CPU memory, whatever was asked for, when it is let go; notes what was asked.
+    """A factory that returns pools of CPU memory when it is released, and notes the requests.
 
-    The `fails` of it is raised instead of making one.
+    If `fails` is set, it is raised instead.
     """
 
     fails: Exception | None = None
@@ -172,7 +172,7 @@ def test_memory_that_does_not_fit_is_an_error_for_whoever_takes_it() -> None:
         with pytest.raises(PoolDoesNotFit, match="too much"):
             ahead.result()
     with host_ahead(settings(), BLOCK_BYTES, CUDA, pools):
-        pass  # and for nobody where the model cannot be opened
+        pass  # as when the model cannot be opened
     assert len(pools.asked) == 2
 
 
@@ -227,7 +227,7 @@ def test_a_size_that_was_asked_for_is_the_size() -> None:
 
 
 def test_a_size_that_leaves_no_room_for_opening_the_model_does_not_fit() -> None:
-    """Real memory, refused before any of it is taken."""
+    """Real memory, refused before it is allocated."""
     gib = (host_free_bytes() + OPENING_BYTES) / 2**30
 
     def unpinned(

@@ -1,4 +1,4 @@
-"""How many blocks the pool gets, in numbers."""
+"""The number of the pool's blocks, computed from sizes."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def on_cpu(free: int) -> int:
 
 def test_cuda_gives_the_fraction_of_what_was_free_before() -> None:
     blocks = on_cuda(124 * GIB, 16 * GIB, 6 * GIB)
-    # 0.9 of 140 GiB is 126; less 16 for weights and 6 for activations.
+    # 0.9 of 140 GiB is 126 GiB, minus 16 for weights and 6 for activations.
     assert blocks == pytest.approx(104 * 512, abs=1)
 
 
@@ -94,7 +94,7 @@ def test_ranks_with_unequal_parts_of_a_block_have_as_many_of_them(gib: float | N
 
 
 def test_weights_in_host_memory_come_before_the_host_tier() -> None:
-    """With two ranks, each has a host tier of its own."""
+    """With two ranks, each has its own host tier."""
     free = 64 * GIB
     plain = EngineConfig.of(model_dir="", socket="")
     kept = EngineConfig.of(model_dir="", socket="", cpu_offload_gb=20.0, tensor_parallel=2)
@@ -104,7 +104,7 @@ def test_weights_in_host_memory_come_before_the_host_tier() -> None:
 
 
 STATE = 64 * 1024**2
-FEW = StateSizes(STATE, max_running=4, cache_ratio=0.25)  # 12 states, and the one of nobody
+FEW = StateSizes(STATE, max_running=4, cache_ratio=0.25)  # 12 states, and the unused one
 
 
 def test_states_of_running_sequences_come_first_and_the_rest_is_divided_by_the_ratio() -> None:
