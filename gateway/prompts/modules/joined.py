@@ -25,7 +25,6 @@ from prefix_cache.hashing import block_keys
 from prefix_cache.namespace import Namespace, NamespacePath
 
 _PADDING = 0  # id of the padding token, to which nothing attends
-_NONE = Run((), np.empty(0, np.int32), np.empty(0, np.int32))
 
 # makes a namespace from the digest of everything that decides the KV
 NamespaceOf = Callable[[str], Namespace]

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -97,5 +97,10 @@ def _placed(
         token_ids.append(ids)
         positions.append(np.arange(at, at + len(ids), dtype=np.int32))
         at += len(ids)
-    ids, places = np.concatenate(token_ids), np.concatenate(positions)
+    ids, places = joined(token_ids), joined(positions)
     return PlacedModule(module.name, place, ids, places, parameters, first, at)
+
+
+def joined(arrays: Sequence[TokenIds]) -> TokenIds:
+    """Join arrays of token ids or positions, of which there may be none."""
+    return np.concatenate([np.empty(0, np.int32), *arrays]).astype(np.int32)

@@ -54,9 +54,10 @@ def schema_of_pml(text: str) -> SchemaSpec:
             places.append(ModuleSpec(text=one))
         elif one.tag == "scaffold":
             _check(one, "scaffold")
-            members = [_member(inner) for inner in _elements(one)]
+            members = [place for inner in _elements(one) for place in _places(inner, ())]
             places += members
-            scaffolds.append(tuple(member.name or "" for member in members))
+            named = (each.name for member in members for each in member.alternatives)
+            scaffolds.append(tuple(name for name in named if name is not None))
         else:
             places += _places(one, ())
     try:
@@ -104,24 +105,14 @@ def _top(root: ET.Element) -> Iterator[str | ET.Element]:
 
 
 def _places(element: ET.Element, outer: tuple[str, ...]) -> list[ModuleSpec]:
-    """Return the places of a module or union, then the places of the modules within.
-
-    A module that only has modules within is left out.
-    """
+    """Return the places of a module or union, then the places of the modules within."""
     is_union = element.tag == "union"
     if is_union:
         _check(element, "union")
     pairs = [_module(one, outer) for one in (_elements(element) if is_union else (element,))]
-    own = [module for module, within in pairs if module.parts or not within]
-    places = [ModuleSpec(union=tuple(own))] if is_union and (own or not pairs) else own
+    own = [module for module, _ in pairs]
+    places = [ModuleSpec(union=tuple(own))] if is_union else own
     return places + [place for _, within in pairs for place in within]
-
-
-def _member(element: ET.Element) -> ModuleSpec:
-    places = _places(element, ())
-    if len(places) != 1:
-        raise _wrong("a scaffold's modules have no modules within")
-    return places[0]
 
 
 def _module(element: ET.Element, outer: tuple[str, ...]) -> tuple[ModuleSpec, list[ModuleSpec]]:

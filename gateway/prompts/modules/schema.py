@@ -3,7 +3,9 @@
 modules    in the order of their positions; unnamed modules are always part of the prompt
 union      modules that begin at the same position: a prompt has at most one of them
 parameter  positions within a module that are left free for a request's own tokens
-scaffold   modules that attend to each other if a prompt has all of them
+scaffold   modules that attend to each other if a prompt has one at each of their places
+
+A named module may have no text: it has only parameters, or is the outer module of others in PML.
 """
 
 from __future__ import annotations
@@ -111,8 +113,9 @@ def _check_union(module: ModuleSpec, param: str) -> None:
 def _check_module(module: ModuleSpec, param: str) -> None:
     if (module.text is None) == (module.parts is None):
         raise BadRequest("a module has either `text` or `parts`", param=param)
-    if not any(isinstance(piece, str) and piece for piece in module.pieces):
-        raise BadRequest("a module has some text", param=param)
+    has_text = any(isinstance(piece, str) and piece for piece in module.pieces)
+    if not has_text and (module.name is None or module.parts is None):
+        raise BadRequest("a module without a name, or with `text`, has some text", param=param)
     parameters = [one.parameter for one in module.pieces if isinstance(one, Parameter)]
     if parameters and module.name is None:
         raise BadRequest("a module with parameters has a name", param=param)
@@ -130,10 +133,10 @@ def _check_scaffolds(schema: SchemaSpec) -> None:
     seen = set[str]()
     for number, names in enumerate(schema.scaffolds):
         param = f"scaffolds[{number}]"
-        if len(names) < 2 or any(name not in places for name in names):
-            raise BadRequest("a scaffold is of two modules or more, by their names", param=param)
-        if len({places[name] for name in names}) < len(names):
-            raise BadRequest("a prompt never has all modules of this scaffold", param=param)
-        if seen & set(names):
-            raise BadRequest("a module is in one scaffold at most", param=param)
+        if any(name not in places for name in names):
+            raise BadRequest("a scaffold is of the schema's modules, by their names", param=param)
+        if len({places[name] for name in names}) < 2:
+            raise BadRequest("a scaffold has modules at two places or more", param=param)
+        if seen & set(names) or len(set(names)) < len(names):
+            raise BadRequest("a module is in one scaffold at most, and once", param=param)
         seen |= set(names)

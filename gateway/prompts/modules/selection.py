@@ -14,7 +14,13 @@ from msgspec import Meta, Struct
 
 from gateway.errors import BadRequest
 from gateway.processes.fair_executor import Steps
-from gateway.prompts.modules.layout import Encode, FreePositions, PlacedModule, PlacedSchema
+from gateway.prompts.modules.layout import (
+    Encode,
+    FreePositions,
+    PlacedModule,
+    PlacedSchema,
+    joined,
+)
 from gateway.prompts.modules.schema import MOST_MODULES, Name
 from gateway.prompts.tokens.tokenizer import TokenIds
 
@@ -62,15 +68,11 @@ class Selection:
     """The runs of a prompt's modules, and the tokens of the parameters' values."""
 
     digest: bytes  # SHA-256 of the module schema
-    runs: tuple[Run, ...]
+    used: tuple[str, ...]  # names of the modules, in the order of their positions
+    runs: tuple[Run, ...]  # of at least one token each
     value_ids: TokenIds
     value_positions: TokenIds
     end: int
-
-    @property
-    def used(self) -> tuple[str, ...]:
-        """The names of the modules, in the order of their positions."""
-        return tuple(name for run in self.runs for name in run.names if name is not None)
 
     @property
     def together(self) -> tuple[tuple[str, ...], ...]:
@@ -98,9 +100,10 @@ def select(schema: PlacedSchema, option: ModulesOption, encode: Encode) -> Steps
             positions.append(np.arange(first, first + len(ids), dtype=np.int32))
     return Selection(
         schema.digest,
-        tuple(_runs(chosen, schema.scaffolds)),
-        _joined(values),
-        _joined(positions),
+        tuple(module.name for module in chosen if module.name is not None),
+        tuple(run for run in _runs(chosen, schema) if len(run.token_ids)),
+        joined(values),
+        joined(positions),
         max(module.end for module in chosen),
     )
 
@@ -135,10 +138,15 @@ def _too_long(name: str, room: FreePositions) -> BadRequest:
     )
 
 
-def _runs(chosen: Sequence[PlacedModule], scaffolds: Sequence[tuple[str, ...]]) -> list[Run]:
-    """Return a run for each module, or for all modules of a scaffold that are all chosen."""
-    names = {module.name for module in chosen}
-    whole = [one for one in scaffolds if names >= set(one)]
+def _runs(chosen: Sequence[PlacedModule], schema: PlacedSchema) -> list[Run]:
+    """Return a run for each module, or for the modules at all places of a scaffold."""
+    places = {module.name: module.place for module in schema.modules}
+    whole = [
+        one
+        for one in schema.scaffolds
+        if {module.place for module in chosen if module.name in one}
+        == {places[name] for name in one}
+    ]
     groups = dict[int, list[PlacedModule]]()
     for place, module in enumerate(chosen):
         scaffold = next((at for at, one in enumerate(whole) if module.name in one), None)
@@ -152,7 +160,3 @@ def _run(modules: Sequence[PlacedModule]) -> Run:
         np.concatenate([module.token_ids for module in modules]),
         np.concatenate([module.positions for module in modules]),
     )
-
-
-def _joined(arrays: Sequence[TokenIds]) -> TokenIds:
-    return np.concatenate([np.empty(0, np.int32), *arrays]).astype(np.int32)

@@ -167,6 +167,8 @@ class ModulePrompts:
             schema = chosen.record.id
             name = partial(self.namespaces.module, caller, salt, welcome.fingerprint, schema)
             before = modules_before(head, chosen.selection, name, welcome.block_size)
+            if not before.modules:
+                raise BadRequest("no text stands in the named modules", param=f"{PARAM}.use")
             chosen.before[head.tobytes()] = before
         return ModulePrompt(found, before.joined(found.token_ids))
 

@@ -228,7 +228,8 @@ BEYOND_SCHEMAS = [
     r"at most \d+ (candidates|stop sequences)",
     r"the request names no module|there is no such schema of modules",
     r"a schema (is given as either|in PML has)|this is no XML|a schema has no document type",
-    r"a (module|union|scaffold) (has|is)|two (modules|parameters) .* one name|all modules of this",
+    r"a (module|union|scaffold) (has|is|without)|two (modules|parameters) .* one name",
+    r"no text stands in the named modules",
 ]
 
 

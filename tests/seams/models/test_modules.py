@@ -317,6 +317,29 @@ def test_pml_is_the_same_schema_as_its_json(client: httpx.Client) -> None:
     assert said(ask(client, pml, ["door"], "door code for Oslo")) == "1427"
 
 
+def test_modules_of_pml_need_no_text(client: httpx.Client) -> None:
+    """Prompt Cache's examples have modules of only unions, and unions with an empty choice."""
+    made = store(
+        client,
+        {
+            "pml": '<schema name="visits"><module name="city"><union><module name="none"/>'
+            f'<module name="all">{text_of("door")}</module></union></module>'
+            '<module name="note"><parameter name="of" length="40"/></module></schema>'
+        },
+    )
+    note = {"name": "note", "values": {"of": "The support code for Paris is 8361. "}}
+    answer = ask(client, made, ["city", "city.all", note], "door code for Oslo")
+    assert (said(answer), answer["ratoon"]["modules"]["used"]) == (
+        "1427",
+        ["city", "city.all", "note"],
+    )
+    assert said(ask(client, made, ["city.none", note], "support code for Paris")) == "8361"
+    wish = {"modules": {"schema": made, "use": ["city"]}}
+    body = {"model": "handbook", "prompt": "x", "ratoon": wish}
+    refused = client.post("/v1/completions", json=body)
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "ratoon.modules.use")
+
+
 @pytest.mark.parametrize(
     "body",
     [
@@ -329,9 +352,11 @@ def test_pml_is_the_same_schema_as_its_json(client: httpx.Client) -> None:
         {"modules": [{"name": "a b", "text": "x"}]},
         {"modules": [{"union": [{"text": "x"}]}]},
         {"modules": [{"union": [{"union": [{"name": "a", "text": "x"}]}]}]},
+        {"modules": [{"parts": []}]},
         {"modules": [{"parts": ["x", {"parameter": "p", "length": 3}]}]},
         {"modules": [{"name": "a", "parts": ["x", {"parameter": "p", "length": 0}]}]},
         {"modules": [{"name": "a", "text": "x"}], "scaffolds": [["a", "b"]]},
+        {"modules": [{"name": "a", "text": "x"}], "scaffolds": [["a"]]},
         {"modules": [{"name": "a", "text": "word " * 20_000}]},
         {"modules": [{"name": "a", "text": "x", "colour": "red"}]},
         {"pml": "<schema><module name='a'>x</module>"},

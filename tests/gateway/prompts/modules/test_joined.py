@@ -41,6 +41,13 @@ SCHEMA = SchemaSpec(
     ),
     scaffolds=(("p", "z"),),
 )
+TEXTLESS = SchemaSpec(
+    modules=(
+        ModuleSpec(name="outer", parts=()),
+        ModuleSpec(name="p", parts=(Parameter("n", 3),)),
+        ModuleSpec(name="z", text="zzz"),
+    )
+)
 
 
 def prompt(
@@ -96,6 +103,27 @@ def test_a_scaffold_is_one_run_where_all_of_it_is_named() -> None:
     assert {one.namespace for one in together.modules[1:]}.isdisjoint(
         one.namespace for made in apart for one in made.modules[1:]
     )
+
+
+def test_a_scaffold_with_a_union_is_one_run_with_any_of_its_modules() -> None:
+    schema = SchemaSpec(modules=SCHEMA.modules, scaffolds=(("a", "b", "z"),))
+    assert [one.own_tokens for one in prompt("a", "z", schema=schema).modules] == [9, 7]
+    assert [one.own_tokens for one in prompt("b", "z", schema=schema).modules] == [9, 10]
+    with_other = SchemaSpec(modules=SCHEMA.modules, scaffolds=(("a", "z"),))
+    apart = prompt("b", "z", schema=with_other)
+    assert [one.own_tokens for one in apart.modules] == [9, 7, 3], "b is not of the scaffold"
+
+
+def test_a_module_without_text_has_positions_and_no_blocks() -> None:
+    made = prompt("outer", ModuleUse("p", {"n": "12"}), "z", schema=TEXTLESS)
+    assert [one.own_tokens for one in made.modules] == [3, 3]
+    assert made.token_ids.tolist()[-4:] == [*b"12", 1, 2]
+    assert made.positions.tolist()[-4:] == [3, 4, 9, 10]
+    alone = prompt("outer", "p", schema=TEXTLESS)
+    assert [one.own_tokens for one in alone.modules] == [3], "the head"
+    assert prompt("p", schema=TEXTLESS, head=HEAD[:0]).modules == ()
+    selection = at_once(select(placed(TEXTLESS), ModulesOption("id", ("outer", "p")), encode))
+    assert (selection.used, selection.runs) == (("outer", "p"), ())
 
 
 def test_whatever_decides_the_bits_is_in_the_key() -> None:

@@ -68,13 +68,32 @@ def test_modules_within_modules_are_named_by_their_path() -> None:
         "You are polite.",
         "\n    Make a character.\n    ",
     ]
-    of_age, of_senior, home, city, last = read.modules[2:]
+    age, of_age, of_senior, home, city, last = read.modules[2:]
     assert last.text == "Ask me."
+    assert (age.name, age.pieces) == ("age", ())
     assert [one.name for one in of_age.alternatives] == ["age.child", "age.senior"]
     assert Parameter("years", 2) in of_age.alternatives[1].pieces
     assert [one.name for one in of_senior.alternatives] == ["age.senior.well", "age.senior.ill"]
     assert (home.name, home.pieces) == ("home", ("A home ",))
     assert (city.name, city.pieces) == ("home.city", ("in a city.",))
+
+
+def test_a_scaffold_has_unions_and_modules_within_modules() -> None:
+    read = schema_of_pml("""
+<schema name="s"><scaffold>
+  <module name="a">A <module name="in">in A.</module></module>
+  <union><module name="b">B.</module><module name="c">C.</module></union>
+</scaffold></schema>""")
+    check_schema(read)
+    assert read.scaffolds == (("a", "a.in", "b", "c"),)
+
+
+@pytest.mark.parametrize("within", ["", '<param name="days" len="2"/>'])
+def test_a_module_may_have_no_text(within: str) -> None:
+    read = schema_of_pml(f'<schema name="s"><module name="a">{within}</module></schema>')
+    check_schema(read)
+    parts = (Parameter("days", 2),) if within else ()
+    assert read.modules == (ModuleSpec(name="a", parts=parts),)
 
 
 @pytest.mark.parametrize(
@@ -93,11 +112,7 @@ def test_modules_within_modules_are_named_by_their_path() -> None:
         ("<schema><user><system>x</system></user></schema>", "<system>"),
         ("<schema>" + 9 * '<module name="a">' + "x" + 9 * "</module>" + "</schema>", "more than 8"),
         ("<schema><union><union></union></union></schema>", "<union>"),
-        (
-            '<schema><scaffold><module name="a">x<module name="b">y</module></module>'
-            '<module name="c">z</module></scaffold></schema>',
-            "within",
-        ),
+        ('<schema><scaffold>x<module name="a">y</module></scaffold></schema>', "no text"),
         ('<schema><module name="a">x<parameter name="p" len="1"/></module></schema>', "`len`"),
         ('<schema><module name="a">x<param name="p"/></module></schema>', "a length"),
         ('<schema><module name="a">x<param name="p" len="0"/></module></schema>', ">= 1"),
