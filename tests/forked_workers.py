@@ -1,6 +1,6 @@
-"""Workers of xdist that are forked from the process which starts them, and has imported all tests.
+"""Workers of xdist that are forked from the starting process, which has imported all tests.
 
-Each would import them again: two thirds of what a worker costs before its first test. They are
+Otherwise each worker imports them again: two thirds of its cost before its first test. Workers are
 forked before that process has threads, and wait until xdist asks for one.
 """
 
@@ -19,15 +19,16 @@ from typing import Any
 from tests.doubles.forks.becoming import end, finish
 from tests.doubles.forks.server import share
 
-WORKER = [os.fsencode(sys.executable), b"-u", b"-c"]  # what xdist starts, before its code
+WORKER = [os.fsencode(sys.executable), b"-u", b"-c"]  # xdist's command, before its code
 
 
 class ForkedWorkers:
-    """Workers that wait, each with the socket by which it is given its pipes."""
+    """Waiting workers, each with the socket through which it gets its pipes."""
 
     def __init__(self, count: int) -> None:
-        """Fork them: `count` processes."""
-        gc.freeze()  # what was imported is shared, as long as nothing looks at it
+        """Fork `count` workers."""
+        # imported objects stay shared as long as the garbage collector does not visit them
+        gc.freeze()
         self._ready: list[tuple[int, socket.socket]] = []
         self._fork_exec = vars(subprocess)["_fork_exec"]
         for _ in range(count):
@@ -35,7 +36,7 @@ class ForkedWorkers:
         vars(subprocess)["_fork_exec"] = self.fork_exec
 
     def fork_exec(self, words: Sequence[Any], *how: Any) -> int:
-        """Start a process; its id. The arguments are those of `_posixsubprocess.fork_exec`."""
+        """Start a process; return its id. Arguments as for `_posixsubprocess.fork_exec`."""
         *program, code = map(os.fsencode, words)
         if program != WORKER or not self._ready:
             started: int = self._fork_exec(words, *how)
@@ -55,7 +56,7 @@ class ForkedWorkers:
             return
         try:
             for other in (ours, *(one for _, one in self._ready)):
-                other.close()  # so each hears that the process that would ask it has ended
+                other.close()  # so each worker notices when the starting process ends
             _work(theirs)
             finish()
         finally:
@@ -63,7 +64,7 @@ class ForkedWorkers:
 
 
 def _work(asked: socket.socket) -> None:
-    """Be a worker on the pipes that are sent, as `python -c` would be on its own."""
+    """Run a worker on the pipes that are sent, as `python -c` would."""
     with asked:
         code, pipes, *_ = socket.recv_fds(asked, 4096, 2)
     if not pipes:

@@ -1,4 +1,4 @@
-"""A gateway before a fake engine, shared by the tests of a module."""
+"""Fixtures: a gateway before a fake engine, shared by the tests of a module."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def served(
 
 @pytest.fixture
 def engine(module_engine: FakeEngine) -> Iterator[FakeEngine]:
-    """The served gateway's engine, with nothing left running behind the test."""
+    """Return the served gateway's engine; check that nothing runs after the test."""
     module_engine.reset()
     module_engine.welcome = WELCOME
     yield module_engine
@@ -56,5 +56,5 @@ def client(served: Served, engine: FakeEngine) -> Iterator[openai.OpenAI]:
 
 @pytest.fixture
 def traced(tiny_model: Path, tmp_path: Path) -> Traced:
-    """A gateway that traces, with an engine and a data directory of its own."""
+    """Run a gateway with traces, an engine and a data directory of its own."""
     return Traced(tiny_model, tmp_path / "data")

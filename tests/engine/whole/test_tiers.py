@@ -171,7 +171,7 @@ class TestWaiting:
         rig.expect_nothing_left()
 
     def test_a_lease_that_waits_for_others_loads_copies_nothing_of_its_own(self) -> None:
-        """A partial block's source need not be there any more when the wait is over."""
+        """When the wait is over, the source of a partial block may no longer exist."""
         rig = lowered()
         rig.mover.held.add(Tier.DEVICE)
         rig.submit(generate("a", PROMPT, max_tokens=2))
@@ -199,7 +199,7 @@ class TestPromises:
         rig.expect_nothing_left()
 
     def test_what_it_computes_is_shared_at_once(self) -> None:
-        """The load is settled before the step is: the tree takes its block behind loaded ones."""
+        """The load is settled before the step: the tree appends the step's block to loaded ones."""
         rig = lowered(faults=Faults(promising=1.0))
         rig.mover.held.add(Tier.DEVICE)
         longer = [*PROMPT[:36], *range(50, 60)]
@@ -323,7 +323,7 @@ class TestEnds:
 
 def test_a_copy_that_was_timed_counts_by_its_own_time() -> None:
     rig = lowered()
-    rig.mover.block_seconds = 2e-6  # and a step is a millisecond
+    rig.mover.block_seconds = 2e-6  # and a step takes a millisecond
     rig.submit(generate("again", PROMPT))
     rig.run()
     way = rig.core.components.copies.ways[Tier.HOST, Tier.DEVICE]

@@ -1,4 +1,4 @@
-"""Windows that free what lies behind them: the same tokens, from a pool that holds more."""
+"""Windows that free the blocks behind them: the same tokens, from a pool with more room."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ models = pytest.mark.parametrize("name", ["gpt-oss", "gemma2", "gemma3", "olmo3"
 
 @dataclass
 class NotingRunner:
-    """Notes who writes which slot."""
+    """A runner that notes the writer of each slot."""
 
     runner: Runner
     writers: defaultdict[int, set[int]] = field(default_factory=lambda: defaultdict(set))
@@ -64,7 +64,7 @@ def run(core: EngineCore) -> None:
 
 
 def said(opened: OpenedModel, *, use_cache: bool) -> tuple[list[list[int]], int]:
-    """Chats that share a beginning, several at once, in chunks; and how much was cached."""
+    """Run concurrent chats with a shared prefix, in chunks; return answers and cached tokens."""
     link, size = MemoryLink(), opened.welcome.block_size
     core = engine_of(opened, link)
     common, cached = random_prompt(117, seed=9), 0
@@ -112,7 +112,7 @@ def test_turns_of_chats_say_the_same_freed_and_whole(checkpoint: MakeCheckpoint,
 def test_a_window_that_is_given_back_is_another_sequences_and_no_answer_changes(
     checkpoint: MakeCheckpoint,
 ) -> None:
-    """One long answer beside short ones that come and go, with slots for two sequences."""
+    """One long answer runs beside a series of short ones, with slots for two sequences."""
     config = EngineConfig.of(
         model_dir=str(checkpoint("gemma3").model_dir),
         socket="",

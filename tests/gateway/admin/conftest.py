@@ -1,4 +1,4 @@
-"""The office of the operator, for every test of the admin routes."""
+"""Fixtures: the operator's office, for every test of the admin routes."""
 
 from __future__ import annotations
 

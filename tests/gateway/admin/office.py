@@ -1,4 +1,4 @@
-"""The admin routes around real parts: SQLite, keyring, metrics, and an engine in hand."""
+"""The admin routes with real parts: SQLite, keyring and metrics; the engine is a double."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ PEPPER = b"pepper".ljust(32, b".")
 
 @dataclass
 class Office:
-    """The operator's client, and what lies behind the routes. `/me` answers tenants."""
+    """The operator's client, and the parts behind the routes. `/me` answers tenants."""
 
     app: FastAPI
     operator: httpx.AsyncClient
@@ -136,7 +136,7 @@ async def open_office(data_dir: Path, *, open_metrics: bool = False) -> AsyncIte
     await store.close()
 
 
-@cache  # half of what an office costs
+@cache  # takes half the time of making an office
 def tiny_tokens() -> PrefixTokens:
     with TemporaryDirectory() as directory:
         model = write_tiny_model(Path(directory) / "tiny")
@@ -156,13 +156,13 @@ def _tenant_router(authenticator: Authenticator) -> APIRouter:
 
 
 def body(answer: httpx.Response) -> dict[str, Any]:
-    """The JSON object of an answer."""
+    """Return the JSON object of an answer."""
     value = answer.json()
     assert isinstance(value, dict)
     return value
 
 
 def error_of(answer: httpx.Response) -> tuple[int, str, str | None]:
-    """(status, code, param) of a refusal."""
+    """Return (status, code, param) of a refusal."""
     error = body(answer)["error"]
     return answer.status_code, error["code"], error["param"]

@@ -1,4 +1,4 @@
-"""`cache.load` in a request: for the operator, and for tenants where the operator allows it."""
+"""`cache.load` in a request of the operator, or of tenants if the operator allows it."""
 
 from __future__ import annotations
 

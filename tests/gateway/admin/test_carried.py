@@ -1,4 +1,4 @@
-"""The routes of exports and imports: what is refused, and that nothing is published by it."""
+"""The routes of exports and imports: refusals, and imports that publish nothing."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ async def test_a_key_is_shown_once_and_opens(office: Office) -> None:
 async def test_no_answer_with_a_key_may_be_kept_by_a_cache(office: Office) -> None:
     tenant = await office.tenant()
     answer = await office.operator.post(f"/admin/tenants/{tenant['id']}/keys")
-    assert answer.status_code == 201  # no body is an empty one
+    assert answer.status_code == 201  # no body counts as an empty body
     assert answer.headers["cache-control"] == "no-store"
 
 
@@ -47,7 +47,7 @@ async def test_a_key_with_an_end_ends(office: Office) -> None:
 @pytest.mark.parametrize(
     ("content", "param"),
     [
-        ({"expires_at": 1.0}, "expires_at"),  # long past
+        ({"expires_at": 1.0}, "expires_at"),  # in the past
         ({"expires_at": -1}, "expires_at"),
         ({"expires_at": 1e300}, "expires_at"),
         ({"expires_at": "tomorrow"}, "expires_at"),

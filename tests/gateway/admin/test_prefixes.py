@@ -31,7 +31,7 @@ async def listed(office: Office) -> list[tuple[str, int]]:
 
 async def test_a_prefix_is_published_shown_and_taken_back(office: Office) -> None:
     made = await publish(office, messages=SYSTEM)
-    tokens = 2 + len("system:") + len(RULES) + 1  # of bos and two turns, one goes on
+    tokens = 2 + len("system:") + len(RULES) + 1  # bos and two turn tokens; one turn is left open
     assert (made["version"], made["scope"]) == (1, "all")
     assert (made["tokens"], made["blocks"]) == (tokens, tokens // 16 + 1)
     assert set(made) == {
@@ -52,7 +52,7 @@ async def test_a_prefix_is_published_shown_and_taken_back(office: Office) -> Non
 
 async def test_tools_are_published_with_messages_and_alone(office: Office) -> None:
     alone = await publish(office, tools=TOOLS)
-    assert alone["tokens"] == 2 + SHOWN + 1  # of bos and two turns, one goes on
+    assert alone["tokens"] == 2 + SHOWN + 1  # bos and two turn tokens; one turn is left open
     assert (await shown(office, alone["id"]))["state"] == "warm"
     both = await publish(office, tools=TOOLS, messages=SYSTEM)
     assert both["tokens"] == alone["tokens"] + len("system:") + len(RULES) + 1
@@ -74,7 +74,7 @@ async def test_a_new_version_takes_the_place_of_the_old_one(office: Office) -> N
     await shown(office, other["id"])
     assert set(office.engine.pinned) == {second["id"], other["id"]}
     await office.operator.delete(f"/admin/prefixes/{second['id']}")
-    assert await listed(office) == [("others", 1)]  # the first does not come back
+    assert await listed(office) == [("others", 1)]  # the first prefix does not come back
     assert (await publish(office, text=RULES))["version"] == 3
 
 
@@ -138,7 +138,7 @@ async def test_a_prefix_is_for_a_group_that_is_there_and_keeps_it(office: Office
         ),
         ({"text": "short"}, "prefix_too_short", None),
         ({"text": "x" * 4096}, "context_length_exceeded", None),
-        ({"text": "x" * 1600}, "pin_too_large", None),  # the engine in hand pins 8 blocks
+        ({"text": "x" * 1600}, "pin_too_large", None),  # the fake engine can pin 8 blocks
         ({"text": RULES, "name": " rules"}, "invalid_value", "name"),
         ({"text": RULES, "pinned": True}, "invalid_value", "pinned"),
     ],
@@ -155,7 +155,7 @@ async def test_what_cannot_be_published_is_refused(
 async def test_together_they_are_bounded_but_a_new_version_replaces_the_old(
     office: Office,
 ) -> None:
-    await publish(office, text="x" * 96)  # six of eight blocks
+    await publish(office, text="x" * 96)  # uses six of eight blocks
     await office.operator.get("/admin/prefixes")
     full = await office.operator.post("/admin/prefixes", json={"name": "b", "text": "y" * 64})
     assert error_of(full)[:2] == (409, "no_room_to_pin")
@@ -199,7 +199,7 @@ async def test_a_handbook_may_be_larger_than_other_bodies(office: Office) -> Non
     answer = await office.operator.post(
         "/admin/prefixes", json={"name": "long", "text": "x" * 200_000}
     )
-    assert error_of(answer)[1] == "context_length_exceeded"  # and not request_too_large
+    assert error_of(answer)[1] == "context_length_exceeded"  # rather than request_too_large
     answer = await office.operator.post(
         "/admin/prefixes", json={"name": "long", "text": "x" * (4 << 20)}
     )

@@ -1,4 +1,4 @@
-"""`/admin/receipts`: a deleted tenant's erasure, signed, and kept in the audit log."""
+"""`/admin/receipts`: a deleted tenant's erasure is signed, and kept in the audit log."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ async def test_only_the_operator_gets_in(office: Office) -> None:
             for method, path in ROUTES | UNDESCRIBED:
                 url = path.format(**ids)
                 answer = await http.request(method, url, content=b"{" * 100)
-                assert answer.status_code == 401, url  # before the body is looked at
+                assert answer.status_code == 401, url  # refused before the body is read
     assert (await office.me(issued["key"])).status_code == 200  # nothing was changed
     assert office.engine.flushes == []
 
@@ -177,7 +177,7 @@ async def test_on_a_bind_of_its_own_metrics_need_no_key_and_the_rest_does(tmp_pa
 
 
 async def test_two_tenants_live_side_by_side(office: Office) -> None:
-    """The operator's day: two tenants, their keys, one goes, the other stays."""
+    """The operator creates two tenants with keys, and deletes one; the other stays."""
     one, two = await office.tenant("one"), await office.tenant("two", weight=2.0)
     key_one, key_two = await office.key(one["id"]), await office.key(two["id"])
     assert (await office.me(key_one["key"])).json()["id"] == one["id"]

@@ -163,7 +163,7 @@ async def test_disabling_by_patch_flushes_too(office: Office) -> None:
 
 
 async def test_a_tenant_s_blocks_go_when_its_group_changes(office: Office) -> None:
-    """Otherwise the tenant could see when its former group uses what it wrote for the group."""
+    """Otherwise the tenant could see when its former group reads what it wrote for the group."""
     groups = [
         body(await office.operator.post("/admin/groups", json={"name": name}))["id"]
         for name in ("first", "second")
@@ -176,14 +176,14 @@ async def test_a_tenant_s_blocks_go_when_its_group_changes(office: Office) -> No
         flushes += is_change
         assert office.engine.flushes == [tenant] * flushes, group
         [due] = await office.store.flushes()
-        has_left = flushes > 1  # it had none before the first
+        has_left = flushes > 1  # before the first change it had no group
         assert (due.again_s is not None) == has_left, "once all gateways know of the change"
 
 
 async def test_what_is_due_is_recorded_before_the_group_changes(
     office: Office, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A process that ends between the two leaves the tenant where it was."""
+    """A process that ends between the two leaves the tenant in its old group."""
     group = body(await office.operator.post("/admin/groups", json={"name": "first"}))["id"]
     tenant = (await office.tenant(group_id=group))["id"]
 
@@ -220,7 +220,7 @@ async def test_deleting_ends_keys_and_cache_of_that_tenant_alone(office: Office)
     assert (await office.me(other_key)).status_code == 200
     assert office.engine.flushes == [tenant["id"]]
     assert body(await office.operator.get("/admin/tenants")) == {"tenants": [bystander]}
-    assert (await office.tenant("acme"))["id"] != tenant["id"]  # its cache is not inherited
+    assert (await office.tenant("acme"))["id"] != tenant["id"]  # the cache is not inherited
 
 
 async def test_changes_stand_while_no_engine_is_there(office: Office) -> None:

@@ -1,4 +1,4 @@
-"""A keyring in which one tenant exists."""
+"""Fixtures: a keyring with one tenant."""
 
 from __future__ import annotations
 

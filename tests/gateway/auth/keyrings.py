@@ -1,4 +1,4 @@
-"""Keyrings over plain stores, some of which are away, slow or lost."""
+"""Keyrings over plain stores, some of which are away, slow or have lost their data."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ACME = Tenant(id="tn_acme", name="acme", created_at=1.0, weight=2.0)
 
 
 class AwayStore(MemoryStore):
-    """Refuses to find keys while it is away."""
+    """A store that refuses to find keys while it is away."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -39,7 +39,7 @@ class AwayStore(MemoryStore):
 
 
 class LostStore(AwayStore):
-    """Has lost its state when `lost` says so."""
+    """A store that has lost its state once `lost` is set."""
 
     lost = False
 
@@ -50,7 +50,7 @@ class LostStore(AwayStore):
 
 
 class PausingStore(MemoryStore):
-    """Finds a key at once, but answers only when the test says `go`."""
+    """A store that finds a key at once, but answers only after `go`."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -65,7 +65,7 @@ class PausingStore(MemoryStore):
 
 
 class SlowStore(MemoryStore):
-    """Answers of keys that there are at once, and of others when the test says `go`."""
+    """A store that answers at once for existing keys, and after `go` for others."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -83,7 +83,7 @@ class SlowStore(MemoryStore):
 
 @dataclass
 class Ring:
-    """A keyring over the plain store, its clocks in hand. The tenant `acme` exists."""
+    """A keyring over a plain store, with clocks that tests move. The tenant `acme` exists."""
 
     store: MemoryStore
     clock: ManualClock

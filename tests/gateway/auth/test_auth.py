@@ -27,7 +27,7 @@ Headers = list[tuple[str, str]]
 
 
 def guarded_app(keyring: Keyring) -> FastAPI:
-    """`/me` for tenants, `/admin` for the operator."""
+    """Make an application with `/me` for tenants and `/admin` for the operator."""
     operator = AdminAuthenticator(PEPPER, key_digest(PEPPER, ADMIN))
     authenticator = Authenticator(keyring, operator)
     admin = APIRouter(dependencies=[Depends(operator)])
@@ -51,7 +51,7 @@ def guarded_app(keyring: Keyring) -> FastAPI:
 
 @dataclass
 class Door:
-    """The guarded application, its store, and one good tenant key."""
+    """The guarded application, its store, and one valid tenant key."""
 
     store: MemoryStore
     keyring: Keyring
@@ -86,12 +86,12 @@ REFUSAL = (
 
 
 def told(response: httpx.Response) -> tuple[int, Any]:
-    """An answer's status and body."""
+    """Return an answer's status and body."""
     return response.status_code, response.json()
 
 
 def forms(key: str) -> list[Headers]:
-    """Every way to present one key."""
+    """Return every way to send one key."""
     return [
         [("Authorization", f"Bearer {key}")],
         [("authorization", f"bearer {key}")],

@@ -160,7 +160,7 @@ class TestOnSqlite:
         for key in issued:
             await opens(keyring, key.secret)
         on_disk = b"".join(file.read_bytes() for file in tmp_path.iterdir())
-        assert issued[0].record.digest in on_disk  # the positive control of the scan
+        assert issued[0].record.digest in on_disk  # positive control of the scan
         assert issued[0].record.hint.encode() in on_disk
         for key in issued:
             assert all(part not in on_disk for part in parts_of(key.secret))
@@ -208,6 +208,6 @@ class TestOnSqlite:
 
 
 def parts_of(secret: str) -> list[bytes]:
-    """Every run of eight characters of the random part: more than the hint may show."""
+    """Return every run of eight characters of the random part, longer than the hint may show."""
     body = secret.removeprefix("sk-").encode()
     return [body[i : i + 8] for i in range(len(body) - 7)]

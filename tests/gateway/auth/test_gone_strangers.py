@@ -1,4 +1,4 @@
-"""Keys of strangers who have gone: nobody waits for their lookups."""
+"""Lookups of made-up keys stop when their clients have gone."""
 
 from __future__ import annotations
 

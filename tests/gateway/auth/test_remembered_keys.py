@@ -1,4 +1,4 @@
-"""Keys that are remembered between lookups, through changes and outages."""
+"""Identities kept between lookups, through changes and outages."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ async def test_a_flood_of_wrong_keys_neither_grows_nor_pushes_out_good_ones(ring
     assert await opens(ring.keyring, issued.secret)
     assert not await opens(ring.keyring, f"sk-{MAX_IDENTITIES + 499:043d}")
     assert ring.store.lookups == lookups
-    assert not await opens(ring.keyring, f"sk-{0:043d}")  # so many are not remembered
+    assert not await opens(ring.keyring, f"sk-{0:043d}")  # the first of more than can be kept
     assert ring.store.lookups == lookups + 1
 
 
@@ -91,10 +91,10 @@ async def test_a_lookup_under_way_does_not_outlive_a_revocation() -> None:
     ring = a_ring(store)
     issued = await ring.keyring.issue(ACME.id)
     early = asyncio.ensure_future(ring.keyring.identify(issued.secret))
-    await store.found.wait()  # the store has said "live", the keyring has not heard it yet
+    await store.found.wait()  # the store has answered "live", but the keyring has not received it
     await ring.keyring.revoke(issued.record.id)
     store.go.set()
-    await early  # it came before the revocation
+    await early  # the answer precedes the revocation
     assert not await opens(ring.keyring, issued.secret)
 
 
@@ -111,13 +111,13 @@ async def test_a_lookup_under_way_is_remembered_when_nothing_changed() -> None:
 
 
 async def test_a_lookup_under_way_does_not_outlive_news_that_may_have_been_missed() -> None:
-    """Nobody knows what was changed while nobody listened: the answer may be from before it."""
+    """Changes may have been missed while the gateway did not listen."""
     store = PausingStore()
     ring = a_ring(store)
     issued = await ring.keyring.issue(ACME.id)
     early = asyncio.ensure_future(ring.keyring.identify(issued.secret))
     await store.found.wait()
-    await Keyring(store, PEPPER, ring.clock).revoke(issued.record.id)  # another gateway
+    await Keyring(store, PEPPER, ring.clock).revoke(issued.record.id)  # by another gateway
     ring.keyring.reload()
     store.go.set()
     await early
@@ -125,7 +125,7 @@ async def test_a_lookup_under_way_does_not_outlive_news_that_may_have_been_misse
 
 
 async def test_whoever_listens_anew_looks_wrong_keys_up_again_as_well(ring: Ring) -> None:
-    """The key may have been made elsewhere while nobody listened."""
+    """The key may have been created elsewhere while the gateway did not listen."""
     bits = bytes(range(RANDOM_BYTES))
     key = ring.keyring.key_with_mark(bits)
     assert not await opens(ring.keyring, key)
@@ -224,12 +224,12 @@ async def test_of_a_state_that_was_lost_nothing_is_remembered() -> None:
     await keyring.identify(issued.secret)
     clock.advance(IDENTITY_TTL_S)
     store.away = True
-    await keyring.identify(issued.secret)  # the control: away is not lost
+    await keyring.identify(issued.secret)  # positive control: an outage is no loss
     store.lost = True
     with pytest.raises(StateLost):
         await keyring.identify(issued.secret)
     store.lost = False
-    with pytest.raises(Unavailable):  # not from before either
+    with pytest.raises(Unavailable):  # identities from before the loss are refused too
         await keyring.identify(issued.secret)
     store.away = False
     await keyring.identify(issued.secret)

@@ -1,4 +1,4 @@
-"""Running requests end when their key does, and no others."""
+"""Running requests end when their key does, and other requests do not."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ OTHER = Tenant(id="tn_other", name="other", created_at=1.0)
 
 
 class AwayStore(MemoryStore):
-    """Refuses to find keys while it is away."""
+    """A store that refuses to find keys while it is away."""
 
     away = False
 
@@ -36,7 +36,7 @@ class AwayStore(MemoryStore):
 
 @dataclass
 class House:
-    """Keys in a plain store, their clocks in hand, and requests that run until they are cut off."""
+    """Keys in a plain store, clocks that tests move, and requests that run until cut off."""
 
     store: AwayStore
     clock: ManualClock
@@ -46,7 +46,7 @@ class House:
     tasks: list[asyncio.Task[bool]] = field(default_factory=list)
 
     async def enter(self, key: IssuedKey) -> RunningRequest:
-        """A request that is let in and runs."""
+        """Admit a request that runs."""
         await self.keyring.identify(key.secret)
         task = asyncio.create_task(asyncio.Event().wait())
         self.tasks.append(task)
@@ -122,7 +122,7 @@ async def test_what_ends_a_key_ends_its_requests(
     await end(house, doomed)
     assert await house.cut_off() == ([0, 1, 2] if others_of_the_tenant else [0, 1])
     assert type(first.error) is error
-    with pytest.raises(error):  # as a new request is refused
+    with pytest.raises(error):  # with the error of a new request
         await house.keyring.identify(doomed.secret)
 
 

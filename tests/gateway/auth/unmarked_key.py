@@ -1,4 +1,4 @@
-"""A key as it was issued before keys had a mark: nobody can tell it from one that is made up."""
+"""A key issued before keys had a mark, which cannot be told from a made-up key."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gateway.state.store import Store
 
 
 async def issue_unmarked(store: Store, pepper: bytes, tenant_id: str) -> str:
-    """Store a key of the tenant and return it."""
+    """Store such a key of the tenant, and return it."""
     key = key_of(secrets.token_bytes(KEY_BYTES))
     record = ApiKey(
         id=f"key_{secrets.token_hex(8)}",

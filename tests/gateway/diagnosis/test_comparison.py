@@ -19,7 +19,7 @@ ADA = "ada"
 
 
 def prompt(text: str, request_id: str = "new", salt: str | None = None) -> SeenPrompt:
-    """A token for every byte."""
+    """Return one token for each byte."""
     packed = np.frombuffer(text.encode(), np.uint8).astype("<i4").tobytes()
     return SeenPrompt(request_id, packed, (), False, b"model", None, digest_of_salt(salt))
 
@@ -130,7 +130,7 @@ def test_no_prompt_is_remembered_where_that_is_off() -> None:
     [(96, "none", 0), (86, "none", 10), (80, "evicted", 16), (0, "evicted", 96)],
 )
 def test_less_than_a_block_is_not_lost(cached: int, reason: str, lost: int) -> None:
-    """The earlier prompt had 100 tokens, of which 96 fill blocks."""
+    """The earlier prompt had 100 tokens, of which whole blocks hold 96."""
     miss = cache_miss(compared(memory(prompt("a" * 100)), "a" * 120), cached, 0.5)
     assert (miss.reason, miss.reusable_tokens, miss.lost_tokens) == (reason, 96, lost)
     assert miss.lost_ms == 500 * lost
@@ -160,7 +160,7 @@ def test_what_is_lost_after_the_time_of_its_mark_has_expired(
 def test_what_matched_beyond_its_state_is_said(
     matched: int, reason: str, shown: int | None
 ) -> None:
-    """96 tokens of the earlier prompt fill blocks; a state was kept after the first 16."""
+    """Whole blocks hold 96 tokens of the earlier prompt; a state was kept after the first 16."""
     miss = cache_miss(compared(memory(prompt("a" * 100)), "a" * 120), 16, None, matched)
     assert (miss.reason, miss.token, miss.lost_tokens) == (reason, 16, 80)
     assert miss.matched_tokens == (msgspec.UNSET if shown is None else shown)
@@ -182,7 +182,7 @@ def test_a_change_near_the_end_costs_nothing() -> None:
 
 
 def test_the_larger_loss_is_named_where_there_are_two() -> None:
-    """The second half of 128 tokens has changed; another replica may have few of the others."""
+    """The second half of 128 tokens has changed; another replica may lack some of the others."""
     seen = memory(prompt("a" * 64 + "b" * 64))
     changed = compared(seen, "a" * 64 + "c" * 64)
     none, less, one = (cache_miss(changed, cached, None) for cached in (0, 16, 64))

@@ -1,4 +1,4 @@
-"""The two homes of the state in which dialects store conversations."""
+"""Fixtures: the two stores in which dialects keep conversations."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.doubles.gateway.redis_server import RedisServer, redis_server
 def redis(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[RedisServer | None]:
-    """The Redis that has the state; None where a file has it."""
+    """Return the Redis with the state; None if the state is a file."""
     if request.param == "sqlite":
         yield None
         return

@@ -1,4 +1,4 @@
-"""`drafts`: a request of any dialect switches them off, and its usage says what was drafted."""
+"""`drafts`: a request of any dialect can switch them off, and usage counts them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def drafted(usage: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def last_usage(stream: str) -> dict[str, Any]:
-    """The last usage in a stream's events."""
+    """Return the last usage in a stream's events."""
     events = [json.loads(line[6:]) for line in stream.splitlines() if line.startswith("data: {")]
     usages = [event.get("response", event).get("usage") for event in events]
     found: dict[str, Any] = [usage for usage in usages if usage][-1]

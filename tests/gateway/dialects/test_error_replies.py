@@ -1,4 +1,4 @@
-"""Every error of the gateway has an answer in every dialect, whatever it is made with."""
+"""Every error of the gateway has an answer in every dialect, with any arguments."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_googles_clients_are_told_not_to_retry_what_no_retry_mends() -> None:
 
 
 def test_openais_text_of_a_too_long_prompt_has_the_code() -> None:
-    """LangChain looks for the code in the text of OpenAI's error, which is the message alone."""
+    """LangChain looks for the code in the text of OpenAI's error, which is only the message."""
     error = BadRequest("it is too long", code="context_length_exceeded", param="messages")
     assert (
         error_body(error, error.param).error.message == "it is too long (context_length_exceeded)"

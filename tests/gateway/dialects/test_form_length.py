@@ -1,4 +1,4 @@
-"""No text that an answer may have to follow is longer than a grammar may be, in any dialect."""
+"""In every dialect, a format that is longer than the longest grammar is refused."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _nested(text: str) -> Fields:
     return part
 
 
-# The route, a long form of it, and the field that is named.
+# For each: the route, a long format, and the field that the error names.
 FORMS: dict[str, tuple[str, Callable[[str], Fields], str]] = {
     "a named schema": (
         CHAT,
@@ -103,7 +103,7 @@ def test_a_form_has_at_most_so_many_characters(
 def test_a_grammar_that_grows_as_it_is_written_goes_to_no_engine(
     served: Served, engine: FakeEngine
 ) -> None:
-    choices = ["\n" * (MAX_CHARS // 2), "a"]  # each is two characters in the grammar
+    choices = ["\n" * (MAX_CHARS // 2), "a"]  # each line break takes two characters in the grammar
     refused = _answer(served, CHAT, {"guided_choice": choices})
     assert refused.status_code == 400
     assert "guided_choice" in refused.text

@@ -1,4 +1,4 @@
-"""Signs of life before the first token of a stream."""
+"""Keep-alive messages before the first token of a stream."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def served(
 
 
 def late(then: Pace) -> Pace:
-    """Nothing until a few pauses are over; then as `then`."""
+    """Send nothing until a few pauses are over, then the tokens of `then`."""
 
     async def pace(request: Generate, at: int) -> None:
         if at == 0:

@@ -1,4 +1,4 @@
-"""Thoughts are kept although a template drops them: the prompt goes on behind what there was."""
+"""Thoughts that a template drops are kept: the prompt continues the earlier one."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def ask(zoo: ZooGateway, chat: list[Any], **fields: Any) -> Any:
 
 
 def sent_back(message: Any) -> dict[str, Any]:
-    """A chat of a client that forgets thoughts, and spells arguments in its own way."""
+    """Return the chat of a client that drops thoughts, and spells arguments in its own way."""
     said = message.to_dict()
     said.pop("reasoning_content", None)
     said.pop("reasoning", None)
@@ -50,7 +50,7 @@ def test_a_request_keeps_what_was_thought(name: str, keeps: bool, tmp_path: Path
     with zoo_gateway(one, tmp_path) as zoo:
         chat: list[Any] = [{"role": "user", "content": "What time is it?"}]
         written = f"<think>\nOslo, surely.\n</think>\n\n{CALL[str(one.tools)]}"
-        opened = "" if name == "qwen3" else "<think>\n"  # by the prompt
+        opened = "" if name == "qwen3" else "<think>\n"  # opened by the prompt
         zoo.says(written.removeprefix(opened))
         call = ask(zoo, chat, **options)
         before = zoo.prompt()
@@ -86,7 +86,7 @@ def test_a_turn_that_is_not_remembered_is_as_the_template_has_it(tmp_path: Path)
 
 @pytest.mark.parametrize("keeps", [True, False])
 def test_a_chat_whose_tools_a_template_moves(keeps: bool, tmp_path: Path) -> None:
-    """Nemo's template has them before the last question alone."""
+    """Nemo's template shows tools only before the last question."""
     options = KEPT if keeps else {}
     with zoo_gateway(family("mistral-nemo"), tmp_path) as zoo:
         chat: list[Any] = [

@@ -1,4 +1,4 @@
-"""A large whole answer is spelled off the event loop, in pieces, as it would be at once."""
+"""A large whole answer is encoded off the event loop in pieces, with the same result as at once."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ FIELDS: dict[str, Any] = {
 
 
 class Apart:
-    """In place of `Admission`: what is to be done off the loop, and how much work it is."""
+    """A replacement of `Admission` that notes the size of the work done off the loop."""
 
     def __init__(self) -> None:
         self.sizes: list[int] = []
@@ -51,7 +51,7 @@ class Apart:
 
 
 class Permitted:
-    """In place of a `Permit`."""
+    """A replacement of a `Permit`."""
 
     caller = Caller("tn", "key")
 
@@ -62,7 +62,7 @@ def scores(random: Random, tops: int) -> TokenLogprobs:
 
 
 async def answer(choices: int, tokens: int, tops: int) -> AsyncIterator[Event]:
-    """Choices whose tokens come one by one, in turns."""
+    """Return choices whose tokens come one by one, in turns."""
     random = Random(0)
     told = tuple(scores(random, tops) for _ in range(2))
     for at in range(tokens):

@@ -1,6 +1,6 @@
-"""Agents whose turns come back, before templates as published: an agent's next turn finds the last.
+"""Agents' turns that come back, with published templates: each turn finds the last in the cache.
 
-The model spells its calls in its own way, and thinks before each where its template keeps that.
+The model spells calls in its own way, and thinks before each call if its template keeps thoughts.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _THINK = ("<think>\n", "\n</think>\n\n")
 _HARMONY = ("<|channel|>analysis<|message|>", "<|end|><|start|>assistant")
 _NONE = (None, "")
 _TAGS = ("<think>", "</think>")
-# How models of each family think; None: their template does not show it, or they do not.
+# How models of each family think; None: not at all, or their template does not show it.
 FAMILIES = {
     "qwen2.5": _NONE,
     "qwen3": _THINK,
@@ -55,7 +55,7 @@ FAMILIES = {
     "lfm2": _NONE,
     "lfm2.5": _TAGS,
 }
-# Of families that only `make test-zoo` has.
+# Families that only `make test-zoo` has.
 MORE_FAMILIES = {
     "glm4.6": ("\n<think>", "</think>\n"),
     "glm4.7-flash": ("", "</think>"),
@@ -74,7 +74,7 @@ MORE_FAMILIES = {
     "lfm2-8b-a1b": _NONE,
     "command-a+": ("<|START_THINKING|>", "<|END_THINKING|>"),
 }
-# Whose templates drop thoughts, in a loop of calls or at the next question.
+# Families whose templates drop thoughts, in a loop of calls or at the next question.
 DROPPING = {
     "r1-distill-qwen": _THINK,
     "r1-distill-llama": _THINK,
@@ -85,7 +85,7 @@ DROPPING = {
     "gpt-oss": _HARMONY,
     "mistral-v13-thinks": ("[THINK]", "[/THINK]"),
 }
-# Whose templates write what stands before a turn, or its marks, anew as a chat grows.
+# Families whose templates rewrite text before a turn, or its markers, as a chat grows.
 REWRITING = {
     "bielik": _THINK,
     "hermes2-pro": _NONE,
@@ -102,7 +102,7 @@ KEPT = '{"preserve_thinking": true}'
 
 @dataclass(frozen=True)
 class ZooModel(ToolModel):
-    """A model of a family, with its template and marks."""
+    """A model of a family, with its template and control tokens."""
 
     family: Family
 
@@ -121,7 +121,7 @@ def model_of(name: str, directory: Path) -> ZooModel:
 
 
 def reused(before: Used, after: Used) -> float:
-    """How much of a turn's prompt and answer the next one had from the cache."""
+    """Return the share of a turn's prompt and answer that the next turn found in the cache."""
     return after.cached / (before.prompt + before.answer)
 
 
@@ -131,7 +131,7 @@ def play_all(stage: Stage, agent: Agent) -> list[float]:
 
 
 def follow_up(stage: Stage, agent: OpenAIAgent) -> list[float]:
-    """The same where a question follows the last turn, and each of two more."""
+    """Return these shares when questions follow the last turn and each of two more turns."""
     stage.play([*RECORDED, RECORDED[-1], *RECORDED[:2], RECORDED[-1]])
     turns = [agent.turn() for _ in RECORDED]
     for question in ("And tomorrow?", "And then?", None, None):
@@ -142,7 +142,7 @@ def follow_up(stage: Stage, agent: OpenAIAgent) -> list[float]:
 
 
 def by_turns(here: Iterable[str], in_the_zoo: Iterable[str] = ()) -> list[Any]:
-    """Each with one dialect: they differ before a template is asked. With the others in the zoo."""
+    """Pair each with one dialect, since they differ before a template is used."""
     kept = set(zip(here, cycle(AGENTS), strict=False))
     return [
         pytest.param(*pair, marks=() if pair in kept else pytest.mark.zoo)
@@ -173,7 +173,7 @@ def test_where_thoughts_are_kept_a_turn_finds_the_last_one_whatever_the_template
 
 @pytest.mark.parametrize("one", [*SERVED[::3], *in_the_zoo(*SERVED[1::3], *SERVED[2::3])], ids=str)
 def test_a_chats_next_turn_finds_the_last_one(one: Family, tmp_path: Path) -> None:
-    """Every third family's next turn, with thoughts kept; the zoo has all."""
+    """Every third family is tested, with thoughts kept; the zoo has all."""
     model = model_of(one.name, tmp_path / "model")
     settings = {"default_chat_template_kwargs": KEPT} if one.reasons else {}
     with staged(model, tmp_path / "data", **settings) as stage, stage.client() as http:

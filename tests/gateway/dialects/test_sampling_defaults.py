@@ -1,4 +1,4 @@
-"""A request that does not say is sampled as the model's maker has it, in every dialect."""
+"""In every dialect, a request without sampling fields uses the defaults of the model's maker."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ BODIES: dict[str, dict[str, Any]] = {
     "/v1/responses": {"input": "Hi", "store": False},
     "/v1/messages": {"messages": MESSAGES, "max_tokens": 50},
 }
-OWN_LENGTH = {"/v1/completions": 16, "/v1/messages": 50}  # of the dialect, or of the request
+# the dialect's default, or the request's own
+OWN_LENGTH = {"/v1/completions": 16, "/v1/messages": 50}
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +61,7 @@ def ignoring(
 def asked(
     gateway: Served, engine: FakeEngine, path: str, **fields: Any
 ) -> tuple[SamplingParams, dict[str, Any]]:
-    """How an answer was sampled, and the answer."""
+    """Return an answer, and the sampling parameters of its request."""
     answer = httpx.post(
         gateway.url + path,
         json={"model": MODEL, **BODIES[path], **fields},

@@ -1,6 +1,6 @@
 """A dialect that no product code knows, beside OpenAI's, in the real gateway over a socket.
 
-Whatever goes wrong at its paths is said in it; the same at OpenAI's paths is the control.
+Errors at its paths are in its form. Positive control: the same errors at OpenAI's paths.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def chat(http: httpx.Client, **more: Any) -> httpx.Response:
 
 
 def is_lines(answer: httpx.Response, status: int, code: str) -> bool:
-    """Return whether an answer is this error in the second dialect, with only its head fields."""
+    """Return whether an answer is this error in the second dialect, with only its header fields."""
     assert "x-request-id" not in answer.headers
     assert len(answer.headers["lines-id"]) == 32
     shown = answer.status_code, answer.text, answer.headers["lines-code"]
@@ -65,7 +65,7 @@ def is_lines(answer: httpx.Response, status: int, code: str) -> bool:
 
 
 def is_openai(answer: httpx.Response, status: int, code: str) -> bool:
-    """Return whether an answer is this error in OpenAI's dialect, with only its head fields."""
+    """Return whether an answer is this error in OpenAI's dialect, with only its header fields."""
     assert "lines-id" not in answer.headers
     assert {"x-request-id", "openai-processing-ms"} <= answer.headers.keys()
     return (answer.status_code, answer.json()["error"]["code"]) == (status, code)
@@ -105,7 +105,7 @@ def test_errors_before_and_in_routes(http: httpx.Client, served: Served) -> None
         assert speaks(http.post(path, content=b"x", headers=zipped), 415, "unsupported_encoding")
         assert speaks(http.post(path, content=b"{"), 400, "invalid_json")
     assert is_openai(http.get("/linesmen"), 404, "unknown_url"), "no path below its prefix"
-    # Last, since the connection ends with it.
+    # Last, since this error ends the connection.
     assert is_lines(http.get("/lines/broken"), 500, "internal_error")
 
 
@@ -139,7 +139,7 @@ def sent(served: Served, data: bytes) -> Answer:
 
 
 def test_a_connection_refuses_a_body_in_its_path_s_dialect(served: Served) -> None:
-    """Two errors are tested: one after the head, and a head that is too large."""
+    """Two errors: one after the head, and a head that is too large."""
     chunked, unreadable = "transfer-encoding: chunked", b"zz\r\n"
     line = sent(served, head(served, "/lines/generate", chunked) + unreadable)
     assert (line.status, line.body) == (400, b"wrong invalid_http\n")
@@ -189,7 +189,7 @@ def test_the_description_has_the_errors_of_each_dialect(http: httpx.Client) -> N
 
 
 def told(event: threading.Event) -> Any:
-    """Two tokens, and then nothing until the request is cancelled."""
+    """Send two tokens, then nothing until the request is cancelled."""
     hang = hanging_at(2)
 
     async def pace(request: Generate, at: int) -> None:
@@ -227,7 +227,7 @@ def test_shutdown_is_told_in_each_dialect(tiny_model: Path, tmp_path: Path, stre
 
 
 class Inner(Lines):
-    """A dialect below another one's path, as `/v1/messages` is below `/v1`."""
+    """A dialect below another one's path, like `/v1/messages` below `/v1`."""
 
     prefixes: ClassVar[tuple[str, ...]] = ("/lines/inner",)
     suffixes: ClassVar[tuple[str, ...]] = ()

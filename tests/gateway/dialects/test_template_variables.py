@@ -1,4 +1,4 @@
-"""An operator's defaults of template variables: thoughts that a template drops are kept."""
+"""An operator's defaults of template variables: they keep thoughts that a template drops."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""Which turns are put back as they were generated, and which are rendered: by whose they are, by
-what the client gives back, by what the model wrote, and by what the template makes of it.
+"""The turns that are put back as their generated tokens, and those that are rendered.
+
+It depends on the tenant, on what the client sends back, on what the model wrote, and on the
+template.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ def stage(model: ToolModel, tmp_path: Path) -> Iterator[Stage]:
 
 @pytest.fixture(scope="module")
 def plain(model: ToolModel, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
-    """The control: one that renders every turn."""
+    """Positive control: a stage that renders every turn."""
     with staged(model, tmp_path_factory.mktemp("plain"), bounds=FORGETFUL) as stage:
         yield stage
 
@@ -41,7 +43,7 @@ def plain(model: ToolModel, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 def prompt(
     stage: Stage, messages: Messages, key: str | None = None, salt: str | None = None
 ) -> list[int]:
-    """The prompt that these messages become."""
+    """Return the prompt of these messages."""
     stage.play(RECORDED[-1:])
     with stage.client(key) as http:
         used = OpenAIAgent(http, messages=deepcopy(messages), salt=salt).turn()
@@ -51,7 +53,7 @@ def prompt(
 
 
 def first_turn(stage: Stage, **how: Any) -> Messages:
-    """The messages after one turn, its call's result among them."""
+    """Return the messages after one turn, including the result of its call."""
     stage.play(RECORDED[:1])
     with stage.client() as http:
         agent = OpenAIAgent(http, **how)
@@ -118,7 +120,7 @@ def test_a_chat_that_was_changed_is_rendered(
 
 
 def test_a_chat_that_nobody_generated_is_rendered(stage: Stage, plain: Stage) -> None:
-    """Somebody else's turn, given as one's own: what is said is known, its tokens are not."""
+    """The client sends another tenant's turn as its own: the text is known, its tokens are not."""
     messages = first_turn(plain)
     assert prompt(stage, messages) == prompt(plain, messages)
 
@@ -127,7 +129,7 @@ def test_a_chat_that_nobody_generated_is_rendered(stage: Stage, plain: Stage) ->
 def test_control_tokens_that_a_model_was_made_to_write_are_not_put_back(
     stage: Stage, plain: Stage, forged: str
 ) -> None:
-    """With biases a client can have any token generated, and text does not show it."""
+    """With biases a client can make the model generate any token, which its text does not show."""
     token = stage.model.inner.token_to_id(forged)
     written = [
         *b"Hi",
@@ -164,7 +166,7 @@ def test_a_call_that_was_not_closed_is_rendered(stage: Stage, plain: Stage) -> N
 
 
 def test_a_template_that_drops_reasoning_has_its_way(stage: Stage, plain: Stage) -> None:
-    """Qwen3's keeps what was thought since the last question, and drops what came before."""
+    """Qwen3's template keeps thoughts since the last question, and drops earlier ones."""
     stage.play(RECORDED)
     with stage.client() as http:
         agent = OpenAIAgent(http)

@@ -1,7 +1,7 @@
-"""Agents whose turns come back: five turns of a recorded conversation, in each format of calls.
+"""Agents' turns that come back: five turns of a recorded conversation, in each format of calls.
 
-The model spells its calls in another way than its template does, and thinks before each. With the
-memory of turns a following request has the tokens that are in the cache; without it, it has not.
+The model spells calls in another way than its template, and thinks before each. With the memory of
+turns a following request has the cached tokens; without it, it does not.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from tests.gateway.support.tool_models import write_tool_model
 from tests.gateway.turn_formats.formats import FORMATS
 
 REUSED = 0.95
-# Every third format with one dialect, which differ before a format is asked; the zoo has all.
+# Every third format with one dialect, since dialects differ before a format is used; the zoo has
+# all.
 KEPT = set(zip([*FORMATS][::3], cycle(AGENTS), strict=False))
 PAIRS = [
     pytest.param(*pair, marks=() if pair in KEPT else pytest.mark.zoo)
@@ -34,7 +35,7 @@ PAIRS = [
 
 
 def reused(before: Used, after: Used) -> float:
-    """How much of a turn's prompt and answer the next one had from the cache."""
+    """Return the share of a turn's prompt and answer that the next turn found in the cache."""
     return after.cached / (before.prompt + before.answer)
 
 
@@ -46,9 +47,9 @@ def play_all(stage: Stage, agent: Agent) -> list[float]:
 
 
 def parts_of(stage: Stage, dialect: str, *ways: bool) -> dict[bool, list[float]]:
-    """Return the shares that an agent's turns reuse, by whether the agent gives reasoning back.
+    """Return the shares that an agent's turns reuse, by whether the agent sends reasoning back.
 
-    The two have no word in common at the beginning, so that none finds what the other left.
+    The two runs begin with different words, so that neither finds the other's blocks.
     """
     found = {}
     with stage.client() as http:

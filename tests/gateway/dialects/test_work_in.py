@@ -1,4 +1,4 @@
-"""How much work it is to parse a body, which decides whether that is done off the event loop."""
+"""The work of parsing a body, which decides whether it is done off the event loop."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _SAID = {"role": "user", "content": "x"}
 @pytest.mark.parametrize(
     ("fields", "is_inline"),
     [
-        ({"prompt": [100_000] * 32_000}, True),  # 220 KiB, one list
+        ({"prompt": [100_000] * 32_000}, True),  # 220 KiB in one list
         ({"prompt": [100_000] * 40_000}, False),
         ({"prompt": "x" * 200_000}, True),
         ({"messages": [_SAID] * 32}, True),
-        ({"messages": [_SAID] * 4000}, False),  # 130 KiB, each of them an object
+        ({"messages": [_SAID] * 4000}, False),  # 130 KiB of objects
         ({"prompt": [[1]] * 20_000}, False),
     ],
 )

@@ -14,7 +14,7 @@ BYTES = Tokenizer(byte_tokenizer())
 
 
 def sentencepiece_like() -> Tokenizer:
-    """Words that begin with a mark for the space, and bytes for what is not in the vocabulary."""
+    """Make a tokenizer of words that begin with a mark for the space, and of bytes."""
     words = ["<unk>", "\u2581Hello", "\u2581world", "!", "\u2581"]
     vocabulary = {word: place for place, word in enumerate(words)}
     vocabulary |= {f"<0x{byte:02X}>": len(words) + byte for byte in range(256)}
@@ -102,7 +102,7 @@ def test_the_bytes_of_tokens_with_byte_fallback() -> None:
 
 
 class LooksAround:
-    """A decoder that tells nothing of single tokens."""
+    """A decoder that gives no text for single tokens."""
 
     def __init__(self, inner: Tokenizer) -> None:
         self.inner = inner

@@ -212,7 +212,7 @@ async def test_a_slow_reader_holds_the_engines_stream_back() -> None:
 
 
 class _OddEngine(FakeEngine):
-    """Ends its streams in a way that no engine should."""
+    """An engine that ends its streams in a forbidden way."""
 
     def __init__(self, last: Finished | None) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Log-probabilities are packed and looked at again to the bit."""
+"""Log-probabilities are packed and unpacked without losing a bit."""
 
 from __future__ import annotations
 

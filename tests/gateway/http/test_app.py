@@ -43,7 +43,7 @@ def every_route(http: httpx.Client) -> set[tuple[str, str]]:
 
 
 def routes_within(router: object) -> Iterator[BaseRoute]:
-    """All routes, also of routers that were taken in."""
+    """Return all routes, including those of nested routers."""
     for route in getattr(router, "routes", ()):
         inner = getattr(route, "original_router", None)
         if inner is None:
@@ -52,9 +52,9 @@ def routes_within(router: object) -> Iterator[BaseRoute]:
             yield from routes_within(inner)
 
 
-# Which only the pages' own scripts call, with a cookie: tests/gateway/page.
-NOT_DESCRIBED = ("/openapi.json", "/v1/responses/compact")  # the second is refused by name
-# For `ratoon prefixes export` and `import` alone.
+# Called only by the pages' scripts, with a cookie: tests/gateway/page.
+NOT_DESCRIBED = ("/openapi.json", "/v1/responses/compact")  # the second path is refused by name
+# Only for `ratoon prefixes export` and `import`.
 CARRIED = (
     *(f"/admin/prefixes/{{prefix_id}}/{one}" for one in ("export", "units", "signature")),
     "/admin/imports",

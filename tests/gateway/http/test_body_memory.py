@@ -1,4 +1,4 @@
-"""Bodies have room by tenant and in all; who finds none waits its turn, and not for ever."""
+"""Room for bodies, by tenant and in all. Requests without room wait in turn, for a limited time."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ async def test_what_is_taken_is_given_back_once_however_it_ends() -> None:
     async def request() -> None:
         with bodies.lease("a") as lease:
             await lease.grow(MIB)
-            await lease.grow(MIB // 2)  # it has more
+            await lease.grow(MIB // 2)  # no more than it already has
             assert len(bodies) == MIB
             lease.release()
             lease.release()
@@ -66,7 +66,7 @@ async def test_who_waits_too_long_is_told_whose_bound_it_is() -> None:
     for refusal in (own, all_of_them):
         assert refusal.value.retry_after_s is not None
     assert len(bodies) == 0
-    with bodies.lease("c") as c:  # the control
+    with bodies.lease("c") as c:  # positive control
         await c.grow(4 * MIB)
 
 
@@ -106,7 +106,7 @@ async def test_who_leaves_while_waiting_holds_nobody_up() -> None:
         gone = asyncio.create_task(large.grow(2 * MIB))
         next_one = asyncio.create_task(small.grow(MIB))
         await turns()
-        assert not next_one.done()  # it keeps its place
+        assert not next_one.done()  # it keeps its place in the queue
         gone.cancel()
         await next_one
         assert len(bodies) == 4 * MIB
@@ -120,7 +120,7 @@ async def test_a_request_that_leaves_as_it_is_let_in_gives_back() -> None:
         waiting = asyncio.create_task(b.grow(MIB))
         await turns()
         a.release()
-        waiting.cancel()  # it has been granted, and does not know it yet
+        waiting.cancel()  # the room has been granted, but the task does not know it yet
         await asyncio.gather(waiting, return_exceptions=True)
     assert len(bodies) == 0
 
@@ -132,10 +132,10 @@ async def test_waits_that_end_together_hold_nothing_and_break_nobody() -> None:
         with bodies.lease("a") as lease:
             await lease.grow(MIB)
             await turns()
-            await lease.grow(2 * MIB)  # all four hold one, and there is no fifth
+            await lease.grow(2 * MIB)  # each of the four holds one, and there is no fifth
 
     ended = await asyncio.gather(*(request() for _ in range(4)), return_exceptions=True)
     assert {type(error) for error in ended} == {TooManyRequests, type(None)}
     assert len(bodies) == 0
-    with bodies.lease("a") as all_of_it:  # the control
+    with bodies.lease("a") as all_of_it:  # positive control
         await all_of_it.grow(4 * MIB)

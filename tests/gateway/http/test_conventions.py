@@ -1,4 +1,4 @@
-"""What clients expect of any web server, through the real gateway before a fake engine."""
+"""HTTP behaviour that clients expect of any web server, through the real gateway."""
 
 from __future__ import annotations
 
@@ -290,7 +290,7 @@ class TestRequestIds:
 
 
 def broken_body(*fields: str) -> bytes:
-    """A whole head, and a chunk without a size."""
+    """Make a whole head, and a chunk without a size."""
     more = "".join(f"{field}\r\n" for field in fields)
     return (
         f"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\n{more}"
@@ -352,7 +352,7 @@ def told_of_cors(answer: httpx.Response) -> list[str]:
 
 
 def test_the_operators_own_port_is_for_no_origin(tiny_model: Path, tmp_path: Path) -> None:
-    """If there are two addresses, only the tenants' has CORS."""
+    """If there are two addresses, only the tenants' address has CORS."""
     import asyncio
     import time
 
@@ -394,7 +394,7 @@ class TestAccessLog:
             ]
             keys = [web.key, web.admin_key]
         said = capfd.readouterr().out
-        # Servers of other tests may still write their last lines: these here are found by ids.
+        # Servers of other tests may still log, so these lines are found by their ids.
         lines = [json.loads(line) for line in said.splitlines() if line.startswith("{")]
         by_id = {one["client_id"] or one["id"]: one for one in lines}
         ours = [by_id.get(answer.headers["x-request-id"]) for answer in answers]
@@ -435,7 +435,7 @@ class TestAccessLog:
 
 
 class TestGzip:
-    """Tests of answers in gzip; requests in gzip are in test_body.py and test_malformed.py."""
+    """Tests of gzip in answers; test_body.py and test_malformed.py test gzip in requests."""
 
     def test_a_large_answer_is_compressed_for_who_accepts_it(self, served: Served) -> None:
         url = f"{served.url}/openapi.json"

@@ -1,4 +1,4 @@
-"""Which origins are told what, without a server."""
+"""CORS answers for each origin, without a server."""
 
 from __future__ import annotations
 

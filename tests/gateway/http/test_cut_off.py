@@ -1,4 +1,4 @@
-"""Requests that the end of a gateway's grace cuts off, or the end of their key."""
+"""Requests that are cut off at the end of a gateway's grace period, or of their key."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ CHECK_EVERY_S = 0.1
 
 @pytest.fixture(scope="module", autouse=True)
 def _often() -> Iterator[None]:
-    """The keys of running requests are looked at often."""
+    """Check the keys of running requests often."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(running_requests, "CHECK_EVERY_S", CHECK_EVERY_S)
         yield
 
 
 def hanging_after(position: int, told: threading.Event) -> Pace:
-    """Tell `position` tokens, say so, and then nothing more until the request is cancelled."""
+    """Send `position` tokens, report it, and send nothing more until the request is cancelled."""
 
     async def pace(_: Generate, at: int) -> None:
         if at >= position:
@@ -185,7 +185,7 @@ def test_a_request_whose_key_ends_gets_the_error_of_a_new_one_and_is_counted(
 
 
 def spent(served: Served, tenant_id: str) -> tuple[int, int]:
-    """The requests and generated tokens that the tenant's usage shows."""
+    """Return the requests and generated tokens in the tenant's usage."""
     headers = {"authorization": f"Bearer {served.admin_key}"}
     url = f"{served.url}/admin/usage?tenant={tenant_id}"
     rows = httpx.get(url, headers=headers, timeout=60).json()["usage"]
@@ -240,9 +240,10 @@ def test_a_reader_that_takes_nothing_cannot_keep_the_engine_busy(
 def test_what_was_reserved_may_be_used_although_the_budget_is_spent_meanwhile(
     served: Served, engine: FakeEngine
 ) -> None:
-    """A budget refuses what does not fit; it ends nothing that did fit when it came."""
+    """A budget refuses a request that does not fit. It ends no request that fitted when it came."""
     office, go = Office(served), threading.Event()
-    most = Prices().cost(TokenCounts(computed=len("abcdefgh") + 1, generated=16))  # of one request
+    # the cost of one request
+    most = Prices().cost(TokenCounts(computed=len("abcdefgh") + 1, generated=16))
     tenant_id = office.tenant(limits={"budget": {"units": 2 * most / 1e6}})
     key = office.key(tenant_id)["key"]
 
@@ -272,4 +273,5 @@ def test_a_request_that_ends_within_the_grace_is_not_cut_off(
         answer = ask(served, stream=True)
         served.server.should_exit = True
     assert answer.text.endswith("data: [DONE]\n\n")
-    assert asyncio.run(generated(tmp_path)) == [len("abcdefgh") + 2]  # and the first and the last
+    # and the first and last tokens
+    assert asyncio.run(generated(tmp_path)) == [len("abcdefgh") + 2]

@@ -1,10 +1,10 @@
-"""Direct routes: reached without the framework, and answered, refused and described as all others.
+"""Direct routes bypass the framework, but answer, refuse and are described like all others.
 
-The control of each is the same handler as a route of the framework's own.
+Positive control of each test: the same handler as a route of the framework.
 """
 
-# No `from __future__ import annotations`: FastAPI evaluates those of the handlers, which name local
-# functions.
+# No `from __future__ import annotations`: FastAPI evaluates the handlers' annotations, which name
+# local functions.
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -30,7 +30,7 @@ Fault = BadRequest | QueueFull | RuntimeError
 
 
 class Noting(Response):
-    """Notes when it has been sent."""
+    """A response that notes when it has been sent."""
 
     def __init__(self, said: Said) -> None:
         super().__init__(b"answer")
@@ -43,7 +43,7 @@ class Noting(Response):
 
 
 def routed(said: Said, fault: Fault | None = None) -> TestClient:
-    """An application with one handler at two paths, that notes what happens or fails."""
+    """Make an application with one handler at two paths, which notes calls or fails."""
 
     async def caller(request: Request) -> str:
         if "x-caller" not in request.headers:

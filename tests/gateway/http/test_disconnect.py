@@ -1,4 +1,4 @@
-"""Whoever goes away stops paying the engine's time, however they go."""
+"""A request stops using the engine when its client leaves, in any way."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_a_stream_that_is_read_to_its_end_cancels_nothing(
 
 
 def test_fifty_resets_do_not_starve_the_others(served: Served, engine: FakeEngine) -> None:
-    """A generator that never truly waits would, once its client is gone, never let go."""
+    """Otherwise a generator that never really waits would keep the loop without its client."""
 
     async def never_waits(_: object, __: int) -> None:
         return

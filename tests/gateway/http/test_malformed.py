@@ -1,4 +1,4 @@
-"""Every malformed request gets exactly one typed answer, and leaves nothing behind."""
+"""Every malformed request gets exactly one typed answer, and leaves no state behind."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def completion(**changes: Any) -> bytes:
 
 
 def chat_with(raw: bytes) -> bytes:
-    """A good chat with one more name, spelled as `raw`."""
+    """Write a valid chat with one more field, spelled as `raw`."""
     return chat()[:-1] + b", " + raw + b"}"
 
 
@@ -456,7 +456,7 @@ def test_a_body_in_gzip_is_read_one_in_another_encoding_is_not(
         assert read_answer(connection).error["code"] == "invalid_encoding"
         connection.sendall(head(served, CHAT, f"content-length: {len(chat())}") + chat())
         assert read_answer(connection).status == 200
-    assert post(served, CHAT, body).error["code"] == "invalid_json"  # compressed in secret
+    assert post(served, CHAT, body).error["code"] == "invalid_json"  # compressed without saying so
 
 
 @pytest.mark.parametrize("key", ["", "sk-wrong", "x" * 10_000, "é", "sk-" + "a" * 43])

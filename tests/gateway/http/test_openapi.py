@@ -1,7 +1,7 @@
-"""Requests made up from `/openapi.json`, good and bad ones: no 5xx, nothing undocumented.
+"""Generated requests from `/openapi.json`, valid and invalid: no 5xx, and only documented answers.
 
-What is right by its schema may still be refused (a model that is not served, a salt too long), so
-`positive_data_acceptance` is not asked for; that bad data is refused is.
+A request that is valid by its schema may still be refused (an unknown model, a long salt), so
+`positive_data_acceptance` is off. Invalid data must be refused.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ from tests.doubles.engine.fake_engine import FakeEngine
 from tests.doubles.gateway.served import MODEL, Served
 
 EVENTS = "text/event-stream"
-# To make up such a body takes a tenth of a second: these operations have a third of the examples.
+# Generating such a body takes a tenth of a second, so these operations have a third of the
+# examples.
 LARGE = (
     *("/v1/chat/completions", "/tokenize", "/admin/prefixes"),
     *("/v1/messages", "/v1/messages/count_tokens"),
@@ -62,7 +63,7 @@ def description(served: Served, engine: FakeEngine) -> dict[str, Any]:
     described: dict[str, Any] = httpx.get(f"{served.url}/openapi.json").json()
     for path in described["paths"].values():
         for operation in path.values():
-            # The library compares an event, and not what is in it, with the schema.
+            # The library compares an event with the schema, but not its contents.
             content = operation["responses"].get("200", {}).get("content", {})
             content.update({EVENTS: {"schema": {}}} if EVENTS in content else {})
     return described | {"servers": [{"url": served.url}]}
@@ -89,7 +90,7 @@ NAMING_A_MODEL = [
 
 
 def of_the_model(description: dict[str, Any]) -> dict[str, Any]:
-    """The description, in which only the model that is served has a name."""
+    """Return the description, with the served model's name as the only value."""
     for name in NAMING_A_MODEL:
         description["components"]["schemas"][name]["properties"]["model"] = {"enum": [MODEL]}
     for path in description["paths"].values():
@@ -107,7 +108,7 @@ def is_operators(operation: Any) -> bool:
 def answers(
     operation: Any, mode: GenerationMode, checks: list[Any], key: str, most: int
 ) -> list[Any]:
-    """Send made-up requests and check their answers, which are returned."""
+    """Send generated requests, check their answers, and return them."""
     came: list[Any] = []
     most //= 3 if operation.path in LARGE else 1
     with requests.Session() as session:
@@ -124,7 +125,7 @@ def answers(
 
 
 def fuzz(operation: Any, mode: GenerationMode, checks: list[Any], key: str, most: int) -> list[int]:
-    """The statuses of those answers."""
+    """Return the statuses of such answers."""
     return [answer.status_code for answer in answers(operation, mode, checks, key, most)]
 
 
@@ -133,7 +134,7 @@ def fuzz(operation: Any, mode: GenerationMode, checks: list[Any], key: str, most
 def test_bad_data_is_refused(
     description: dict[str, Any], served: Served, operators: bool, most: int
 ) -> None:
-    """The requests name the served model: any other name would be refused first."""
+    """The requests name the served model, since another name would be refused first."""
     key = served.admin_key if operators else served.key
     refused = 0
     for operation in operations_of(of_the_model(description)):
@@ -143,8 +144,8 @@ def test_bad_data_is_refused(
     assert refused > most
 
 
-# What no schema says: what there is now, what two fields are to each other, how a number is
-# spelled (`1.0` is an integer in a schema), and what only a model's template knows.
+# Refusals that no schema can express: existing state, relations of two fields, spelling of numbers
+# (`1.0` is an integer in a schema), and rules of a model's template.
 BEYOND_SCHEMAS = [
     r"no such (tenant|key|group|prefix|response|adapter|deleted tenant)",
     r"this tenant may not load adapters",
@@ -233,12 +234,12 @@ BEYOND_SCHEMAS = [
 ]
 
 
-# Their bodies hold the body of another route, which has a schema of its own.
+# Their bodies contain the body of another route, which has a schema of its own.
 OF_ANOTHER_ROUTE = ("/v1/cache/probe", "/v1/cache/warm")
 
 
 def is_checked_by_its_schema(operation: Any) -> bool:
-    """Whether a refusal of good data must be one of BEYOND_SCHEMAS."""
+    """Return whether a refusal of valid data must be one of BEYOND_SCHEMAS."""
     return operation.method != "delete" and operation.path not in OF_ANOTHER_ROUTE
 
 
@@ -293,7 +294,7 @@ def test_schema_and_parser_say_the_same_of_a_part(
 
 
 def test_every_route_says_what_it_answers(description: dict[str, Any]) -> None:
-    """Without a schema, the fuzzing above has nothing to hold an answer against."""
+    """Without a schema, the tests above have nothing to compare an answer with."""
     silent = [
         f"{method} {path} {status}"
         for path, operations in description["paths"].items()

@@ -1,4 +1,4 @@
-"""Every home of the limits on a clock that a test moves."""
+"""Every store of limits, on a clock that a test moves."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MANUAL_CLOCK = "{redis.call('HGET', 'clock', 's'), redis.call('HGET', 'clock', '
 
 @dataclass
 class Home:
-    """A limiter, another one over the same memory, and the clock of both."""
+    """A limiter, a second limiter over the same store, and their clock."""
 
     limiter: Limiter
     sibling: Limiter
@@ -65,7 +65,7 @@ class Home:
 
 
 class RedisClock:
-    """The clock that the scripts of a test take for Redis's time."""
+    """A clock for the scripts of a test, in place of Redis's time."""
 
     def __init__(self, server: RedisServer) -> None:
         self._client: redis.Redis = redis.Redis(port=server.port)
@@ -73,7 +73,7 @@ class RedisClock:
 
     def set(self, now: float) -> None:
         self.now = now
-        micros = int(now * 1e6)  # as `Clocks` does
+        micros = int(now * 1e6)  # like `Clocks`
         for name, value in (("s", micros // 1_000_000), ("us", micros % 1_000_000)):
             self._client.hset("clock", name, str(value))
 
@@ -98,7 +98,7 @@ def sqlite_home(directory: Path) -> Home:
 
 
 class LoneLimiter(RedisLimiter):
-    """A limiter with a link of its own, which is closed with it."""
+    """A limiter with its own link, which it closes."""
 
     def __init__(self, link: RedisLink, *, clock: str = scripts.CLOCK) -> None:
         super().__init__(link, clock=clock)
@@ -109,7 +109,7 @@ class LoneLimiter(RedisLimiter):
 
 
 def patient(server: RedisServer, *, clock: str = scripts.CLOCK) -> RedisLimiter:
-    """A limiter that a busy machine cannot make give up."""
+    """Make a limiter that does not time out on a busy machine."""
     client = connect(server.url, timeout_s=PATIENCE_S)
     return LoneLimiter(RedisLink(client, timeout_s=PATIENCE_S), clock=clock)
 

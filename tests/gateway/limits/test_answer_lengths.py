@@ -1,4 +1,4 @@
-"""What is reserved for answers of no set length follows what they take, by tenant."""
+"""The reservation for answers without a set length adapts to their lengths, by tenant."""
 
 from __future__ import annotations
 

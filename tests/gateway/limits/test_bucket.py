@@ -1,4 +1,4 @@
-"""The bucket in whole numbers against GCRA's first form in exact fractions."""
+"""The bucket in whole numbers, compared with GCRA's original form in exact fractions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MINUTE = 60_000_000  # microseconds
 
 
 class VirtualScheduling:
-    """GCRA as it is told: a theoretical arrival time, one period later for each that conforms."""
+    """GCRA by its definition: a theoretical arrival time, a period later for each request."""
 
     def __init__(self, rate: int, room: Fraction) -> None:
         self.period = Fraction(MINUTE, rate)
@@ -32,7 +32,7 @@ class VirtualScheduling:
 
 
 class Counting:
-    """The bucket as an account uses it."""
+    """The bucket, used as in an account."""
 
     def __init__(self, rate: int, burst_s: float) -> None:
         self.rate, self.room = rate, capacity(rate, burst_s)
@@ -99,7 +99,7 @@ def test_what_is_filled_in_is_there_and_no_more_than_the_bucket_holds() -> None:
     at = 5_000_000
     assert Bucket(ONE, at).filled(2, 10 * ONE) == Bucket(3 * ONE, at)
     assert Bucket(9 * ONE, at).filled(2, 10 * ONE) == Bucket(10 * ONE, at)
-    over = Bucket(12 * ONE, at)  # its room has been made smaller since
+    over = Bucket(12 * ONE, at)  # its capacity has since been reduced
     assert over.filled(2, 10 * ONE) == over
 
 

@@ -1,4 +1,4 @@
-"""A tenant's part of the cache as it is set and sent."""
+"""A tenant's share of the cache, as it is set and sent."""
 
 from __future__ import annotations
 

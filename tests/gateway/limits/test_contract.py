@@ -1,4 +1,4 @@
-"""What every home of the limits promises: in a process, in a file, in a real Redis."""
+"""Properties of every store of the limits: a process, a file, a real Redis."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from gateway.limits.limiter import HOLD_S, Amount, Demand, Denied, Granted, Verd
 from gateway.tenant_limits import MICRO, Allowance, Budget, Limits, RateStatus
 from tests.gateway.limits.homes import NOTHING, START, Home
 
-A_MINUTE = Limits(requests_per_minute=6, burst_s=20)  # two at once, one more every ten seconds
-TOKENS = Limits(tokens_per_minute=600)  # ten a second
+A_MINUTE = Limits(requests_per_minute=6, burst_s=20)  # two at once, then one every ten seconds
+TOKENS = Limits(tokens_per_minute=600)  # ten tokens a second
 UNITS = Limits(budget=Budget(units=1.0))
 
 
@@ -138,7 +138,7 @@ async def test_a_months_budget_is_whole_again_in_the_next(home: Home) -> None:
 
 @pytest.mark.parametrize("year", [2027, 2028, 2099, 2100])
 async def test_a_month_ends_with_the_calendar_s(home: Home, year: int) -> None:
-    """At a month's last second the budget is still spent; leap years and a century are tested."""
+    """In a month's last second the budget is still spent. Leap years and a century are tested."""
     now = datetime(year, 1, 1, tzinfo=UTC).timestamp()
     home.advance(now - START)
     for number in range(1, 14):
@@ -162,7 +162,7 @@ async def test_a_calendar_that_goes_back_gives_no_budget(home: Home) -> None:
 
 
 async def test_a_calendar_that_was_years_ahead_once_keeps_no_month_back(home: Home) -> None:
-    """Nothing is given back when it is right again; the month after begins a budget as always."""
+    """When the calendar is right again, nothing is given back. The next month is as usual."""
     month, years = 31 * 86400, 10 * 366 * 86400
     for name, moved in (("before", 0), ("ahead", years)):
         home.advance(moved)
@@ -220,7 +220,7 @@ async def test_a_budget_counts_a_lapsed_hold_whole(home: Home) -> None:
     granted = await home.granted(UNITS, units(0.9), name="a")
     home.advance(HOLD_S)
     assert await home.refuses(UNITS, units(0.2), name="b")
-    await home.limiter.charge(granted.hold, units(0.1))  # too late to say so
+    await home.limiter.charge(granted.hold, units(0.1))  # too late, the hold has lapsed
     assert await home.refuses(UNITS, units(0.2), name="b")
     assert await home.grants(UNITS, units(0.1), name="b")
 
@@ -278,7 +278,7 @@ async def test_200_at_once_do_not_overshoot_a_budget_for_10(home: Home, used: fl
     async def in_order(numbers: range) -> int:
         return sum([await one(number) for number in numbers])
 
-    # 200 tasks, of which so many speak to Redis at a time that none is timed out here.
+    # 200 tasks, few enough of them at a time that none times out.
     lanes = await asyncio.gather(*(in_order(range(lane, 200, 8)) for lane in range(8)))
     spent = sum(lanes)
     assert spent <= 10 * MICRO
@@ -300,7 +300,7 @@ async def test_a_request_that_has_begun_reserves_its_tokens_without_being_counte
     refused = await ask_on(Amount(tokens=101, cost=1))
     assert isinstance(refused, Denied)
     assert refused.reason == "tokens"
-    assert await home.refuses(limits, name="b")  # it still runs
+    assert await home.refuses(limits, name="b")  # the first is still running
     spent = await ask_on(Amount(tokens=1, cost=1001))
     assert isinstance(spent, Denied)
     assert spent.reason == "budget"

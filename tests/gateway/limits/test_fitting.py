@@ -1,4 +1,4 @@
-"""How long answers may be for their request to fit, to the token."""
+"""The longest answers with which a request still fits, to the token."""
 
 from __future__ import annotations
 

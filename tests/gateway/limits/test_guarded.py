@@ -1,4 +1,4 @@
-"""Rows 5 to 8 of the faults: Redis down, slow, frozen, emptied, full, read-only, really."""
+"""Faults of rows 5 to 8 with a real Redis: down, slow, frozen, emptied, full, read-only."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ RATE = Limits(requests_per_minute=60 * 100, burst_s=0.2)  # 100 a second, 20 at 
 
 
 def _limiter(server: RedisServer, breaker: Breaker) -> LoneLimiter:
-    """With more time than in service: the machine of the tests may be busy."""
+    """Make a limiter with a longer time-out than in service, since the test machine may be busy."""
     return LoneLimiter(RedisLink(connect(server.url, timeout_s=0.25), breaker, timeout_s=0.25))
 
 
 class Pair:
-    """Two gateways' limiters over one Redis."""
+    """The limiters of two gateways over one Redis."""
 
     def __init__(self, server: RedisServer) -> None:
         self.server = server
@@ -42,7 +42,7 @@ class Pair:
         self._sent = 0
 
     async def ask(self, limits: Limits, which: int = 0, most: Amount | None = None) -> bool:
-        """One request; settled at once."""
+        """Send one request, and settle it at once."""
         self._sent += 1
         asked = Demand(f"r{self._sent}", "tn_a", limits, most or Amount())
         verdict = await self.limiters[which].reserve(asked)
@@ -52,7 +52,9 @@ class Pair:
         return True
 
     async def load(self, seconds: float, at_half: Callable[[], object]) -> tuple[int, float]:
-        """Ask both all the time, with a fault in the middle; what was admitted, in what time."""
+        """Send requests through both, with a fault in between; return how many were admitted, and
+        the time.
+        """
         began, admitted, happened = time.monotonic(), 0, False
         while (passed := time.monotonic() - began) < seconds:
             if passed > seconds / 2 and not happened:
@@ -101,7 +103,7 @@ async def test_no_fault_lets_more_in_than_the_rate_and_a_burst_more(pair: Pair, 
     limit = 100 * lasted + 20
     extra = 20 if name == "emptied" else 0.1 * limit
     assert admitted <= limit + extra
-    assert admitted > 20  # and it does not lock everybody out either
+    assert admitted > 20  # positive control: not everybody is locked out
 
 
 @pytest.mark.parametrize("name", ["killed", "frozen", "read-only", "full"])
@@ -113,7 +115,7 @@ async def test_a_budget_fails_closed(pair: Pair, name: str) -> None:
         with pytest.raises(Unavailable) as refusal:
             await pair.ask(limits)
         assert isinstance(refusal.value, StateDiskFull) == (name == "full")
-    assert await pair.ask(Limits(requests_per_minute=100))  # who has none is served
+    assert await pair.ask(Limits(requests_per_minute=100))  # requests without a budget are served
 
 
 async def test_the_breaker_leaves_a_dead_redis_alone(pair: Pair) -> None:
@@ -130,16 +132,16 @@ async def test_redis_comes_back_and_hears_of_what_was_admitted(pair: Pair) -> No
     assert await pair.ask(slow)
     pair.server.freeze()
     alone = [await pair.ask(slow) for _ in range(12)]
-    assert sum(alone) == 9  # half of the rate, of which one was used already
+    assert sum(alone) == 9  # half of the rate, one of which was used before
     pair.server.thaw()
     await back(pair)
     others = [await pair.ask(slow, which=1) for _ in range(20)]
-    left = 20 - 1 - 9  # less the probe and the 5 that Redis carried out when it thawed
+    left = 20 - 1 - 9  # without the probe, and the 5 that Redis executed when it thawed
     assert left - 6 <= sum(others) <= left
 
 
 async def back(pair: Pair) -> None:
-    """Redis answers the first limiter again: it has asked for the tenant."""
+    """Wait until Redis answers the first limiter again about the tenant."""
     probe = Limits(requests_per_minute=20)
     for number in range(200):
         asked = Demand(f"probe{number}", "tn_a", probe, Amount())
@@ -166,7 +168,8 @@ async def test_redis_goes_down_between_the_two_phases_of_a_reservation(
     pair: Pair, is_asked: bool
 ) -> None:
     limits = Limits(max_concurrent=1)
-    of_other = Limits(max_concurrent=1, budget=Budget(units=1.0))  # so Redis alone decides
+    # a budget, so that only Redis decides
+    of_other = Limits(max_concurrent=1, budget=Budget(units=1.0))
     one = pair.limiters[0]
     begun = Demand("a", "tn_b", limits, Amount())
     assert isinstance(await one.reserve(begun), Granted)
@@ -174,11 +177,11 @@ async def test_redis_goes_down_between_the_two_phases_of_a_reservation(
     while not is_asked and not pair.breakers[0].is_open:
         await pair.ask(RATE)
     held = await one.reserve(replace(begun, most=Amount(tokens=200), begun=begun.most))
-    assert isinstance(held, Granted)  # by this gateway alone
+    assert isinstance(held, Granted)  # granted by this gateway alone
     await one.charge(held.hold, Amount(tokens=100))
     pair.server.thaw()
     early = await decided(pair, Demand("early", "tn_b", of_other, Amount()))
-    assert isinstance(early, Denied)  # Redis has not heard of its end
+    assert isinstance(early, Denied)  # Redis does not know of its end
     await until_admitted(pair, Demand("b", "tn_b", of_other, Amount()))
 
 
@@ -193,9 +196,9 @@ async def decided(pair: Pair, asked: Demand) -> Granted | Denied:
 
 
 async def until_admitted(pair: Pair, asked: Demand) -> None:
-    """The other gateway admits it, once the first has settled with Redis."""
+    """Wait until the other gateway is admitted, after the first has settled with Redis."""
     for number in range(200):
-        await pair.limiters[0].renew([])  # what the gate does from time to time
+        await pair.limiters[0].renew([])  # as the gateway does from time to time
         if isinstance(await decided(pair, replace(asked, id=f"{asked.id}{number}")), Granted):
             return
         await asyncio.sleep(0.01)

@@ -1,4 +1,4 @@
-"""What is counted where while Redis comes and goes, step by step on a clock that stands still."""
+"""Counts in Redis and in the gateway while Redis fails and returns, on a clock that tests move."""
 
 from __future__ import annotations
 
@@ -27,23 +27,23 @@ ONE_AT_ONCE_AND_TOKENS = Limits(max_concurrent=1, tokens_per_minute=600)
 
 
 class Books(MemoryLimiter):
-    """A limiter in memory that can be asked what it holds."""
+    """A limiter in memory whose holds can be read."""
 
     def holds(self, hold: Hold) -> bool:
         return self._account(hold.demand.tenant_id).holds.get(hold.demand.id) is not None
 
 
 class NearRedis(RedisLimiter):
-    """Redis's part played from memory: it can be away, or answer when nobody waits any more.
+    """A Redis in memory, which can be away, or answer too late.
 
-    It is asked through a link, as the real one is.
+    It is asked through a link, like the real one.
     """
 
     def __init__(self, link: RedisLink, clocks: Clocks) -> None:
         super().__init__(link)
         self.link = link
         self.memory = Books(clocks)
-        self.counted = set[str]()  # names of what was owed
+        self.counted = set[str]()  # names of counted debts
         self.is_away = False
         self.is_late = False
         self.settles = asyncio.Event()
@@ -95,7 +95,7 @@ class NearRedis(RedisLimiter):
 
 
 class Guarded:
-    """A guarded limiter alone with its Redis, and the clock of both."""
+    """A guarded limiter with its own Redis, and their clock."""
 
     def __init__(self) -> None:
         self.clock = ManualClock(1000.0)
@@ -114,7 +114,7 @@ class Guarded:
         return verdict.hold
 
     async def extend(self, hold: Hold, tokens: int) -> Hold:
-        """The second phase of a reservation: the request's tokens are known now."""
+        """Make the second reservation, when the request's tokens are known."""
         begun = hold.demand
         more = replace(begun, most=Amount(tokens=tokens), begun=begun.most)
         verdict = await self.limiter.reserve(more)
@@ -122,7 +122,7 @@ class Guarded:
         return verdict.hold
 
     async def charged(self) -> None:
-        """Renew, which begins to settle with Redis what is still unsettled, and let that end."""
+        """Renew, which starts to settle open charges with Redis, and wait until that ends."""
         await self.limiter.renew([])
         for _ in range(20):
             await asyncio.sleep(0)
@@ -174,12 +174,12 @@ async def test_what_redis_carried_out_too_late_is_given_back_with_the_next_reque
     guarded.redis.is_late = False
     assert isinstance(await guarded.ask("b", ONE_AT_ONCE), Denied), "Redis holds the late one"
     for _ in range(5):
-        await asyncio.sleep(0)  # the settling goes on beside
+        await asyncio.sleep(0)  # settling continues in the background
     assert isinstance(await guarded.ask("c", ONE_AT_ONCE), Granted)
 
 
 async def test_renewals_that_fail_open_the_breaker_too(guarded: Guarded) -> None:
-    """Otherwise a gateway with long streams and no new requests would wait for each renewal."""
+    """Otherwise a gateway with long streams and no new requests would wait at each renewal."""
     held = await guarded.hold("a", ONE_AT_ONCE)
     guarded.redis.is_away = True
     for number in range(FAILURES):
@@ -229,7 +229,7 @@ async def test_what_redis_granted_to_a_request_that_left_meanwhile_is_given_back
 async def test_a_request_between_whose_phases_redis_goes_down_leaves_nothing_held(
     guarded: Guarded, outage: str
 ) -> None:
-    """The request holds something in Redis from its first phase on, or from a late second one."""
+    """The request has a hold in Redis since its first phase, or since a late second phase."""
     begun = await guarded.hold("a", ONE_AT_ONCE_AND_TOKENS)
     is_carried_out = outage == "carried out too late"
     guarded.redis.is_away, guarded.redis.is_late = not is_carried_out, is_carried_out
@@ -239,7 +239,7 @@ async def test_a_request_between_whose_phases_redis_goes_down_leaves_nothing_hel
         assert guarded.breaker.is_open
     held = await guarded.extend(begun, 500)
     await guarded.limiter.charge(held, Amount(tokens=400))
-    assert not await guarded.redis.admits_elsewhere(ONE_AT_ONCE)  # it has not heard of the end
+    assert not await guarded.redis.admits_elsewhere(ONE_AT_ONCE)  # Redis does not know of the end
     assert await guarded.redis.admits_elsewhere(TOKENS, 101) != is_carried_out
     guarded.redis.is_away = guarded.redis.is_late = False
     guarded.clock.advance(1)
@@ -253,7 +253,7 @@ async def test_a_request_between_whose_phases_redis_goes_down_leaves_nothing_hel
 async def test_a_request_between_whose_phases_redis_comes_back_leaves_nothing_held(
     guarded: Guarded,
 ) -> None:
-    """The request began here, where nobody else would end its hold."""
+    """The request began here, where only this gateway can end its hold."""
     guarded.redis.is_away = True
     begun = await guarded.hold("a", ONE_AT_ONCE_AND_TOKENS)
     guarded.redis.is_away = False

@@ -1,4 +1,4 @@
-"""Where limits are opened, and that they share the state's link to Redis."""
+"""The store in which limits are opened, and its shared link to Redis."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from gateway.state.reserved_room import ReservedRoom
 from gateway.tenant_limits import Budget, Limits
 from tests.doubles.gateway.redis_server import RedisServer, redis_server
 
-UNITS = Limits(budget=Budget(units=1.0))  # only Redis decides
+UNITS = Limits(budget=Budget(units=1.0))  # a limit that only Redis decides
 
 
 @pytest.fixture
@@ -56,11 +56,11 @@ async def test_who_meets_a_dead_redis_first_spares_the_other_the_timeouts(
 ) -> None:
     assert isinstance(await ask(home, 0), Granted)
     server.freeze()
-    assert isinstance(await fails(home, 1), NoAnswer)  # it was asked
+    assert isinstance(await fails(home, 1), NoAnswer)  # Redis was asked
     for _ in range(4):
         with pytest.raises(Unavailable):
             await home.store.every(Tenant)
-    assert not isinstance(await fails(home, 2), NoAnswer)  # it was not
+    assert not isinstance(await fails(home, 2), NoAnswer)  # Redis was not asked
     server.thaw()
 
 
@@ -92,7 +92,7 @@ async def test_without_redis_they_are_in_a_file(tmp_path: Path) -> None:
     home = open_limits(tmp_path, ReservedRoom(tmp_path), None, processes=3)
     assert isinstance(home.limiter, SqliteLimiter)
     assert (tmp_path / LIMITS_FILE).exists()
-    assert len(home.watched) == 1  # and it is a file that can be damaged
+    assert len(home.watched) == 1  # positive control: a file that can be damaged
     await home.limiter.close()
 
 

@@ -1,4 +1,4 @@
-"""Chats that set no `max_tokens`, of tenants with small limits: the real gateway, a fake engine."""
+"""Chats without `max_tokens`, of tenants with small limits: the real gateway, a fake engine."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_the_answer_is_as_long_as_the_limit_has_room_for(shop: Shop) -> None:
 def test_what_was_used_beyond_the_reservation_counts(shop: Shop) -> None:
     shop.engine.script = saying("w" * 2800)
     tenant = shop.tenant({"tokens_per_minute": 3000})
-    assert chat(tenant).status_code == 200  # with a reservation of a tenth of that
+    assert chat(tenant).status_code == 200  # reserves a tenth of that
     refused = chat(tenant)
     assert error_of(refused)["type"] == "tokens"
     assert int(refused.headers["retry-after"]) > 0

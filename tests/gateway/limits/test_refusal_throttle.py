@@ -1,4 +1,4 @@
-"""Refusals of one tenant are answered at a bounded rate, those of another at once."""
+"""One tenant's refusals are answered at a bounded rate, another's at once."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_who_stops_asking_is_answered_at_once_again() -> None:
     throttle = RefusalThrottle(clock)
     for _ in range(200):
         throttle.delay("a")
-    assert throttle.delay("a") > 0  # the control
+    assert throttle.delay("a") > 0  # positive control
     clock.now += BURST_S + LONGEST_S
     assert throttle.delay("a") == 0.0
 
@@ -50,5 +50,5 @@ def test_a_usual_rate_is_never_held_back() -> None:
 
 async def test_it_waits_for_the_delay() -> None:
     throttle = RefusalThrottle(Clock())
-    await throttle.wait("a")  # at once, or the suite's time limit would tell
+    await throttle.wait("a")  # at once; otherwise the suite's time limit fails
     assert throttle.delay("a") == 0.0

@@ -1,4 +1,4 @@
-"""Charges that Redis is told again, because it has not answered, count once."""
+"""Charges that are sent to Redis again, for lack of an answer, count once."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PATIENCE_S = 20.0
 
 
 class Gateway:
-    """One gateway's limiter before a real Redis, whose clock stands still."""
+    """A gateway's limiter before a real Redis whose clock does not move."""
 
     def __init__(self, server: RedisServer) -> None:
         self.server = server
@@ -39,7 +39,7 @@ class Gateway:
         return verdict.hold
 
     async def settled(self) -> int:
-        """Tokens that Redis has counted, once all is told."""
+        """Return the tokens that Redis has counted, once everything is sent."""
         await self.hold("last")
         while self.limiter._uncharged:
             await self.limiter.renew([])
@@ -53,7 +53,7 @@ class Gateway:
 async def gateway(tmp_path: Path) -> AsyncIterator[Gateway]:
     with redis_server(tmp_path) as server:
         gateway = Gateway(server)
-        await gateway.hold("first")  # so that Redis knows the script
+        await gateway.hold("first")  # loads the script into Redis
         yield gateway
         await gateway.limiter.close()
         gateway.clock.close()
@@ -77,7 +77,7 @@ async def test_what_was_used_counts_once_though_redis_has_not_said_so(
     gateway: Gateway, is_asked: bool
 ) -> None:
     held = await gateway.hold("a")
-    await gateway.limiter.charge(await gateway.hold("b"), Amount(tokens=7))  # knows this script too
+    await gateway.limiter.charge(await gateway.hold("b"), Amount(tokens=7))  # loads this script too
     gateway.link.timeout_s = 0.1
     gateway.server.freeze()
     if not is_asked:

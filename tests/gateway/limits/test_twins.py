@@ -1,4 +1,4 @@
-"""`account` and `scripts` decide alike: the same requests at the same times, in every number."""
+"""`account` and `scripts` decide alike: equal requests at equal times give equal numbers."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ Turn = tuple[str, int, int, int]
 
 
 def asks_on(hold: Hold, most: Amount) -> Demand:
-    """Make the further demand of a begun request, once it is known how much it may use."""
+    """Make the second demand of a begun request, when its use is known."""
     return msgspec.structs.replace(hold.demand, most=most, begun=hold.demand.most)
 
 
 class Player:
-    """Plays turns against one limiter."""
+    """A player of turns against one limiter."""
 
     def __init__(self, limiter: Limiter) -> None:
         self.limiter = limiter
@@ -68,7 +68,7 @@ class Player:
         if what == "ask on":
             return self._said(await self.limiter.reserve(asks_on(hold, Amount(tokens, cost))))
         if what == "settle":
-            used = Amount(tokens, min(cost, hold.demand.most.cost))  # perhaps more than it reserved
+            used = Amount(tokens, min(cost, hold.demand.most.cost))  # may exceed its reservation
             await self.limiter.charge(hold, used)
         elif what == "renew":
             await self.limiter.renew([hold])
@@ -84,7 +84,7 @@ class Player:
 
 
 async def play_all(home: Home, turns: list[Turn]) -> list[tuple[object, ...] | None]:
-    """Play all turns; return what the home said to each."""
+    """Play all turns; return the store's answers."""
     player, said = Player(home.limiter), []
     for number, turn in enumerate(turns):
         what, amount, fraction, _ = turn

@@ -1,4 +1,4 @@
-"""Charges for which there is no place: the log says that they are lost."""
+"""Charges without a place to store them: the log says that they are lost."""
 
 from __future__ import annotations
 

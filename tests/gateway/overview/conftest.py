@@ -1,4 +1,4 @@
-"""The office of the operator, for what the page polls."""
+"""Fixtures: the operator's office, for the data that the page polls."""
 
 from __future__ import annotations
 

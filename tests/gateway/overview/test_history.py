@@ -17,12 +17,12 @@ from tests.gateway.support.operated_engine import OperatedEngine, some_overview
 
 
 def long_running(**fields: Any) -> Overview:
-    """An engine's that began before what is kept."""
+    """Make the overview of an engine that started before the kept history."""
     return some_overview(**{"uptime_s": 2 * KEPT_S, **fields})
 
 
 class Watch:
-    """A history, and what it looks at."""
+    """A history, and the overviews that it reads."""
 
     def __init__(self) -> None:
         self.clock, self.engine = ManualClock(), OperatedEngine()

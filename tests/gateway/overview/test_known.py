@@ -1,4 +1,4 @@
-"""Workers that ask each other: what a page shows is of all of them, whichever is asked."""
+"""Workers that ask each other, so that any worker's page shows the data of all."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from gateway.overview.siblings import Siblings
 from gateway.telemetry.refusals import LastRefusals, Refusal
 from tests.gateway.support.manual_clock import ManualClock
 
-NO_KEYS: Any = None  # no key is checked here
+NO_KEYS: Any = None  # these tests check no key
 
 
 def worker(pid: int, clock: ManualClock, directory: Path | None) -> Known:
@@ -70,7 +70,8 @@ async def test_requests_of_tenants_are_those_of_all(workers: list[Known]) -> Non
         running = RunningRequest(None)
         running.tenant_id, running.route = f"tn_{number}", "/v1/messages"
         one.under_way.add(b"digest", running)
-    workers[0].under_way.add(b"digest", RunningRequest(None))  # not let in: nobody's
+    # not admitted yet, so without a tenant
+    workers[0].under_way.add(b"digest", RunningRequest(None))
     for one in workers:
         told = await one.requests()
         assert {entry.tenant_id for entry in told} == {"tn_0", "tn_1", "tn_2"}
@@ -84,7 +85,7 @@ async def test_a_tenant_that_looks_at_one_is_watched_by_all(workers: list[Known]
     assert other.missed.is_watched("tn_a")
     missed = CacheMiss(reason="tools_changed", cached_tokens=0, lost_tokens=10)
     other.missed.add("tn_a", "r", missed)
-    other.missed.add("tn_b", "r", missed)  # does not look
+    other.missed.add("tn_b", "r", missed)  # a tenant that does not watch
     (told,) = await one.misses("tn_a")
     assert (told.request_id, told.tokens) == ("r", 10)
     assert await one.misses("tn_b") == [], "nobody sees another tenant's"

@@ -10,7 +10,7 @@ from tests.gateway.support.manual_clock import ManualClock
 
 
 class CountingStore(MemoryStore):
-    """Counts how often all records were read."""
+    """A store that counts how often all records were read."""
 
     reads = 0
 

@@ -1,4 +1,4 @@
-"""`/docs` of a running gateway: its files, and the flag against it."""
+"""`/docs` of a running gateway: its files, and the flag that turns it off."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pages' routes of a running gateway: files, sign-in, and what a cookie opens and does not."""
+"""The pages' routes of a running gateway: files, sign-in, and requests with a cookie."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ TENANT = {"name": "made-in-the-page"}
 
 @pytest.fixture
 def browser(served: Served) -> Iterator[httpx.Client]:
-    """Keeps cookies, and says where its requests come from as a browser does."""
+    """Return a client that keeps cookies and sends the same origin fields as a browser."""
     headers = {"sec-fetch-site": "same-origin"}
     with httpx.Client(base_url=served.url, headers=headers, timeout=60) as client:
         yield client
 
 
 def signed_in(browser: httpx.Client, page: str, key: str) -> str:
-    """The token against CSRF."""
+    """Sign in; return the CSRF token."""
     answer = browser.post(f"/{page}/session", json={"key": key})
     assert answer.status_code == 200, answer.text
     return str(answer.json()["csrf"])
@@ -161,12 +161,12 @@ def test_no_key_is_in_a_log(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     caplog.set_level("DEBUG")
-    for client in ("httpx", "httpcore"):  # the test's own
+    for client in ("httpx", "httpcore"):  # the test's own client
         caplog.set_level("WARNING", logger=client)
     signed_in(browser, "admin", served.admin_key)
     signed_in(browser, "usage", served.key)
     said, until = "", time.monotonic() + 30
-    while "/usage/session" not in said:  # lines come after their answers
+    while "/usage/session" not in said:  # the log line follows the answer
         assert time.monotonic() < until
         said += "".join(capfd.readouterr())
         time.sleep(0.01)

@@ -1,4 +1,4 @@
-"""Signed cookies and the token against CSRF: what lets a request in, and what does not."""
+"""Signed cookies and CSRF tokens: requests that they admit, and requests that they do not."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def request(method: str = "GET", **headers: str) -> Request:
 
 
 def begun(of: Sessions, **headers: str) -> tuple[str, str, str]:
-    """The cookie, the CSRF token, and the whole `Set-Cookie`."""
+    """Begin a session; return the cookie, the CSRF token, and the whole `Set-Cookie`."""
     found: list[Session] = []
 
     def answer(session: Session) -> Response:

@@ -1,4 +1,4 @@
-"""Sign-ins: what they may be, and that strangers who hold them open keep nobody out."""
+"""Sign-ins: their form, and their limit, so that open ones of strangers block nobody."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from tests.doubles.gateway.served import MODEL, Served, config_of, serving
 from tests.gateway.support.raw_http import connected, head, read_answer
 
 PATHS = ("/admin/session", "/usage/session")
-ROOM = 64 << 10  # of a tenant's bodies, and of the operator's
-HELD = 40  # sign-ins; at 64 KiB each, as admin bodies may be, one would fill the room
+ROOM = 64 << 10  # bytes for the bodies of a tenant, and of the operator
+HELD = 40  # sign-ins; at 64 KiB each, like admin bodies, one would fill the room
 JSON = {"content-type": "application/json"}
 
 
@@ -49,7 +49,7 @@ def sign_in(
 
 @pytest.fixture(scope="module")
 def narrow(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """A gateway with room for one body of each."""
+    """Run a gateway with room for one body of each."""
     bounds = Bounds(max_body_bytes=ROOM, max_tenant_body_bytes=ROOM, body_wait_s=0.3)
     data = tmp_path_factory.mktemp("narrow")
     with serving(config_of(tiny_model, data, bounds=bounds), FakeEngine()) as running:
@@ -90,7 +90,7 @@ class TestHeldOpen:
                 assert sign_in(narrow, page).status_code == 200
 
     def test_bodies_with_a_key_do_fill_the_room_of_whose_they_are(self, narrow: Served) -> None:
-        """The control: the room is as small as it is meant to be."""
+        """Positive control: the room is as small as intended."""
         with ExitStack() as held:
             body = f"content-length: {ROOM}"
             unfinished(narrow, held, head(narrow, CHAT, body))
@@ -114,7 +114,7 @@ class TestHeldOpen:
             assert connection.recv(1) == b""
 
     async def test_the_deadline_is_for_the_whole_of_it(self) -> None:
-        """The deadline counts even if each piece comes soon after the one before."""
+        """Pieces that come quickly do not extend the deadline."""
         parts = SignInParts(PageFiles(), RefusalThrottle(lambda: 0.0), deadline_s=0.1)
         scope = {"type": "http", "headers": [(b"content-type", b"application/json")]}
 

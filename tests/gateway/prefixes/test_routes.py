@@ -1,4 +1,4 @@
-"""`/v1/cache` before a scripted engine: what is read, asked of the engine, and refused."""
+"""`/v1/cache` before a scripted engine: the fields it reads, its queries, and its refusals."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_a_warmed_prompt_is_found_by_a_probe(
 
 
 def test_a_response_s_continuation_is_the_stored_one_s(served: Served, engine: FakeEngine) -> None:
-    """A response of another tenant is not found, as at `/v1/responses`, and none is stored."""
+    """Another tenant's response is not found, as at `/v1/responses`, and none is stored."""
     headers = {"Authorization": f"Bearer {served.key}"}
     asked = {"model": MODEL, "input": TEXT}
     first = httpx.post(f"{served.url}/v1/responses", json=asked, headers=headers, timeout=60)

@@ -1,8 +1,8 @@
-"""A worker that reports that it serves, ten times a second, until SIGTERM or its parent's end.
+"""A worker that reports ten times a second that it serves, until SIGTERM or its parent's end.
 
-usage: fake_worker.py DIRECTORY WORKER_CONFIG. It leaves a file named by its process id there, which
-has the socket of the router process; with a file `broken` there it exits with status 7 at once and
-leaves `broken-PID`.
+usage: fake_worker.py DIRECTORY WORKER_CONFIG. It writes a file named by its process id, with the
+socket of the router process. If a file `broken` exists, it exits at once with status 7 and writes
+`broken-PID`.
 """
 
 import json
@@ -31,7 +31,7 @@ def main(directory: Path, config: dict[str, object]) -> int:
         selector.register(parent, selectors.EVENT_READ)
         selector.register(signals, selectors.EVENT_READ)
         while not (ready := [key.fileobj for key, _ in selector.select(0.1)]):
-            with suppress(BrokenPipeError):  # the next look finds that the parent is gone
+            with suppress(BrokenPipeError):  # the next select shows that the parent is gone
                 parent.send(b"+")
     return 3 if parent in ready else 0
 

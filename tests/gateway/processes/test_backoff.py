@@ -1,4 +1,4 @@
-"""Restarts are fast at first and slow down."""
+"""Restarts come fast at first, and then slow down."""
 
 from __future__ import annotations
 

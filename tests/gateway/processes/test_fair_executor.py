@@ -1,4 +1,4 @@
-"""Work gives way at every step, and tenants take turns: of the event loop, and of threads."""
+"""Work yields at every step, and tenants take turns on the event loop and on threads."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def pool() -> Iterator[FairExecutor]:
 
 
 class Work:
-    """Steps that note their name; the first waits until it may go on."""
+    """Steps that note their name; the first waits until it is released."""
 
     def __init__(self) -> None:
         self.done: list[str] = []
@@ -76,7 +76,7 @@ async def test_without_neighbours_work_goes_on_while_the_loop_is_busy(pool: Fair
 
     alone = asyncio.create_task(pool.run("a", steps(), MEDIUM))
     await asyncio.sleep(0)
-    assert last.wait(10)  # the event loop stands still here
+    assert last.wait(10)  # the event loop is blocked here
     assert await alone == "done"
 
 
@@ -93,7 +93,7 @@ async def test_its_end_waits_for_a_step_and_not_for_all_of_the_work() -> None:
         await asyncio.sleep(0)
     try:
         await asyncio.wait_for(asyncio.to_thread(pool.close), 10)
-        with pytest.raises(Unavailable):  # the control: there was more
+        with pytest.raises(Unavailable):  # positive control: more was allowed
             await task
     finally:
         is_over.set()
@@ -147,7 +147,7 @@ async def test_large_work_has_a_thread_of_its_own_that_steps_back(pool: FairExec
         return os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
 
     mine = os.getpriority(os.PRIO_PROCESS, 0)
-    assert await pool.run("b", niceness(), LARGE) == mine  # while the large one is at work
+    assert await pool.run("b", niceness(), LARGE) == mine  # while the large work runs
     work.may_go.set()
     await large
     nicer = await pool.run("b", niceness(), LARGE + 1)
@@ -178,7 +178,7 @@ async def test_work_of_a_request_that_left_is_not_gone_on_with(pool: FairExecuto
     await asyncio.gather(gone, waits, return_exceptions=True)
     work.may_go.set()
     assert await stays == "stays"
-    assert work.done == ["gone", "stays"]  # the step under way is finished
+    assert work.done == ["gone", "stays"]  # the running step is finished
 
 
 async def test_so_much_of_a_tenant_may_wait(
@@ -192,7 +192,7 @@ async def test_so_much_of_a_tenant_may_wait(
     await asyncio.sleep(0)
     with pytest.raises(TooManyRequests):
         await pool.run("a", work.steps("too many", 1), MEDIUM)
-    other = asyncio.create_task(pool.run("b", work.steps("other", 1), MEDIUM))  # the control
+    other = asyncio.create_task(pool.run("b", work.steps("other", 1), MEDIUM))  # positive control
     await asyncio.sleep(0)
     work.may_go.set()
     assert await asyncio.gather(running, *waiting, other) == ["running", "w", "w", "other"]
@@ -231,7 +231,7 @@ async def test_what_was_computed_is_not_refused_where_much_waits() -> None:
 
 
 class Timed:
-    """Small work, each step of which takes so many seconds of a clock by hand."""
+    """Small work, each step of which takes a time on a manual clock."""
 
     def __init__(self) -> None:
         self.clock = ManualClock()
@@ -279,7 +279,7 @@ async def test_small_work_is_done_on_the_loop_for_a_turn_of_its_tenant(timed: Ti
     done = [await timed.on_the_loop("a", 0.001) for _ in range(80)]
     assert done[:10] == [[True]] * 10
     assert 10 + 80 // 4 - 1 <= done.count([True]) <= 10 + 80 // 4 + 1, "a turn, and a quarter"
-    assert await timed.on_the_loop("b", 0.001) == [True]  # the control
+    assert await timed.on_the_loop("b", 0.001) == [True]  # positive control
     timed.clock.now += 0.1
     assert await timed.on_the_loop("a", 0.001) == [True]
 

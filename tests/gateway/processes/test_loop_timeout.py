@@ -13,7 +13,7 @@ TIMEOUT_S = 0.05
 
 
 def answered_soon() -> asyncio.Future[str]:
-    """Return a future that is done in the loop's turn after the next, like one of a socket."""
+    """Return a future that is done two turns of the loop later, like a socket's."""
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[str] = loop.create_future()
     loop.call_soon(loop.call_soon, answer.set_result, "here")
@@ -21,7 +21,7 @@ def answered_soon() -> asyncio.Future[str]:
 
 
 def hold_up(seconds: float) -> None:
-    """Let the loop's next turn last so long."""
+    """Make the loop's next turn last this long."""
     asyncio.get_running_loop().call_soon(time.sleep, seconds)
 
 
@@ -61,7 +61,7 @@ async def test_a_loop_that_is_always_busy_gives_up_at_last() -> None:
         async with loop_timeout(TIMEOUT_S):
             await never
     working.cancel()
-    assert TURNS <= turns <= 2 * TURNS + 4  # a timer that is set in one is due in the next but one
+    assert TURNS <= turns <= 2 * TURNS + 4  # a timer set in one turn is due two turns later
 
 
 async def test_errors_and_cancellation_pass_and_no_turn_is_left() -> None:

@@ -1,4 +1,4 @@
-"""A temporary directory is its process's own, and goes with it, sooner or later."""
+"""A temporary directory belongs to one process, and is removed after it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ with temp_directory(sys.argv[1], "*.db", Path(sys.argv[2])) as directory:
 
 
 def holder(within: Path) -> tuple[subprocess.Popen[str], Path]:
-    """A process that has a directory, and the directory."""
+    """Start a process with a directory; yield both."""
     process = subprocess.Popen(
         [sys.executable, "-c", HOLDER, PREFIX, str(within)], stdout=subprocess.PIPE, text=True
     )
@@ -97,7 +97,7 @@ def test_no_child_keeps_it(tmp_path: Path) -> None:
         try:
             targets = []
             for path in Path(f"/proc/{child.pid}/fd").iterdir():
-                with suppress(FileNotFoundError):  # a file that its start has read and closed
+                with suppress(FileNotFoundError):  # a file that the start has already closed
                     targets.append(os.readlink(path))
             assert not [target for target in targets if PREFIX in target]
         finally:

@@ -1,4 +1,4 @@
-"""Turns of tenants: one piece of a tenant's work at a time, and no tenant behind another's."""
+"""Turns of tenants: one piece of a tenant's work at a time, and no tenant waits for another."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gateway.processes.tenant_turns import TenantTurns, seen_out
 
 
 class Visitor:
-    """Somebody who takes a tenant's turn, and keeps it until told to go."""
+    """A task that takes a tenant's turn, and keeps it until told to go."""
 
     def __init__(self, turns: TenantTurns, tenant_id: str | None) -> None:
         self.is_in, self.may_go = asyncio.Event(), asyncio.Event()

@@ -1,4 +1,4 @@
-"""The work of a prompt: all that it brings counts, though it says nothing."""
+"""The work of a prompt counts everything in it, even empty parts."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_all_that_a_chat_brings_counts(chat: ChatPrompt) -> None:
 
 
 class Noted(tuple[Part, ...]):
-    """Parts of a message, which count how many of them were looked at."""
+    """The parts of a message, which count how many were read."""
 
     looked_at = 0
 

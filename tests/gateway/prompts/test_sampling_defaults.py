@@ -1,4 +1,4 @@
-"""What generation_config.json may say, and what is refused of it."""
+"""Fields of generation_config.json that are used, and values that are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a model's files say of its tokens."""
+"""The control tokens that a model's files declare."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A receipt tells what each engine has erased, and what is still open."""
+"""A receipt says what each engine has erased, and what is still open."""
 
 from __future__ import annotations
 

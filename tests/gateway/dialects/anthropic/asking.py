@@ -1,4 +1,4 @@
-"""Requests of the tests of Messages, and what the engine and the client then saw."""
+"""Requests of the tests of Messages, and what the engine and the client then see."""
 
 from __future__ import annotations
 
@@ -25,25 +25,25 @@ USE = {"type": "tool_use", "id": "toolu_1", "name": "clock", "input": {"zone": "
 
 
 def ask(client: anthropic.Anthropic, **fields: Any) -> Message:
-    """The answer to "hi" of at most 400 tokens, unless `fields` say otherwise."""
+    """Ask "hi" for at most 400 tokens, unless `fields` say otherwise; return the answer."""
     asked: dict[str, Any] = {"model": MODEL, "max_tokens": 400, "messages": HI, **fields}
     answer: Message = client.messages.create(**asked)
     return answer
 
 
 def blocks_of(message: Message) -> list[Any]:
-    """Return a message's blocks, untyped: the test knows their types."""
+    """Return a message's blocks untyped, since the test knows their types."""
     return list(message.content)
 
 
 def post(http: httpx.Client, path: str = "/v1/messages", **fields: Any) -> httpx.Response:
-    """The same, as HTTP has it. Fields that are None are left out."""
+    """Ask over HTTP, without fields that are None."""
     body = {"model": MODEL, "max_tokens": 400, "messages": HI, **fields}
     return http.post(path, json={name: one for name, one in body.items() if one is not None})
 
 
 def shown(engine: FakeEngine) -> str:
-    """The prompt of the last request; `|` begins a turn."""
+    """Return the prompt of the last request, with `|` at the beginning of each turn."""
     ids = prompt_of(engine.requests[-1])
     assert ids[0] == BOS
     return bytes(ord("|") if one == TURN else one for one in ids[1:]).decode()
@@ -56,17 +56,17 @@ def prompt_for(engine: FakeEngine, client: anthropic.Anthropic, *turns: Any, **f
 
 
 def user(content: Any) -> dict[str, Any]:
-    """A turn of the user."""
+    """Make a turn of the user."""
     return {"role": "user", "content": content}
 
 
 def assistant(content: Any) -> dict[str, Any]:
-    """A turn of the assistant."""
+    """Make a turn of the assistant."""
     return {"role": "assistant", "content": content}
 
 
 def events_of(answer: httpx.Response) -> list[tuple[str, dict[str, Any]]]:
-    """The events of a stream: names, and data whose `type` is the same."""
+    """Return the names and data of a stream's events; check that each `type` is the name."""
     frames = [frame.split("\n") for frame in answer.text.split("\n\n") if frame]
     events = []
     for named, data in frames:
@@ -78,7 +78,7 @@ def events_of(answer: httpx.Response) -> list[tuple[str, dict[str, Any]]]:
 
 
 def error_of(answer: httpx.Response, status: int, kind: str) -> dict[str, Any]:
-    """The error of an answer, which is whole in Anthropic's dialect."""
+    """Return the error of an answer; check that it is complete in Anthropic's form."""
     assert answer.status_code == status, answer.text
     body = answer.json()
     assert set(body) == {"type", "error", "request_id"}

@@ -1,6 +1,6 @@
-"""Requests as agents send them: all that has no effect here is let through.
+"""Requests of agents: fields without an effect here are accepted.
 
-The body is of Claude Code's form: `docs/reference/http-api.md` lists what is ignored, and why.
+The body has Claude Code's form. `docs/reference/http-api.md` lists the ignored fields, and why.
 """
 
 from __future__ import annotations
@@ -118,7 +118,8 @@ def test_another_session_of_an_agent_finds_what_it_was_told(
     session("0df", is_header=True)
     assert session("707", is_header=True) > 700
     session("0df", is_header=False)
-    assert session("707", is_header=False) < 400  # the tools: what is no header is an instruction
+    # only the tools: other text than a header is an instruction
+    assert session("707", is_header=False) < 400
 
 
 def test_its_tokens_are_counted(http: httpx.Client, engine: FakeEngine) -> None:

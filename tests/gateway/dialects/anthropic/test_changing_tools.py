@@ -1,4 +1,4 @@
-"""Tools that come and go in a conversation, and Anthropic's own, sent by Anthropic's client."""
+"""Tools that are added and removed in a conversation, and Anthropic's own, with its client."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The claim of a thread's turn, when the client leaves at any moment."""
+"""A thread's turn is claimed and released, whenever the client leaves."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TENANT, PREVIOUS = a_tenant().id, "msg_1"
 
 
 class Moments:
-    """The awaited calls of a turn, in their order; one of them waits until it may go on."""
+    """The awaited calls of a turn, in order; one of them waits until it is released."""
 
     def __init__(self, held_up: int) -> None:
         self._left = held_up
@@ -36,7 +36,7 @@ class Moments:
 
 
 class SlowStore(MemoryStore):
-    """A store whose writes are moments: a caller may leave when the store has written."""
+    """A store whose writes are such calls: a caller may leave after a write."""
 
     moments: Moments
 

@@ -1,4 +1,4 @@
-"""Whole messages, by the official client: their blocks, why they ended, and what was counted."""
+"""Whole messages with the official client: blocks, stop reasons, and usage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Errors in Anthropic's shape, whoever raises them, and what its client makes of them."""
+"""Errors in Anthropic's form, whatever their source, and the official client's exceptions."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ def test_what_asks_for_nothing_is_no_wish(http: httpx.Client, engine: FakeEngine
 
 
 def test_a_prompt_beyond_the_context(http: httpx.Client, engine: FakeEngine) -> None:
-    """Agents compact their history when they read these words."""
+    """Agents compact their history when they read this message."""
     long = [user("x" * 5000)]
     error = error_of(post(http, messages=long), 400, INVALID)
     assert error["message"].startswith("prompt is too long: ")
@@ -325,7 +325,7 @@ def test_a_spent_budget(http: httpx.Client, served: Served, limited: Any) -> Non
 
 
 def told(event: threading.Event) -> Pace:
-    """Two tokens, and then nothing until the request is cancelled."""
+    """Send two tokens, then nothing until the request is cancelled."""
     hang = hanging_at(2)
 
     async def pace(request: Generate, at: int) -> None:

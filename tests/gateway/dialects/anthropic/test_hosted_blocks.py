@@ -1,4 +1,4 @@
-"""A history with calls that Anthropic's servers ran: shown where it has what they returned."""
+"""Histories with calls that Anthropic's servers ran; a call is shown if its result is there."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ FOUND = {
     "type": "tool_search_tool_search_result",
     "tool_references": [{"type": "tool_reference", "tool_name": "find_owl"}],
 }
-# As Anthropic's API sends them, and what the model is shown.
+# Blocks of Anthropic's API, and the text that the model sees.
 SHOWN: list[tuple[list[dict[str, Any]], list[str]]] = [
     (
         [

@@ -1,4 +1,4 @@
-"""System messages for one turn of the user alone, sent by Anthropic's own client."""
+"""System messages that apply only to one turn of the user, with Anthropic's client."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Streamed messages: their events in order, and what the official client makes of them."""
+"""Streamed messages: the order of events, and the official client's result."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_what_each_event_says(http: httpx.Client, engine: FakeEngine) -> None:
 
 
 def as_sent(message: Message) -> dict[str, Any]:
-    """All but what no two answers share, and what only the client has."""
+    """Return a message without its ids, which always differ, and without the client's fields."""
     sent = json.loads(message.to_json())
     sent.pop("stop_details", None)
     for block in sent["content"]:

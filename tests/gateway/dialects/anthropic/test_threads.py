@@ -1,6 +1,6 @@
-"""Threads by the official client: conversations that the server holds, in both homes of the state.
+"""Threads with the official client: conversations that the server stores, in a file or in Redis.
 
-The client sends a turn's new messages alone, and the model is shown the whole conversation.
+The client sends only a turn's new messages, and the model sees the whole conversation.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ PREVIOUS = "thread.previous_message_id"
 
 @pytest.fixture(scope="module")
 def home(redis: RedisServer | None, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """The settings of gateways that share their state and keys; none for a file."""
+    """Return settings of gateways that share state and keys; none for a file."""
     if redis is None:
         return {}
     secrets = tmp_path_factory.mktemp("secrets")
@@ -78,12 +78,12 @@ def served(
 
 
 def continuing(message_id: str) -> dict[str, str]:
-    """The field `thread` that continues a message."""
+    """Return the field `thread` that continues a message."""
     return {"type": "continue", "previous_message_id": message_id}
 
 
 def created(http: httpx.Client, **fields: Any) -> str:
-    """A new thread; returns its first answer's id."""
+    """Create a thread; return its first answer's id."""
     answer = post(http, thread=CREATE, **fields)
     assert answer.status_code == 200, answer.text
     message_id: str = answer.json()["id"]
@@ -91,18 +91,18 @@ def created(http: httpx.Client, **fields: Any) -> str:
 
 
 def continued(http: httpx.Client, message_id: str, said: Any = "more", **fields: Any) -> Any:
-    """The answer that continues a message."""
+    """Continue a message; return the answer."""
     return post(http, thread=continuing(message_id), messages=[user(said)], **fields)
 
 
 def a_thread(client: anthropic.Anthropic, **fields: Any) -> Any:
-    """The client's own thread, which sends what is new."""
+    """Return the client's own thread, which sends only new messages."""
     return client.beta.messages.thread(**{"model": MODEL, **fields})
 
 
 @contextmanager
 def running(http: httpx.Client, message_id: str) -> Iterator[None]:
-    """A stream that continues a message and has begun; its client goes at the end."""
+    """Run a stream that continues a message and has begun; its client leaves at the end."""
     body = {
         "model": MODEL,
         "max_tokens": 9,
@@ -116,7 +116,7 @@ def running(http: httpx.Client, message_id: str) -> Iterator[None]:
 
 
 def until_free(http: httpx.Client, message_id: str) -> httpx.Response:
-    """The answer that continues a message, once the request that did so is over."""
+    """Continue a message once the running request that does so has ended."""
     for _ in range(500):
         answer: httpx.Response = continued(http, message_id)
         if "thread_continue_in_flight" not in answer.text:
@@ -126,14 +126,14 @@ def until_free(http: httpx.Client, message_id: str) -> httpx.Response:
 
 
 def refused(answer: httpx.Response) -> tuple[str, Any]:
-    """The code of the error that refuses a thread, and the field that it names."""
+    """Return the code of the error that refuses a thread, and the field that it names."""
     status = 404 if answer.status_code == 404 else 400
     error = error_of(answer, status, MISSING if status == 404 else INVALID)
     return error["code"], error["param"]
 
 
 def text_of(message: Any) -> str:
-    """A message's last text."""
+    """Return a message's last text."""
     said: str = message.content[-1].text
     return said
 

@@ -1,4 +1,4 @@
-"""Tools: what the model sees of them, which it may call, and how results come back."""
+"""Tools: what the model sees of them, which it may call, and how results are sent back."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_without_a_call_the_text_is_text(claude: anthropic.Anthropic, engine: Fa
 
 
 def test_a_loop_of_call_and_result(claude: anthropic.Anthropic, engine: FakeEngine) -> None:
-    """The client sends the answer back as it received it."""
+    """The client sends the answer back unchanged."""
     engine.script = saying(f"Let me see.{CALL}")
     first = ask(claude, tools=[CLOCK])
     call = first.content[1]
@@ -183,7 +183,7 @@ def test_several_results_and_a_text_in_one_turn(
         ),
         tools=TOOLS,
     )
-    # In the order of their calls, since this template shows no ids of calls.
+    # This template shows no ids, so results are in the order of their calls.
     assert prompt.endswith("|tool:clock:noon|tool:alarm:set|user:and now?\n<reminder>|assistant:")
     assert prompt.count("<tool_call>{") == 3, "two calls, and the one in the template"
 

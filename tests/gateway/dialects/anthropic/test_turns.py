@@ -58,7 +58,7 @@ def test_turns(
 def test_turns_of_calls_that_follow_one_another_are_one(
     claude: anthropic.Anthropic, engine: FakeEngine
 ) -> None:
-    """So no template meets two assistants in turn, or a result that does not follow its call."""
+    """Otherwise a template could see two assistant turns in a row, or a result without its call."""
     other = {**USE, "id": "toolu_2"}
 
     def result(of: dict[str, Any]) -> dict[str, Any]:

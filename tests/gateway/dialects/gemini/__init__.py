@@ -1,1 +1,1 @@
-"""Gemini's dialect, by its official client."""
+"""Tests of Gemini's dialect with its official client."""

@@ -1,4 +1,4 @@
-"""Requests of the tests of Gemini's dialect, and what the engine and the client then saw."""
+"""Requests of the tests of Gemini's dialect, and what the engine and the client then see."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PATH = f"/v1beta/models/{MODEL}"
 
 
 def ask(client: genai.Client, contents: Any = "hi", **config: Any) -> types.GenerateContentResponse:
-    """The answer to "hi" of at most 400 tokens, unless `config` says otherwise."""
+    """Ask "hi" for at most 400 tokens, unless `config` says otherwise; return the answer."""
     settings = types.GenerateContentConfig(**{"max_output_tokens": 400, **config})
     answer: types.GenerateContentResponse = client.models.generate_content(
         model=MODEL, contents=contents, config=settings
@@ -34,14 +34,14 @@ def ask(client: genai.Client, contents: Any = "hi", **config: Any) -> types.Gene
 def streamed(
     client: genai.Client, contents: Any = "hi", **config: Any
 ) -> list[types.GenerateContentResponse]:
-    """The same as a stream's chunks."""
+    """Ask the same as a stream; return its chunks."""
     settings = types.GenerateContentConfig(**{"max_output_tokens": 400, **config})
     chunks = client.models.generate_content_stream(model=MODEL, contents=contents, config=settings)
     return list(chunks)
 
 
 def parts_of(answer: types.GenerateContentResponse, candidate: int = 0) -> list[types.Part]:
-    """The parts of one candidate."""
+    """Return the parts of the only candidate."""
     assert answer.candidates is not None
     content = answer.candidates[candidate].content
     assert content is not None
@@ -50,7 +50,7 @@ def parts_of(answer: types.GenerateContentResponse, candidate: int = 0) -> list[
 
 
 def reason_of(answer: types.GenerateContentResponse, candidate: int = 0) -> str | None:
-    """Why a candidate ended; None: it has not."""
+    """Return why a candidate ended; None if it has not."""
     assert answer.candidates is not None
     reason = answer.candidates[candidate].finish_reason
     return None if reason is None else reason.value
@@ -63,26 +63,26 @@ def usage_of(answer: types.GenerateContentResponse) -> types.GenerateContentResp
 
 
 def post(http: httpx.Client, method: str = "generateContent", **fields: Any) -> httpx.Response:
-    """The request as HTTP has it."""
+    """Send the request over HTTP."""
     body = {"contents": [{"parts": [{"text": "hi"}]}], **fields}
     return http.post(f"{PATH}:{method}", json=body)
 
 
 def shown(engine: FakeEngine) -> str:
-    """The prompt of the last request; `|` begins a turn."""
+    """Return the prompt of the last request, with `|` at the beginning of each turn."""
     ids = prompt_of(engine.requests[-1])
     assert ids[0] == BOS
     return bytes(ord("|") if one == TURN else one for one in ids[1:]).decode()
 
 
 def events_of(answer: httpx.Response) -> list[dict[str, Any]]:
-    """The events of a stream."""
+    """Return the events of a stream."""
     frames = [frame for frame in answer.text.split("\n\n") if frame]
     return [json.loads(frame.removeprefix("data: ")) for frame in frames]
 
 
 def error_of(answer: httpx.Response, code: int, status: str) -> dict[str, Any]:
-    """The error of an answer, which is whole in Google's form."""
+    """Return the error of an answer; check that it is complete in Google's form."""
     assert answer.status_code == code, answer.text
     error: dict[str, Any] = answer.json()["error"]
     assert set(answer.json()) == {"error"}
@@ -91,6 +91,6 @@ def error_of(answer: httpx.Response, code: int, status: str) -> dict[str, Any]:
 
 
 def param_of(error: dict[str, Any]) -> str | None:
-    """The field that an error blames."""
+    """Return the field that an error names."""
     found = [one for one in error["details"] if one["@type"].endswith(".BadRequest")]
     return found[0]["fieldViolations"][0]["field"] if found else None

@@ -1,4 +1,4 @@
-"""Cached contents by the official client: created, listed, used by name, renewed, deleted."""
+"""Cached contents with the official client: created, listed, used by name, renewed, deleted."""
 
 from __future__ import annotations
 
@@ -39,32 +39,32 @@ CONFIG: dict[str, Any] = {
 
 
 def create(client: genai.Client, **config: Any) -> types.CachedContent:
-    """A new cached content of the document."""
+    """Create a cached content of the document."""
     return client.caches.create(model=MODEL, config={**CONFIG, **config})  # type: ignore[arg-type]
 
 
 def name_of(content: types.CachedContent) -> str:
-    """The resource's name."""
+    """Return the resource's name."""
     assert content.name is not None
     return content.name
 
 
 def left_of(content: types.CachedContent) -> float:
-    """For how many seconds it is kept from now on."""
+    """Return the seconds until it expires."""
     assert content.expire_time is not None
     return content.expire_time.timestamp() - time.time()
 
 
 @pytest.fixture(autouse=True)
 def nothing_is_left(gemini: genai.Client) -> Iterator[None]:
-    """The tenant's contents are gone behind the test."""
+    """Delete the tenant's contents after the test."""
     yield
     for content in list(gemini.caches.list()):
         gemini.caches.delete(name=name_of(content))
 
 
 def marked(served: Served) -> list[dict[str, Any]]:
-    """The tenant's prefixes that the engine retains."""
+    """Return the tenant's prefixes that the engine retains."""
     headers = {"authorization": f"Bearer {served.key}"}
     found: list[dict[str, Any]] = httpx.get(
         f"{served.url}/v1/cache/prefixes", headers=headers

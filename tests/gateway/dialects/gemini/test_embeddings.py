@@ -1,4 +1,4 @@
-"""Embeddings of Google's client, which sends batches, and of the older method for one content."""
+"""Embeddings with Google's client, which sends batches, and the older method for one content."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def embedded(client: genai.Client, contents: Any, **config: Any) -> list[list[fl
 
 
 def of_prompt(prompt: list[int], most: int | None = None) -> list[float]:
-    """The first numbers of a prompt's embedding, at length 1."""
+    """Return the first numbers of a prompt's embedding, normalised to length 1."""
     values = np.frombuffer(embedding_of(prompt), "<f4")[:most].astype(float)
     return [float(one) for one in values / np.linalg.norm(values)]
 

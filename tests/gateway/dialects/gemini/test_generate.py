@@ -1,4 +1,4 @@
-"""Whole answers, by the official client: their parts, why they ended, and what was counted."""
+"""Whole answers with the official client: parts, finish reasons, and usage."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_usage_says_what_came_from_the_cache(gemini: genai.Client, engine: FakeE
     assert cold.prompt_token_count == warm.prompt_token_count
     assert cold.cached_content_token_count == 0
     assert warm.cached_content_token_count == (warm.prompt_token_count or 0) // 16 * 16
-    assert cold.candidates_token_count == 3  # "ok" and the end
+    assert cold.candidates_token_count == 3  # "ok" and the end token
     assert cold.total_token_count == (cold.prompt_token_count or 0) + 3
 
 
@@ -114,7 +114,7 @@ def test_models(gemini: genai.Client) -> None:
     assert model.name == f"models/{MODEL}"
     assert model.input_token_limit == 4096
     assert gemini.models.get(model=MODEL).name == model.name
-    with pytest.raises(errors.ClientError, match="404"):  # the path is shared with OpenAI's API
+    with pytest.raises(errors.ClientError, match="404"):  # OpenAI's API has the same path
         gemini.models.get(model="nobody")
 
 

@@ -1,4 +1,4 @@
-"""Log-probabilities by the official client, whole and streamed; and a limit that is reached."""
+"""Log-probabilities with the official client, whole and streamed, and their limit."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from tests.gateway.dialects.gemini.asking import ask, error_of, post, streamed
 
 
 def results_of(answer: types.GenerateContentResponse) -> list[types.LogprobsResult]:
-    """The log-probabilities of an answer's candidates."""
+    """Return the log-probabilities of an answer's candidates."""
     found = [candidate.logprobs_result for candidate in answer.candidates or ()]
     return [one for one in found if one is not None]
 
 
 def chosen_in(result: types.LogprobsResult) -> list[str | None]:
-    """The chosen tokens."""
+    """Return the chosen tokens."""
     return [one.token for one in result.chosen_candidates or ()]
 
 

@@ -1,4 +1,4 @@
-"""Streams, by the official client and byte by byte."""
+"""Streams, with the official client and byte by byte."""
 
 from __future__ import annotations
 

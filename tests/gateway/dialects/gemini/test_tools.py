@@ -1,4 +1,4 @@
-"""Functions by the official client: declared, called, answered; and tools that nobody runs here."""
+"""Functions with the official client: declared, called and answered; and hosted tools."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SHOWN = (
 
 
 def turn(role: str, **part: Any) -> types.Content:
-    """A turn of one part."""
+    """Make a turn of one part."""
     return types.Content(role=role, parts=[types.Part(**part)])
 
 

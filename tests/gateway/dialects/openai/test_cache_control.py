@@ -1,4 +1,4 @@
-"""OpenAI's fields of the prompt cache, in chats, text completions and responses."""
+"""OpenAI's prompt-cache fields in chats, text completions and responses."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def user(*parts: Any) -> dict[str, Any]:
 
 
 def marks(engine: FakeEngine) -> list[tuple[int, float]]:
-    """Tokens that are left after each mark of the last request, and its time."""
+    """Return, for each mark of the last request, the tokens after it, and its time."""
     request = engine.requests[-1]
     return [(len(prompt_of(request)) - mark.num_tokens, mark.seconds) for mark in request.marks]
 

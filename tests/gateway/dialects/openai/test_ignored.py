@@ -1,4 +1,4 @@
-"""What `docs/reference/http-api.md` says that chats ignore, and which routes are not there."""
+"""Fields of chats that `docs/reference/http-api.md` lists as ignored, and missing routes."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def test_a_route_that_is_not_there_says_so(http: httpx.Client, path: str) -> Non
     got, posted = http.get(path), http.post(path, json={})
     assert got.status_code == posted.status_code == 404
     assert posted.json()["error"]["code"] == "unknown_url"
-    is_a_name = path.startswith("/v1/responses/")  # as one of a response it is looked for
+    is_a_name = path.startswith("/v1/responses/")  # this path looks for a response's id
     expected = "response_not_found" if is_a_name else "unknown_url"
     assert got.json()["error"]["code"] == expected
 

@@ -1,4 +1,4 @@
-"""Fields of chats under the names that other servers' clients have for them."""
+"""Fields of chats under the names that clients of other servers use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Chats at `/tokenize` are read where they hold up nobody."""
+"""`/tokenize` reads chats off the event loop, where they block nobody."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ADA = Caller("tn_ada", "key_ada")
 
 
 class NotingAdmission:
-    """Does work at once, and notes its sizes and the prompts that it is to tokenise."""
+    """An admission that works at once, and notes sizes and prompts to tokenise."""
 
     def __init__(self) -> None:
         self.sizes: list[int] = []

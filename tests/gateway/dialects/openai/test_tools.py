@@ -1,6 +1,6 @@
-"""Tools: checked, shown to the model as they were sent, and no others.
+"""Tools are checked, and shown to the model as they were sent, and no others.
 
-The tiny model's template writes calls in no format that is known.
+The tiny model's template writes calls in no known format.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def raw(value: Any) -> msgspec.Raw:
     ],
 )
 def test_good_tools_stay_as_they_were_sent(tools: list[dict[str, Any]]) -> None:
-    assert json.dumps(SentTools.of(raw(tools)).forms) == json.dumps(tools)  # in their order, too
+    assert json.dumps(SentTools.of(raw(tools)).forms) == json.dumps(tools)  # in the same order too
 
 
 def test_a_tool_without_a_type_is_a_function() -> None:

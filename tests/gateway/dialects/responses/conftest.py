@@ -1,4 +1,4 @@
-"""A gateway whose tiny model reasons in `<think>` and writes calls as Hermes does."""
+"""Fixtures: a gateway whose tiny model reasons in `<think>` and writes calls like Hermes."""
 
 from __future__ import annotations
 

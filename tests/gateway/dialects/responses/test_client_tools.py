@@ -1,4 +1,4 @@
-"""Shells and patches, which the client runs: called as items, which come back."""
+"""Shells and patches that the client runs: the model's calls, and results sent back as items."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.doubles.gateway.served import MODEL
 
 SHELL = {"type": "shell", "environment": {"type": "local"}}
 DIFF = '@@\n-old "line"\n+new \\ line\n'
-# The tool, what the model calls it with, the item's class and field, and what that says.
+# For each: the tool, the model's arguments, the item's class and field, and its contents.
 KINDS: dict[str, tuple[Any, dict[str, Any], type, str, dict[str, Any]]] = {
     "local_shell": (
         {"type": "local_shell"},
@@ -42,7 +42,7 @@ KINDS: dict[str, tuple[Any, dict[str, Any], type, str, dict[str, Any]]] = {
         {"type": "update_file", "path": "a.txt", "diff": DIFF},
     ),
 }
-# What a client returns: the item, and what the model reads of it.
+# For each: the item that a client returns, and the text that the model reads.
 OUTPUTS: dict[str, tuple[dict[str, Any], list[str]]] = {
     "local_shell": ({"type": "local_shell_call_output", "output": "two files"}, ["two files"]),
     "shell": (
@@ -104,7 +104,7 @@ def test_a_call_and_its_output_are_shown_and_kept(
     engine.script = saying(spelled)
     first = ask(client, tools=[tool])
     [call] = first.output
-    key = "id" if kind == "local_shell" else "call_id"  # as OpenAI's types have it
+    key = "id" if kind == "local_shell" else "call_id"  # in OpenAI's types
     returned = {**output, key: call.call_id}
     next_one = ask(client, tools=[tool], input=[returned], previous_response_id=first.id)
     assert spelled in prompt(engine)

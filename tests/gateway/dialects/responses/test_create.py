@@ -1,4 +1,4 @@
-"""`/v1/responses` with the official client: what is asked for, and whole answers."""
+"""`/v1/responses` with the official client: requests and whole answers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CALL = '<tool_call>{"name": "clock", "arguments": {"zone": "UTC"}}</tool_call>'
 
 
 def prompt(engine: FakeEngine) -> str:
-    """The text of the last prompt, with `|` for the mark of a turn."""
+    """Return the text of the last prompt, with `|` in place of the turn token."""
     ids = [ord("|") if token == 258 else token for token in prompt_of(engine.requests[-1])]
     return bytes(token for token in ids if token < 256).decode()
 
@@ -385,7 +385,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-COUNTED = ("too much", "too long")  # wrong of an answer alone: one may ask by how much
+COUNTED = ("too much", "too long")  # errors only of an answer: counting such a prompt is allowed
 
 
 @pytest.mark.parametrize("name", WRONG)

@@ -1,4 +1,4 @@
-"""A history with calls that another server ran: shown where it says what they returned."""
+"""Histories with calls that another server ran; a call is shown if its result is there."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ AFTER: list[Any] = [
 ]
 SOURCE = {"type": "url", "url": "https://example.org"}
 SEARCH = {"type": "search", "query": "owls"}
-# As OpenAI's API sends them (`include` asks for results), and what the model is shown.
+# Items as OpenAI's API sends them (`include` asks for results), and the text that the model sees.
 SHOWN: list[tuple[dict[str, Any], list[str]]] = [
     (
         {

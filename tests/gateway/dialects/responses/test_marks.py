@@ -1,4 +1,4 @@
-"""`cache_control` in Responses: the same rules as at `/v1/messages`."""
+"""`cache_control` in Responses follows the rules of `/v1/messages`."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_all_up_to_a_part_is_marked(served: Served, engine: FakeEngine) -> None:
     ] == [True] * 2
     assert seconds(engine) == [3600.0, 300.0]
     ask(served, user(part("one"), part("two")))
-    assert marks(engine) == []  # the control
+    assert marks(engine) == []  # positive control
 
 
 def test_an_item_is_marked_as_a_whole(served: Served, engine: FakeEngine) -> None:
@@ -51,7 +51,7 @@ def test_an_item_is_marked_as_a_whole(served: Served, engine: FakeEngine) -> Non
     assert [text.endswith("noon") for text in covered(engine)] == [True]
     ask(served, {"role": "user", "content": "hi", "cache_control": HOUR})
     assert marks(engine) == [(0, 3600.0)]
-    # On an item and on its last part it is said twice.
+    # An item and its last part may both be marked, as one mark.
     ask(served, user(part("a"), part("b", FIVE), cache_control=FIVE))
     assert marks(engine) == [(0, 300.0)]
 

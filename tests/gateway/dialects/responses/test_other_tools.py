@@ -1,4 +1,4 @@
-"""Tools that are no functions, at `/v1/responses`: offered under a name, or passed over."""
+"""Tools at `/v1/responses` that are no functions: offered under a name, or ignored."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PATCHER = {
 
 @pytest.fixture(scope="module")
 def module_engine() -> FakeEngine:
-    """Codex's prompts have 20,000 bytes, each of which is a token here."""
+    """Make an engine for Codex's prompts of 20,000 bytes, each of which is a token here."""
     return FakeEngine(msgspec.structs.replace(WELCOME, max_model_len=100_000))
 
 
@@ -57,13 +57,13 @@ def ask(client: openai.OpenAI, *tools: Any, **fields: Any) -> Any:
 
 
 def streamed(client: openai.OpenAI, *tools: Any, **fields: Any) -> tuple[Any, list[Any]]:
-    """The response at the end of a stream, and all events."""
+    """Return the response at the end of a stream, and all events."""
     events = list(ask(client, *tools, stream=True, **fields))
     return events[-1].response, events
 
 
 def replayed(client: openai.OpenAI, name: str, **fields: Any) -> Any:
-    """The answer to a request as Codex has sent it."""
+    """Replay a request of Codex; return the answer."""
     sent = {key: one for key, one in CODEX[name].items() if key != "stream"}
     return client.responses.create(**{**sent, "model": MODEL, **fields})
 
@@ -307,7 +307,7 @@ def test_names_that_meet_are_refused(client: openai.OpenAI, engine: FakeEngine) 
 
 
 def test_what_the_model_wrote_comes_back_token_for_token(tmp_path: Path) -> None:
-    """This holds for a tool added within the conversation too. The template is the model's own."""
+    """Also for a tool added during the conversation. The template is the model's own."""
     more = {"type": "additional_tools", "role": "developer", "tools": [function("alarm")]}
     with zoo_gateway(family("qwen3"), tmp_path) as zoo:
         model = zoo.client.models.list().data[0].id

@@ -1,6 +1,6 @@
-"""Responses that are stored: continued, referred to, listed, deleted; each its tenant's alone.
+"""Stored responses: continued, referred to, listed and deleted, each only by its tenant.
 
-In both homes of the state.
+Tested with both stores of the state.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ def served(
 
 @pytest.fixture
 def other(served: Served, client: openai.OpenAI) -> openai.OpenAI:
-    """Another tenant."""
+    """Return another tenant's client."""
     return client.with_options(api_key=served.other_key)
 
 
 @dataclass
 class Office:
-    """The operator, and tenants of its making."""
+    """The operator, and the tenants that it creates."""
 
     http: httpx.Client
     client: openai.OpenAI
@@ -75,7 +75,7 @@ def ask(client: openai.OpenAI, said: Any = "Hi", **asked: Any) -> Any:
 
 
 def is_gone(client: openai.OpenAI, response_id: str) -> bool:
-    """Whether nothing at all can be done with a response, in the words for one never made."""
+    """Check that a response is refused everywhere, with the message for an unknown id."""
     for attempt in (
         client.responses.retrieve,
         client.responses.delete,
@@ -94,7 +94,7 @@ def is_gone(client: openai.OpenAI, response_id: str) -> bool:
 
 
 def is_there(client: openai.OpenAI, response_id: str) -> bool:
-    """Whether a response can be retrieved."""
+    """Return whether a response can be retrieved."""
     try:
         client.responses.retrieve(response_id)
     except openai.NotFoundError:
@@ -131,7 +131,7 @@ def test_a_response_is_continued(client: openai.OpenAI, engine: FakeEngine) -> N
         client.responses.delete(gone.id)
     ask(client, "Why?", previous_response_id=third.id, store=False)
     assert prompt(engine) == f"{whole}|assistant:At noon.|user:Why?|assistant:"
-    ask(client, "Or?", previous_response_id=third.id)  # another branch of it
+    ask(client, "Or?", previous_response_id=third.id)  # another branch of the conversation
     assert prompt(engine) == f"{whole}|assistant:At noon.|user:Or?|assistant:"
 
 
@@ -252,7 +252,7 @@ def test_no_tenant_sees_another_s(
         prompt(engine),
     ):
         assert "canary" not in shown
-    assert "canary-answer-77" in client.responses.retrieve(mine.id).to_json()  # the control
+    assert "canary-answer-77" in client.responses.retrieve(mine.id).to_json()  # positive control
     assert "canary-question-41" in client.responses.input_items.list(mine.id).to_json()
 
 
@@ -386,7 +386,7 @@ def test_what_an_answer_needs_at_its_end_is_bounded(
                 ask(mine, "x" * 2000)
             assert refused.value.code == "too_many_body_bytes"
             with other.responses.create(model=MODEL, input="x" * 2000, stream=True) as theirs:
-                next(iter(theirs))  # the control
+                next(iter(theirs))  # positive control
         assert engine.wait_until(lambda engine: engine.running == 0)
         engine.pace = at_once
         assert served.wait_idle()

@@ -20,7 +20,7 @@ SAID = f"<think>hm</think>I look.{CALL}"
 
 
 def events_of(client: openai.OpenAI, **asked: Any) -> list[Any]:
-    """All events of one stream; their numbers have no gap."""
+    """Return all events of a stream; check that their numbers have no gap."""
     with client.responses.create(model=MODEL, input="x", stream=True, **asked) as stream:
         events: list[Any] = list(stream)
     assert [event.sequence_number for event in events] == list(range(len(events)))
@@ -28,7 +28,7 @@ def events_of(client: openai.OpenAI, **asked: Any) -> list[Any]:
 
 
 def kinds(events: list[Any]) -> list[str]:
-    """The types of the events, without their common prefix, each run of one type once."""
+    """Return the types of the events without their common prefix, each run of one type once."""
     names = [event.type.removeprefix("response.") for event in events]
     return [name for name, before in zip(names, [None, *names], strict=False) if name != before]
 
@@ -84,7 +84,7 @@ def test_a_stream_ends_as_a_whole_answer_is(client: openai.OpenAI, engine: FakeE
     streamed = events_of(client, tools=[CLOCK])[-1].response
 
     def comparable(answer: Any) -> Any:
-        """Without what differs between any two answers."""
+        """Return a response without the fields that differ between any two answers."""
         plain = answer.to_dict()
         for item in plain["output"]:
             del item["id"]

@@ -1,4 +1,4 @@
-"""What waits of streams whose clients read slowly: in order, bounded, and gone at the end."""
+"""Unsent bytes of streams whose clients read slowly: in order, bounded, and dropped at the end."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ START: Message = {"type": "http.response.start", "status": 200, "headers": []}
 
 
 class Reader:
-    """A connection whose client reads while it is not `paused`; what it was sent is `read`."""
+    """A connection whose client reads while it is not `paused`; `read` has its data."""
 
     def __init__(self, backlogs: Backlogs, tenant_id: str = "tn_1") -> None:
         self.write_paused = False
@@ -42,7 +42,7 @@ class Reader:
         self._reads.set()
 
     async def _send(self, message: Message) -> None:
-        """Send a message as uvicorn does: wait before taking it."""
+        """Send a message as uvicorn does: wait before accepting it."""
         if self.write_paused:
             await self._reads.wait()
         if message["type"] == "http.response.start":
@@ -58,7 +58,7 @@ def piece(text: str, *, more: bool = True) -> Message:
 
 @contextmanager
 def cut_off() -> Iterator[None]:
-    """The test's own task is cancelled within, since its request is cut off."""
+    """Expect that the test's own task is cancelled, as its request is cut off."""
     with pytest.raises(asyncio.CancelledError):
         yield
     task = asyncio.current_task()
@@ -158,14 +158,14 @@ async def test_what_has_not_begun_is_not_ended_and_what_has_ended_is_not_ended_a
 
 
 class Crowd:
-    """Readers that do not read, each with a task that can be cut off."""
+    """Connections that do not read, each with a task that can be cut off."""
 
     def __init__(self, bounds: Bounds) -> None:
         self.backlogs = Backlogs(bounds)
         self._tasks: list[asyncio.Task[Reader]] = []
 
     async def unread(self, tenant_id: str, size: int) -> asyncio.Task[Reader]:
-        """Another one, of which so many bytes wait."""
+        """Add a connection with this many unread bytes."""
         made = asyncio.Event()
 
         async def wait() -> Reader:

@@ -34,7 +34,7 @@ GOOD = b'{"model": "m", "messages": [{"role": "user", "content": "hi"}], "n": 1,
 def parse_or_refuse(
     decoder: msgspec.json.Decoder[T], body: bytes, max_depth: int = 64
 ) -> BadRequest | T:
-    """Anything but these two is raised, and fails the test."""
+    """Parse a body; return the result or the refusal. Any other error fails the test."""
     try:
         return parse(decoder, body, max_depth)
     except BadRequest as refusal:
@@ -42,7 +42,7 @@ def parse_or_refuse(
 
 
 def in_pieces(*pieces: bytes, length: str | None = None, encoding: str | None = None) -> Request:
-    """A request whose body comes as `pieces`."""
+    """Make a request whose body comes as `pieces`."""
     coming = list(pieces)
 
     async def receive() -> Message:
@@ -79,7 +79,8 @@ class TestGzip:
     @pytest.mark.parametrize("size", [1, 7, 10_000])
     async def test_it_is_read_in_any_pieces(self, size: int) -> None:
         content = b'{"a": 1}' * 500
-        zipped = gzip.compress(content[:1000]) + gzip.compress(content[1000:])  # two members
+        # two members of gzip
+        zipped = gzip.compress(content[:1000]) + gzip.compress(content[1000:])
         pieces = [zipped[at : at + size] for at in range(0, len(zipped), size)]
         assert await read(in_pieces(*pieces, encoding="gzip"), len(content)) == content
         assert await read(in_pieces(b"", encoding="gzip"), 10) == b""
@@ -116,9 +117,9 @@ class TestGzip:
     async def test_other_requests_have_their_turn_whatever_goes_in_and_comes_out(self) -> None:
         random = Random(1).randbytes(1 << 20)
         for content, zipped, steps in (
-            (b"", gzip.compress(b"") * 500, 500),  # members without content
-            (random, gzip.compress(random), 64),  # as much goes in as comes out
-            (bytes(1 << 23), gzip.compress(bytes(1 << 23)), 32),  # far more comes out
+            (b"", gzip.compress(b"") * 500, 500),  # empty members
+            (random, gzip.compress(random), 64),  # incompressible data
+            (bytes(1 << 23), gzip.compress(bytes(1 << 23)), 32),  # a large expansion
         ):
             turns = 0
 
@@ -254,7 +255,7 @@ def test_numbers_that_take_long_to_read_are_counted_outside_of_strings(tiny: byt
 
 
 class _InPieces(bytes):
-    """A body that is searched a piece at a time, as other threads wait for each search."""
+    """A body that checks that searches take a piece at a time, as other threads wait."""
 
     def find(self, *asked: Any) -> int:
         part, start, end = asked
@@ -265,13 +266,14 @@ class _InPieces(bytes):
 def test_numbers_are_looked_for_in_pieces() -> None:
     def with_numbers(many: int) -> bytes:
         before = GOOD[:-1] + b', "zzz": ['
-        blanks = b" " * (PIECE - 5 - len(before))  # so that a piece ends within the first number
+        # places the end of a piece within the first number
+        blanks = b" " * (PIECE - 5 - len(before))
         return _InPieces(before + blanks + b",".join([b"1.25e-310"] * many) + b"]}")
 
     assert with_numbers(1)[PIECE - 5 : PIECE + 1] == b"1.25e-"
     assert parse(CHAT, with_numbers(256), 64)
     with pytest.raises(BadRequest, match="256 numbers of 1e-100 or less"):
-        parse(CHAT, with_numbers(258), 64)  # where pieces meet, one may be missed
+        parse(CHAT, with_numbers(258), 64)  # one number may be missed at each boundary
 
 
 def test_the_values_of_the_part_cut_out_are_not_counted() -> None:
@@ -279,7 +281,7 @@ def test_the_values_of_the_part_cut_out_are_not_counted() -> None:
     assert parse(COMPLETION, good, 64, prompt_in).stop == ["a"]
     with pytest.raises(BadRequest, match="150000 values"):
         parse(COMPLETION, good, 64)
-    twice = good[:-1] + b', "prompt": "x"}'  # only one is cut out, and both count
+    twice = good[:-1] + b', "prompt": "x"}'  # only one prompt is cut out, and both count
     with pytest.raises(BadRequest, match="150000 values"):
         parse(COMPLETION, twice, 64, prompt_in)
 

@@ -1,4 +1,4 @@
-"""A name that is given twice: found whatever its spelling, and nothing else is taken for it."""
+"""Names given twice in an object are found in any spelling, and nothing else is."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ BLANKS = st.sampled_from(["", " ", "\n  ", "\t"])
 
 
 def spelled(pairs: list[tuple[str, Any]], blank: str, *, ascii_only: bool) -> bytes:
-    """An object with these members, whatever their names."""
+    """Write an object with these members, with any names."""
     members = [
         f"{blank}{json.dumps(name, ensure_ascii=ascii_only)}{blank}:{blank}"
         f"{json.dumps(value, ensure_ascii=ascii_only)}{blank}"
@@ -89,7 +89,7 @@ def test_other_json_and_an_empty_object_have_no_name_twice(other: bytes) -> None
 
 
 def test_numbers_are_not_made_to_compare_names() -> None:
-    number = b"9" * 5000  # Python makes no such number of a text
+    number = b"9" * 5000  # too many digits for Python's int
     check_all_names(b'{"a":' + number + b',"b":1e99999,"c":NaN}')
     with pytest.raises(BadRequest, match="`a` is given twice"):
         check_all_names(b'{"a":' + number + b',"a":1}')

@@ -1,4 +1,4 @@
-"""Raw bytes through a connection in memory: which requests reach the application, what comes back.
+"""Raw bytes through a connection in memory: requests that reach the application, and answers.
 
 Knows: the connection as uvicorn would make it, and a small application. No network, no clock.
 """
@@ -23,14 +23,14 @@ from tests.doubles.gateway.wire import Wire
 EARLY = "/early"  # a path whose requests are answered before their body is read
 BOUNDS = Bounds(max_head_bytes=2048)
 DIALECTS = Dialects(OpenAI())
-MOST_TURNS = 20_000  # of the event loop, in which it gets no further
+MOST_TURNS = 20_000  # of the event loop, after which the connection counts as stuck
 
 Fields = tuple[tuple[bytes, bytes], ...]
 
 
 @dataclass(frozen=True)
 class Seen:
-    """A request, as the application saw it."""
+    """A request that the application received."""
 
     method: str
     target: bytes
@@ -40,7 +40,7 @@ class Seen:
 
 @dataclass(frozen=True)
 class Answer:
-    """An answer, as the client saw it."""
+    """An answer that the client received."""
 
     status: int
     body: bytes
@@ -55,12 +55,12 @@ class Outcome:
     started: list[Seen] = field(default_factory=list)
     sent: bytes = b""
     is_closed: bool = False
-    is_stuck: bool = False  # the client may send no more, and nothing goes on
-    most_waiting: int = 0  # bytes that were received and not parsed
+    is_stuck: bool = False  # the client has sent everything, and nothing more happens
+    most_waiting: int = 0  # received bytes that are not parsed
 
 
 class Application:
-    """Reads a request's body and answers 200; those of `EARLY` it answers at once."""
+    """An application that reads a request's body and answers 200; at `EARLY` it answers at once."""
 
     def __init__(self) -> None:
         self.outcome = Outcome()
@@ -74,7 +74,7 @@ class Application:
             body = await self._read(receive)
             if body is None:
                 return
-            # Once more: what was in the scope before the body may have grown behind it.
+            # Copied again, since trailers may have been appended to the scope after the head.
             fields = tuple((bytes(name), bytes(value)) for name, value in scope["headers"])
             self.outcome.seen.append(Seen(seen.method, seen.target, fields, body))
         head = [(b"content-length", b"2")]
@@ -93,7 +93,7 @@ class Application:
 
 
 class _Restless(BoundedConnection):
-    """A connection that never rests, and says how many bytes it has not parsed."""
+    """A connection that never rests, and reports its number of unparsed bytes."""
 
     rest_s = 0.0
     pipelined_s = 0.0
@@ -106,7 +106,7 @@ class _Restless(BoundedConnection):
 async def exchange(
     kind: type[BoundedConnection], pieces: Iterable[bytes], *, turns: int = 0
 ) -> Outcome:
-    """Send the pieces to a connection of this kind, with so many turns of the loop after each."""
+    """Send the pieces to a connection of this kind, with `turns` turns of the loop after each."""
     application, wire, state = Application(), Wire(), ServerState()
     config = uvicorn.Config(application, log_config=None, access_log=False, lifespan="off")
     connection = type("Restless", (_Restless, kind), {})(config, state, {})
@@ -139,7 +139,7 @@ async def _until_reading(wire: Wire) -> bool:
 
 
 async def _until_quiet(connection: _Restless, wire: Wire) -> None:
-    """Until several turns of the event loop have brought nothing."""
+    """Wait until several turns of the event loop have brought nothing."""
     quiet, before = 0, (-1, -1)
     while quiet < 12 and not wire.is_closing():
         await asyncio.sleep(0)
@@ -149,7 +149,7 @@ async def _until_quiet(connection: _Restless, wire: Wire) -> None:
 
 
 class _Answers:
-    """The answers that a client's parser makes of the bytes."""
+    """The answers that a client's parser reads from the bytes."""
 
     def __init__(self) -> None:
         self.answers: list[Answer] = []
@@ -172,9 +172,9 @@ class _Answers:
 
 
 def answers_in(outcome: Outcome) -> list[Answer] | None:
-    """The answers that were sent, HttpParserError where they are not well-formed.
+    """Return the answers that were sent. Raises HttpParserError if they are malformed.
 
-    None after a HEAD: the answer has a length and no body, which this parser cannot know.
+    Returns None after a HEAD, whose answer has a length but no body, which this parser cannot know.
     """
     if any(seen.method == "HEAD" for seen in outcome.started):
         return None
@@ -182,12 +182,12 @@ def answers_in(outcome: Outcome) -> list[Answer] | None:
 
 
 def bytewise(data: bytes) -> Iterator[bytes]:
-    """Each byte in a packet of its own."""
+    """Return each byte as its own packet."""
     return (data[place : place + 1] for place in range(len(data)))
 
 
 def halves(data: bytes) -> Iterator[bytes]:
-    """The first half, the first half of what is left, and so on to the last byte."""
+    """Return the first half, then half of the rest, and so on to the last byte."""
     while data:
         middle = (len(data) + 1) // 2
         yield data[:middle]

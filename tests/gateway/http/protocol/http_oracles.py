@@ -1,8 +1,8 @@
-"""What must be true of a connection, whatever bytes come.
+"""Properties that a connection must have for any bytes.
 
-The oracles are: the bytes cut in other places give the same requests; h11, another parser, finds
-the same requests in them; each whole request is answered; answers are well-formed; what waits is
-bounded; the client is never left with a connection on which nothing goes on.
+Bytes cut at other places give the same requests. h11, another parser, finds the same requests. Each
+whole request is answered, and answers are well-formed. Waiting bytes are bounded. The client is
+never left with a connection on which nothing happens.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from tests.gateway.http.protocol.exchange import (
     halves,
 )
 
-MOST_WAITING = 64 << 10  # bytes, but for a packet
-MOST_TRAILERS = 1024  # bytes; refused from 512 on, not counting what is between them
+MOST_WAITING = 64 << 10  # bytes, apart from one packet
+MOST_TRAILERS = 1024  # bytes; refused from 512 on, without the separators
 _CODES = {"invalid_http", "head_too_large", "uri_too_long", "framing_too_large"}
 
 
 async def check(kind: type[BoundedConnection], data: bytes) -> None:
-    """AssertionError for bytes that `kind` does not take as it must; or what it raised."""
+    """Raise AssertionError if `kind` handles these bytes wrongly, or the connection's own error."""
     whole = await exchange(kind, [data])
     for pieces, turns in ((bytewise(data), 0), (halves(data), 2)):
         cut = await exchange(kind, pieces, turns=turns)
@@ -60,7 +60,7 @@ def _check_alone(outcome: Outcome, piece: int) -> None:
 
 
 def _check_same(whole: Outcome, cut: Outcome) -> None:
-    """Where bytes are cut must not matter; only credit for framing goes by what comes at once."""
+    """Check that the places of cuts do not matter, except for the credit for framing."""
     if b"framing_too_large" in whole.sent + cut.sent:
         fewer = min(len(whole.seen), len(cut.seen))
         assert whole.seen[:fewer] == cut.seen[:fewer]
@@ -70,7 +70,7 @@ def _check_same(whole: Outcome, cut: Outcome) -> None:
 
 
 def _check_against(others: list[tuple[Seen, int]], outcome: Outcome) -> None:
-    """The same requests as the other parser's, as far as both find any."""
+    """Check that both parsers find the same requests, as far as both find any."""
     ours = iter(outcome.seen)
     for other, trailers in others:
         if other.target.partition(b"?")[0] == EARLY.encode():
@@ -85,7 +85,7 @@ def _check_against(others: list[tuple[Seen, int]], outcome: Outcome) -> None:
 
 
 def _plain(fields: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-    """Without those that are left out or renamed, and as the other parser writes values."""
+    """Return fields without those that are dropped or renamed, with values as h11 writes them."""
     left_out = (b"cookie", b"upgrade", b"upgrad-")
     return [
         (name, value.strip().lower() if name == b"transfer-encoding" else value.strip())
@@ -95,7 +95,7 @@ def _plain(fields: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
 
 
 def _by_another_parser(data: bytes) -> Iterable[tuple[Seen, int]]:
-    """The whole requests that h11 finds, and the bytes of their trailers; until it finds fault."""
+    """Return the whole requests that h11 finds before an error, and the bytes of their trailers."""
     parser = h11.Connection(h11.SERVER, max_incomplete_event_size=1 << 20)
     parser.receive_data(data)
     try:

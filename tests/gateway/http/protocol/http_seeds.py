@@ -1,4 +1,4 @@
-"""Bytes to begin with: requests as they should be, and those that once did harm."""
+"""Seeds of the fuzzer: valid requests, and requests that once did harm."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from gateway.http.protocol.connection import BoundedConnection, connection_withi
 from tests.doubles.gateway.wire import Wire
 from tests.gateway.http.protocol.exchange import DIALECTS, Application
 
-TURNS = 50  # of the event loop: more than an answer takes
+TURNS = 50  # turns of the event loop, more than an answer takes
 
 
 @contextmanager
@@ -32,7 +32,7 @@ def connection_to(
     keep_alive_s: int = 75,
     **settings: Any,
 ) -> Iterator[BoundedConnection]:
-    """One of the connections of `state`; `settings` are the class's."""
+    """Return a connection of `state`; `settings` are attributes of its class."""
     config = uvicorn.Config(
         application or Application(),
         log_config=None,
@@ -50,11 +50,11 @@ def connection_to(
 
 
 def answers(wire: Wire) -> int:
-    """Answers sent so far."""
+    """Count the answers sent so far."""
     return b"".join(wire.sent).count(b"HTTP/1.1 200 OK\r\n")
 
 
 async def turns() -> None:
-    """Let everything happen that waits for no clock."""
+    """Wait until everything has happened that needs no clock."""
     for _ in range(TURNS):
         await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""Connections with one fault each, for the oracles and the fuzzer to find."""
+"""Connections with one fault each, which the oracles and the fuzzer must find."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ _Whole = connection_within(BOUNDS, DIALECTS)
 
 
 class BelievesTrailers(_Whole):  # type: ignore[valid-type, misc]
-    """A connection that counts what comes after the body as part of the head, as uvicorn does."""
+    """A connection that counts trailers as part of the head, as uvicorn does."""
 
     def on_header(self, name: bytes, value: bytes) -> None:
         HttpToolsProtocol.on_header(self, name, value)
 
 
 class HoldsTheLastByte(_Whole):  # type: ignore[valid-type, misc]
-    """A line's end that comes in a packet of its own is kept for later."""
+    """A connection that withholds the end of a line if it comes in its own packet."""
 
     _held = b""
 
@@ -31,14 +31,14 @@ class HoldsTheLastByte(_Whole):  # type: ignore[valid-type, misc]
 
 
 class RefusesSilently(_Whole):  # type: ignore[valid-type, misc]
-    """Bytes that are no HTTP are not answered, and the connection stays open."""
+    """A connection that does not answer bytes that are no HTTP, and stays open."""
 
     def _refuse(self, error: GatewayError) -> None:
         self._received.clear()
 
 
 class DropsPipelined(_Whole):  # type: ignore[valid-type, misc]
-    """A connection that forgets, with each answer, what had come before the answer."""
+    """A connection that forgets pipelined bytes with each answer."""
 
     def on_response_complete(self) -> None:
         self._received.clear()
@@ -46,7 +46,7 @@ class DropsPipelined(_Whole):  # type: ignore[valid-type, misc]
 
 
 class LosesHighBytes(_Whole):  # type: ignore[valid-type, misc]
-    """Only ASCII comes through in a body: no seed has anything else in one."""
+    """A connection that passes only ASCII in bodies; no seed has other bytes there."""
 
     def on_body(self, body: bytes) -> None:
         super().on_body(bytes(byte if byte < 128 else 63 for byte in body))

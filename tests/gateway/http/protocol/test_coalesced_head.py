@@ -1,4 +1,4 @@
-"""The head of an answer leaves with the first piece of its body, and alone if none follows."""
+"""The head of an answer is sent with the first piece of its body, or alone if none follows."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HEAD = b"HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\n"
 
 
 async def turn() -> None:
-    """Until the event loop has made a turn."""
+    """Wait for one turn of the event loop."""
     await asyncio.sleep(0)
 
 

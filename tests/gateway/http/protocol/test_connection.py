@@ -1,4 +1,4 @@
-"""A connection that gives nothing back is cut off, the others are served."""
+"""A connection whose client sends or reads nothing is cut off, and others are served."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_a_slow_second_head(served: Served, engine: FakeEngine) -> None:
 
 
 def test_empty_lines_do_not_keep_a_connection(served: Served, engine: FakeEngine) -> None:
-    """A client may send one after a body; what follows it has the deadline of a head."""
+    """A client may send an empty line after a body. The next bytes have the deadline of a head."""
     with connected(served) as connection:
         connection.sendall(request(served, CHAT, BODY) + b"\r\n")
         assert read_answer(connection).status == 200
@@ -137,7 +137,7 @@ def test_what_a_head_may_have(served: Served, target: str, fields: int, status: 
 
 
 def chunked(served: Served, extension: bytes = b"", trailers: bytes = b"") -> bytes:
-    """A chat in one chunk."""
+    """Return a chat in one chunk."""
     size = f"{len(BODY):x}".encode()
     framed = size + extension + b"\r\n" + BODY + b"\r\n0\r\n" + trailers + b"\r\n"
     return head(served, CHAT, "transfer-encoding: chunked") + framed
@@ -166,7 +166,7 @@ def test_what_may_stand_around_a_body(
 
 
 def test_any_chunk_is_paid_for(served: Served, engine: FakeEngine) -> None:
-    """A client that sends each byte in a chunk of its own is served, if not fast."""
+    """A client that sends each byte in its own chunk is served, if slowly."""
     chunks = b"".join(b"1\r\n" + BODY[at : at + 1] + b"\r\n" for at in range(len(BODY)))
     with connected(served) as connection:
         connection.sendall(head(served, CHAT, "transfer-encoding: chunked") + chunks + b"0\r\n\r\n")
@@ -209,10 +209,10 @@ H2C = ("connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: A
 def test_an_offer_of_another_protocol_is_passed_over(
     served: Served, engine: FakeEngine, name: str
 ) -> None:
-    """Java's client makes this offer; the body of its request must not get lost."""
+    """Java's client offers this. The body of its request must not be lost."""
     offer = head(served, CHAT, H2C[0], name, H2C[2], f"content-length: {len(BODY)}") + BODY
     with connected(served) as connection:
-        for _ in range(2):  # the connection stays one of HTTP/1.1
+        for _ in range(2):  # the connection stays HTTP/1.1
             connection.sendall(offer)
             assert read_answer(connection).status == 200
 

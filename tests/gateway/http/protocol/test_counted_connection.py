@@ -1,4 +1,4 @@
-"""One connection too many is refused at once, and none stays that nobody reads."""
+"""A connection beyond the limit is refused at once, and none stays unread."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ HASTY = Bounds(stalled_write_s=0.01)
 
 
 class Port:
-    """A port with room for so many connections."""
+    """A port with room for a limited number of connections."""
 
     def __init__(self, most: int) -> None:
         self.codes: list[str] = []
@@ -36,7 +36,7 @@ class Port:
         self._opened.close()
 
     def connect(self, wire: Wire, owner: str | None = None) -> BoundedConnection:
-        """One more; of `owner`, who has shown a key."""
+        """Connect once more, as `owner` if one is given (whose key was accepted)."""
         connection = self._opened.enter_context(connection_to(wire, self._state, self._kind))
         if owner is not None:
             connection.holders.tell(connection, owner)
@@ -55,7 +55,7 @@ async def test_where_all_are_busy_one_too_many_is_refused_and_closed() -> None:
         assert b"retry-after: 1\r\n" in said
         assert b'"code":"too_many_connections"' in said
         assert late.asked == ["close"]
-        refused.data_received(GET)  # it is too late to ask
+        refused.data_received(GET)  # too late for a request
         await turns()
         assert len(late.sent) == 1
         for client in clients:
@@ -101,7 +101,7 @@ async def test_who_does_not_read_is_not_waited_for() -> None:
 
 async def test_what_it_was_sent_last_is_waited_for_but_not_for_long() -> None:
     with Port(1) as port:
-        wire = Wire()  # keeps its connection until it is lost
+        wire = Wire()  # stays connected until it is lost
         port.connect(wire)
         port.connect(Wire())
         assert (wire.asked, len(wire.sent)) == (["close"], 1)
@@ -129,7 +129,7 @@ async def test_what_is_closed_and_not_read_is_cut_off() -> None:
 
 
 class Read(Wire):
-    """A wire to a client that reads, so that it is closed in no time."""
+    """A wire to a client that reads, which therefore closes at once."""
 
     lost: Callable[[None], None] | None = None
 

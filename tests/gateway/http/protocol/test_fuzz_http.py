@@ -1,4 +1,4 @@
-"""Whatever bytes come, a connection stays what `http_oracles` says, and these would see a fault."""
+"""A connection meets the oracles of `http_oracles` for any bytes, and these find planted faults."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.gateway.http.protocol.http_seeds import SEEDS
 from tests.gateway.http.protocol.planted import PLANTED
 
 RUNS = 400  # inputs, however long they take on this machine
-FUZZ_S, FIND_S = 150, 90  # at most; the second ends with the first find
+FUZZ_S, FIND_S = 150, 90  # at most; the second run ends with its first find
 FOUND = 77  # libFuzzer's status when an input broke something
 
 
@@ -42,8 +42,8 @@ def fuzzed(directory: Path, seconds: int, *options: str) -> int:
         "-m",
         "tests.gateway.http.protocol.fuzz_http",
         f"-max_total_time={seconds}",
-        # libFuzzer reads the peak of memory, which a child has from the process that forked it:
-        # a test worker of 2 GiB would count as the fuzzer's own.
+        # libFuzzer reads the peak memory, which a child inherits from the process that forked it. A
+        # test worker of 2 GiB would count as the fuzzer's own memory.
         "-rss_limit_mb=0",
     ]
     into = f"-artifact_prefix={directory}/"

@@ -1,4 +1,4 @@
-"""Which connection goes for another one, whoever holds how many, in whatever order they came."""
+"""The connection that is closed for another one, by how many each owner holds."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Line:
 
 
 def entered(holders: Holders[Line], count: int, owner: str | None = None) -> list[Line]:
-    """Enter `count` connections; those with an owner have shown a key."""
+    """Enter `count` connections; connections with an owner have shown a key."""
     lines = []
     for _ in range(count):
         line = Line(owner=owner or STRANGERS)
@@ -70,7 +70,7 @@ def test_where_all_are_busy_the_newcomer_goes() -> None:
         line.is_idle = False
     late = Line()
     assert holders.enter(late) is late
-    holders.leave(late)  # again is nothing
+    holders.leave(late)  # a second time has no effect
 
 
 def test_a_tenant_has_no_more_than_half_of_a_port_that_is_nearly_full() -> None:
@@ -105,7 +105,7 @@ STEPS = st.lists(
 
 @given(STEPS)
 def test_nobody_loses_one_to_somebody_with_as_few(steps: list[tuple[str, int, str]]) -> None:
-    """At the bound, the largest owner loses a connection, but none that is busy for a key."""
+    """At the bound, the largest owner loses a connection, unless it is busy for a key."""
     holders, inside = Holders[Line](MOST), list[Line]()
     for what, number, owner in steps:
         if what == "come":

@@ -1,4 +1,4 @@
-"""Which cookies of a request are read."""
+"""The cookies of a request that are read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests that are sent before the last answer wait; nobody else does."""
+"""Requests sent before the last answer wait; other connections do not."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ async def test_what_came_before_the_answer_waits(wire: Wire, packets: list[bytes
             connection.data_received(packet)
         await turns()
         assert answers(wire) == 1
-        connection.data_received(GET)  # this does not hurry it
+        connection.data_received(GET)  # this does not speed it up
         await turns()
         assert answers(wire) == 1
         assert wire.asked.count("close") == 0

@@ -1,6 +1,6 @@
-"""A client that reads slowly is served to the end; one that hardly reads is cut off.
+"""A client that reads slowly is served to the end; a client that hardly reads is cut off.
 
-Over real sockets: what a kernel holds of an answer is part of it.
+The tests use real sockets, since the kernel buffers a part of an answer.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from gateway.http.protocol.read_watch import LEAST_RATE
 from tests.doubles.waiting import until
 from tests.gateway.http.protocol.exchange import DIALECTS
 
-SIZE = 24 << 20  # more than the kernel holds of it
+SIZE = 24 << 20  # more than the kernel buffers
 STALLED_S = 0.2
 HASTY = Bounds(stalled_write_s=STALLED_S)
 
 
 async def large(scope: Scope, receive: Receive, send: Send) -> None:
-    """An application whose answer is large and whole."""
+    """Make an application with a large whole answer."""
     fields = [(b"content-length", str(SIZE).encode())]
     await send({"type": "http.response.start", "status": 200, "headers": fields})
     await send({"type": "http.response.body", "body": bytes(SIZE)})
@@ -36,7 +36,7 @@ async def large(scope: Scope, receive: Receive, send: Send) -> None:
 
 @asynccontextmanager
 async def answering(more: bytes) -> AsyncIterator[tuple[socket.socket, ServerState]]:
-    """A client's socket, to which such an answer is sent, and what the server has open."""
+    """Yield a client's socket that gets such an answer, and the server's open connections."""
     config = uvicorn.Config(large, log_config=None, access_log=False, lifespan="off")
     kind = connection_within(HASTY, DIALECTS)
     loop, state = asyncio.get_running_loop(), ServerState()
@@ -51,7 +51,7 @@ async def answering(more: bytes) -> AsyncIterator[tuple[socket.socket, ServerSta
 
 
 async def read(client: socket.socket, at_once: int, every_s: float) -> int:
-    """Bytes of the answer that come until it is whole or the connection is lost."""
+    """Read the answer until it is complete or the connection is lost."""
     loop, got = asyncio.get_running_loop(), 0
     while got < SIZE:
         try:
@@ -66,7 +66,7 @@ async def read(client: socket.socket, at_once: int, every_s: float) -> int:
 
 
 def run(test: Callable[[], Awaitable[None]]) -> None:
-    """Under the loop that serves."""
+    """Run under the event loop of the server."""
     uvloop.run(test())  # type: ignore[arg-type]
 
 

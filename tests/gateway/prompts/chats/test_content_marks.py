@@ -1,4 +1,4 @@
-"""Break characters in control tokens: of a request that has very many, none."""
+"""Break characters in control tokens: a request with very many of these gets none."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_more_than_could_be_shown_are_refused_wherever_they_stand(times: tuple[i
 
 
 def test_as_many_as_that_are_marked() -> None:
-    """The control."""
+    """Positive control."""
     asked = given(END * (MOST - 1), END)
     mark = marks().mark_for(asked)
     [message] = marks().marked(asked, mark, near=False)["messages"]
@@ -38,7 +38,7 @@ def test_as_many_as_that_are_marked() -> None:
 
 
 def test_a_tool_keeps_its_form_where_its_fields_are_near_tokens() -> None:
-    """With such a token a published template of Seed-OSS ended the start with a KeyError."""
+    """With such a token, a published template of Seed-OSS ended the start with a KeyError."""
     near = ContentMarks(ControlTokens({"</function>": True, "<parameters>": True}))
     function = {"name": "function", "parameters": {"function": "</function>"}}
     asked = {"messages": [], "tools": [{"type": "function", "function": function}]}

@@ -1,4 +1,4 @@
-"""A chat of all kinds of parts, in the templates of two families that show tools differently."""
+"""A chat with all kinds of parts, in the templates of two families that show tools differently."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.gateway.support.families import FAMILIES, Family
 
 QWEN3 = FAMILIES["qwen3"]()
 LLAMA3 = FAMILIES["llama3"]()
-# As Llama 3.1 shows calls and results: plain JSON, in turns of their own.
+# Llama 3.1's form of calls and results: plain JSON, in separate turns.
 LLAMA_CALLS = """\
 {{- bos_token }}
 {%- for message in messages %}
@@ -48,7 +48,7 @@ FAMILIES_WITH_CALLS = pytest.mark.parametrize(
 
 
 def chat(said: str = "") -> list[Message]:
-    """A question, a thought and a call, what it returned, an answer; `said` is in all of it."""
+    """Make a question, a thought, a call, its result and an answer; `said` is in all of them."""
     call = ToolCall(f"clock{said}", {f"zone{said}": [f"UTC{said}", 0, None]}, f"call_1{said}")
     return [
         Message("user", (Text(f"What time is it?{said}"),), f"ada{said}"),
@@ -117,7 +117,7 @@ def test_only_the_assistant_s_text_has_markup() -> None:
 
 
 def test_names_of_fields_are_never_broken_up() -> None:
-    """A field's name could be part of a control token here, and a template asks for the name."""
+    """Here a field's name could be part of a control token, and a template asks for the name."""
     control = ControlTokens(dict.fromkeys(["<function>", "<arguments>", "<name>"], True))
     source = "<function>{% for c in messages[0].tool_calls %}{{ c.function.name }}>{% endfor %}"
     template = ChatTemplate(source, {}, control=control)

@@ -1,4 +1,4 @@
-"""What is sent to be continued is the end of the prompt, to the letter."""
+"""A message to be continued is the exact end of the prompt."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ REASONING = [one for one in FAMILIES if one.reasons and one.name != "gpt-oss"]
 @pytest.mark.parametrize("one", REASONING, ids=str)
 @pytest.mark.parametrize("closed", [True, False])
 def test_a_text_that_begins_with_a_thought(one: Family, closed: bool) -> None:
-    """The text stands where the model begins to think, whether or not the template opens that."""
+    """The text stands where the model begins to think, whether or not a thought is opened."""
     template = template_of(one)
     marks = template.reasoning
     assert marks is not None

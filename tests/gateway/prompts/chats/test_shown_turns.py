@@ -1,4 +1,4 @@
-"""Formats are told from turns that templates show, of the zoo's and of those that show none."""
+"""Formats are recognised from the turns that templates show, including the zoo's."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.zoo.families import FAMILIES
 from tests.zoo.family import Family
 from tests.zoo.templates import Trl
 
-# Templates of trl whose models are not served: the format of calls, what ends thoughts.
+# Templates of trl whose models are not served: the format of calls, and the end of thoughts.
 OTHERS: dict[str, tuple[str | None, str | None]] = {
     "cohere2": (None, None),
     "diffusion_gemma": ("gemma4", "<channel|>"),

@@ -1,4 +1,4 @@
-"""Prompts of modules: positions, keys, and the tokens that a request computes itself."""
+"""Prompts with modules: positions, keys, and the tokens that a request computes itself."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ OWN = np.array([1, 2], np.int32)
 
 
 def encode(text: str, most: int) -> Steps[TokenIds | None]:
-    """A token for each character."""
+    """Return one token for each character."""
     yield
     return None if len(text) > most else np.frombuffer(text.encode(), np.uint8).astype(np.int32)
 

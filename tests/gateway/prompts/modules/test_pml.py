@@ -1,4 +1,4 @@
-"""Schemas in PML, read as the same schemas in JSON are."""
+"""Schemas in PML are read like the same schemas in JSON."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_a_schema_is_read_whole() -> None:
 
 
 def test_modules_within_modules_are_named_by_their_path() -> None:
-    """The forms of the examples that Prompt Cache comes with."""
+    """The examples of Prompt Cache have these forms."""
     read = schema_of_pml("""
 <schema name="persona">
   <system>You are polite.</system>
@@ -145,7 +145,7 @@ def test_a_long_namespace_is_not_repeated_in_the_name_of_every_element() -> None
 
 
 def _peak(work: Callable[[], object]) -> int:
-    """Return the largest number of bytes that `work` has allocated at once."""
+    """Return the largest number of bytes that `work` had allocated at once."""
     tracemalloc.start()
     try:
         work()

@@ -1,4 +1,4 @@
-"""The place where an activated adapter is switched on, and the namespaces of a prompt's blocks."""
+"""The start of an activated adapter, and the namespaces of a prompt's blocks."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ async def test_the_models_blocks_end_where_an_activated_adapter_is_switched_on(
 
 
 async def test_the_last_place_counts_and_is_in_the_namespace(admission: Admission) -> None:
-    """The same tokens make different blocks before and after the place."""
+    """The same tokens have different blocks before and after the start."""
     twice = await admitted(admission, ACTIVATED, [*PROMPT, *INVOCATION])
     assert twice.adapter is not None
     assert twice.adapter.start == len(PROMPT)
@@ -127,7 +127,7 @@ async def test_a_salt_and_a_plain_adapter_have_namespaces_of_their_own(
 async def test_what_an_adapter_computes_is_never_published(
     tiny_model: Path, adapter: TenantAdapter | None, has_states: bool, scopes: list[str]
 ) -> None:
-    """Nor is a recurrent state, if an adapter is switched on within a published prefix."""
+    """If an adapter starts within a published prefix, no recurrent state is published either."""
     welcome = msgspec.structs.replace(WELCOME, has_states=has_states)
     index = PublishedIndex()
     published = np.array(PROMPT[: 4 * SIZE], np.int32)

@@ -59,7 +59,7 @@ def admission(tiny_model: Path, pool: FairExecutor) -> Admission:
 
 @pytest.fixture
 def roomy(tiny_model: Path, pool: FairExecutor) -> Admission:
-    """With a context for long prompts."""
+    """Make an admission with a context for long prompts."""
     template = ChatTemplate.load(tiny_model, Tokenizer.load(tiny_model).control)
     welcome = msgspec.structs.replace(WELCOME, max_model_len=1 << 20)
     return Admission(
@@ -74,7 +74,7 @@ def roomy(tiny_model: Path, pool: FairExecutor) -> Admission:
 
 
 def held_up(pool: FairExecutor, release: threading.Event) -> asyncio.Task[bool]:
-    """Work of somebody else, which has the only thread until `release`."""
+    """Run another tenant's work, which holds the only thread until `release`."""
 
     def work() -> Steps[bool]:
         yield from ()
@@ -84,7 +84,7 @@ def held_up(pool: FairExecutor, release: threading.Event) -> asyncio.Task[bool]:
 
 
 async def count(admission: Admission, prompt: Prompt) -> int:
-    """How many tokens `/tokenize` finds."""
+    """Return the number of tokens that `/tokenize` counts."""
 
     def show(token_ids: TokenIds) -> Steps[int]:
         yield from ()

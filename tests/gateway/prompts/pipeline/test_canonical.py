@@ -30,7 +30,7 @@ TOOL: dict[str, Any] = {
 
 
 def shuffled(value: Any) -> Any:
-    """The same with the keys of all objects the other way round, and all lists as they are."""
+    """Reverse the keys of all objects, but leave lists unchanged."""
     if isinstance(value, dict):
         return {key: shuffled(value[key]) for key in reversed(value)}
     return [shuffled(one) for one in value] if isinstance(value, list) else value
@@ -39,7 +39,7 @@ def shuffled(value: Any) -> Any:
 def test_keys_have_one_order_whatever_order_they_came_in() -> None:
     other = shuffled(TOOL)
     properties = other["function"]["parameters"]["properties"]
-    properties = {name: properties[name] for name in reversed(properties)}  # as they were
+    properties = {name: properties[name] for name in reversed(properties)}  # in the original order
     properties["zone"]["default"] = TOOL["function"]["parameters"]["properties"]["zone"]["default"]
     other["function"]["parameters"]["properties"] = properties
     assert json.dumps(other) != json.dumps(TOOL)
@@ -132,7 +132,7 @@ def test_a_longer_chat_begins_as_the_shorter_one() -> None:
     [
         "Write <env> tags.",
         "<env>\nnever closed",
-        "see <env>\nx\n</env>",  # not at a line's beginning
+        "see <env>\nx\n</env>",  # not at the beginning of a line
         "<environs>\nx\n</environs>",
         "plain",
     ],

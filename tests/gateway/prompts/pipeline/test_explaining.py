@@ -1,4 +1,4 @@
-"""Comparisons of chats as the templates of real families render them, through admission."""
+"""Comparisons of chats, rendered by templates of real families, through admission."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def admission_of(name: str, pool: FairExecutor) -> Admission:
 
 
 async def miss_of(admission: Admission, before: ChatPrompt, after: ChatPrompt) -> CacheMiss:
-    """Why `after` missed, when the cache had all that it begins with in common with `before`."""
+    """Return why `after` missed, when the cache had its whole common prefix with `before`."""
     admission.computed(await admission.admit(wanted(before, "first"), ADA))
     compared = (await admission.admit(wanted(after, "second"), ADA)).comparison
     assert compared is not None
@@ -110,7 +110,7 @@ async def test_a_date_in_the_system_text(name: str, pool: FairExecutor) -> None:
 
 @pytest.mark.parametrize("name", FAMILIES)
 async def test_an_earlier_message(name: str, pool: FairExecutor) -> None:
-    """Mistral's template knows no system's text."""
+    """Mistral's template has no system message."""
     edited = (TALK[0], "Only the Anna comes in, and she is late.", TALK[2])
     before, after = (chat(RULES, talk) for talk in ((*TALK[:2], TALK[2] * 9), edited))
     if name not in WITH_SYSTEM:

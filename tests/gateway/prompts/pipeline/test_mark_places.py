@@ -1,4 +1,4 @@
-"""Where marks are in prompts as the templates of real families render them, through admission."""
+"""The places of marks in prompts, rendered by templates of real families, through admission."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def said(role: str, text: str) -> Message:
 
 
 def chat(*messages: Message, keys: tuple[str, ...] = ()) -> ChatPrompt:
-    """A chat; with one tool if its function's `keys` are given, in their order."""
+    """Make a chat, with one tool if its function's `keys` are given, in that order."""
     clock: dict[str, Any] = {"name": "clock", "description": "tells it", "parameters": {}}
     tool = {"type": "function", "function": {key: clock[key] for key in keys}}
     return ChatPrompt(messages, tools=[tool] if keys else None)
@@ -50,7 +50,7 @@ def chat(*messages: Message, keys: tuple[str, ...] = ()) -> ChatPrompt:
 async def marked(
     name: str, pool: FairExecutor, whole: ChatPrompt, covered: ChatPrompt, who: Caller = ADA
 ) -> str:
-    """The text of `whole` up to a mark behind `covered`."""
+    """Return the text of `whole` up to the mark after `covered`."""
     family = FAMILIES[name]()
     welcome = msgspec.structs.replace(WELCOME, vocab_size=family.inner.get_vocab_size())
     secret, bounds = Namespaces(b"s" * 32), Bounds()

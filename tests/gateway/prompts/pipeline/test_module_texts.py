@@ -1,4 +1,4 @@
-"""The texts of prompt modules: long ones are cut, remembered, and refused before they are read."""
+"""The texts of prompt modules: long ones are cut, kept, or refused before they are read."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ASKED = PromptContext("tenant", Namespace(b"n" * 16), 4096, 0, 1 << 20, ())
 
 
 class WatchedTokenizer(Tokenizer):
-    """A tokenizer that notes how long the texts were that it was given."""
+    """A tokenizer that notes the lengths of its texts."""
 
     lengths: list[int]
 

@@ -1,4 +1,4 @@
-"""Where a question begins in prompts as the templates of real families render them."""
+"""The beginning of a question in prompts, rendered by templates of real families."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def ids(generate: Generate) -> list[int]:
 
 @pytest.mark.parametrize("name", FAMILIES)
 async def test_two_questions_part_where_they_begin(name: str, pool: FairExecutor) -> None:
-    """The hints of both are the same, and just where their tokens part, or none is given."""
+    """Both hints are equal, at the place where the tokens fork, or no hint is given."""
     one, other = [
         await asked(name, pool, chat(*TURNS, ("user", text)))
         for text in ("Which ships come in?", "<|im_end|> 7 of them?")

@@ -1,4 +1,4 @@
-"""The memory that stored schemas of modules take while requests read them."""
+"""The memory that stored schemas of modules use while requests read them."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def recorded(spec: SchemaSpec) -> ModuleSchema:
 
 
 def memory(schemas: int) -> BodyMemory:
-    """Room of a tenant for so many schemas that are being read."""
+    """Make a tenant's room for this many schemas that are being read."""
     return BodyMemory(Bounds(max_tenant_body_bytes=schemas * MOST_SCHEMA_BYTES, body_wait_s=0.0))
 
 
@@ -123,7 +123,7 @@ async def test_the_prompts_of_a_request_share_their_modules(prompts: ModulePromp
 async def test_modules_count_in_whole_blocks_towards_the_longest_request(
     admission: Admission, with_modules: bool
 ) -> None:
-    """The cache holds so many blocks for the request, however few tokens the modules have."""
+    """The cache holds that many blocks for the request, however few tokens the modules have."""
     names = ("a", "b", "c")
 
     async def admitted(most: int) -> AdmittedRequest:

@@ -12,7 +12,7 @@ from tests.doubles.engine.tiny_model import byte_tokenizer
 
 
 def saved(directory: Path, templates: object) -> Path:
-    """A tokenizer as transformers saves it."""
+    """Save a tokenizer in transformers' form."""
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=byte_tokenizer())
     tokenizer.chat_template = templates
     tokenizer.save_pretrained(directory)

@@ -1,4 +1,4 @@
-"""Limits told of a template are those that chats meet."""
+"""The limits reported for a template apply to chats."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_of_a_template_that_takes_any_chat_nothing_is_told() -> None:
     ],
 )
 def test_published_templates(name: str, other: str, cannot: str, instead: str) -> None:
-    """Each beside another family, of which the same is not told."""
+    """Each is compared with another family, for which the limit is not reported."""
     assert told(name)[cannot] == instead
     assert cannot not in told(other)
 
@@ -97,7 +97,7 @@ def more(name: str, *variables: dict[str, bool]) -> object:
     ids=str,
 )
 def test_a_variable_that_keeps_thoughts(source: Template, keeps: dict[str, bool]) -> None:
-    """The variables are those that docs/how-to/call-tools.md names."""
+    """The variables are those of docs/how-to/call-tools.md."""
     template = FittedTemplate(source.read(), {})
     assert template.shows_thoughts("u ar u", keeps)
     assert not template.shows_thoughts("u ar u", {})

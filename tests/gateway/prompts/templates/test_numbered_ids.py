@@ -1,4 +1,4 @@
-"""Templates that name calls by ids have the ids that their models write, whatever clients send."""
+"""Templates that number calls show the ids that their models write, whatever clients send."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _CALL = (
     "<|tool_call_begin|>ID<|tool_call_argument_begin|>{{ c.function.arguments | tojson }}"
     "<|tool_call_end|>{% endfor %}<|tool_calls_section_end|>"
 )
-# Written for this test, as templates of Kimi K2 name calls, and as others do.
+# Written for this test: one template names calls as Kimi K2 does, one as others do.
 _TEMPLATE = (
     "{{ tools | tojson if tools }}{% for m in messages %}<|{{ m.name or m.role }}|>"
     "{% if m.role == 'tool' %}## Return of {{ m.tool_call_id }}\n{% endif %}{{ m.content }}"
@@ -26,7 +26,7 @@ _OF_TURN = "functions.{{ c.function.name }}:{{ loop.index0 }}"
 
 
 def chat() -> list[Message]:
-    """Two turns of calls, of which the first has two."""
+    """Make two turns of calls; the first has two calls."""
     first = [ToolCall("get_time", {}, f"old-{one}") for one in "ab"]
     return [
         Message("user", (Text("Hi."),)),

@@ -1,6 +1,6 @@
-"""Published templates show every message that is sent, once and in its place.
+"""Published templates show every message once and in its place.
 
-The chats are those that clients send and that templates of some family refuse, drop or move.
+The chats are of kinds that clients send, and that templates of some family refuse, drop or move.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def test_what_is_said_is_shown(one: Family) -> None:
 
 @pytest.mark.parametrize("one", FAMILIES, ids=str)
 def test_what_is_called_is_shown_and_what_returned_after_it(one: Family) -> None:
-    """Results stand in the order of their calls, or behind each."""
+    """Results are in the order of their calls, or each behind its call."""
     for spelled in CALLING:
         shown = WORD.findall(prompt(one, spelled, TOOLS if one.tools else None))
         assert sorted(shown) == sorted(words(spelled)), spelled
@@ -69,5 +69,5 @@ def test_a_tool_may_have_no_more_than_a_name(one: Family) -> None:
     for more in ({}, {"description": None, "parameters": None}, {"description": "Tells it."}):
         tools = [*TOOLS, {"type": "function", "function": {"name": "get_date", **more}}]
         shown = prompt(one, "u", tools)
-        if "get_weather" in shown:  # R1 Distill's shows no tools
+        if "get_weather" in shown:  # R1 Distill's template shows no tools
             assert "get_date" in shown, more

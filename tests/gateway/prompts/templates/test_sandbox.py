@@ -1,4 +1,4 @@
-"""Bounds on what templates make, so small that nothing here is too much for jinja2 alone."""
+"""Bounds on a template's work, so small that jinja2 alone could do all of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tools that are offered reach the prompt, or the request is refused: published templates."""
+"""Offered tools reach the prompt, or the request is refused, with published templates."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.zoo.gateways import zoo_gateway
 
 ASKED: Any = [{"role": "user", "content": "What time is it?"}]
 OFFERED: Any = TOOLS
-# Their templates show no tools.
+# families whose templates show no tools
 TOLD = [family(name) for name in ("r1-distill-llama", "deepseek-v3", "deepseek-v3.1")]
 CALLED = [family(name) for name in ("r1-distill-qwen", "qwen3", "llama3.1", "mistral-nemo")]
 NEVER = [family(name) for name in ("gemma3", "phi4", "llama3")]
@@ -57,7 +57,7 @@ def test_what_tells_of_tools_has_marks_and_what_clients_send_has_none(
 
 @pytest.mark.parametrize("one", [*TOLD, *NEVER, family("qwen3")], ids=str)
 def test_the_prompt_is_the_same_whichever_may_be_called(one: Family, tmp_path: Path) -> None:
-    """A model that calls; of any other only `none` may be asked for."""
+    """For models that call tools; other models accept only `none`."""
     with zoo_gateway(one, tmp_path) as zoo:
 
         def prompt(choice: Any) -> str:
@@ -105,7 +105,7 @@ def test_a_template_of_the_operators_is_used_in_place_of_the_models(tmp_path: Pa
 
 
 def test_a_chat_in_which_a_template_shows_no_tools_is_refused() -> None:
-    """The template shows tools only with a system message."""
+    """The template shows tools only beside a system message."""
     source = (
         "{% for m in messages %}{{ m.content }}"
         "{% if m.role == 'system' and tools and messages|length < 3 %}{{ tools }}{% endif %}"

@@ -1,4 +1,4 @@
-"""A verdict that was found for one tenant is found anew for another, so no time tells of it."""
+"""A verdict found for one tenant is found again for another, so timing reveals nothing."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CHAT = "u ar u"
 
 
 class Judging:
-    """Tokenises chats by a published template, and counts the verdicts that it had to find."""
+    """A tokenisation of chats by a published template, which counts the verdicts it had to find."""
 
     def __init__(self) -> None:
         family = FAMILIES["qwen3"]()

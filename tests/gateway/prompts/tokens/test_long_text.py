@@ -1,4 +1,4 @@
-"""A long text in chunks has the ids of the whole text, for every kind of text that is cut."""
+"""A long text, tokenised in chunks, has the ids of the whole text, for all kinds of text."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ texts = st.lists(st.sampled_from(PIECES) | st.characters(exclude_categories=["Cs
 
 
 def trained(expression: str | None, *, normalized: bool) -> tokenizers.Tokenizer:
-    """A byte-level tokenizer that has merges of everything in PIECES."""
+    """Train a byte-level tokenizer with merges of everything in PIECES."""
     inner = tokenizers.Tokenizer(models.BPE())
     if expression is None:
         inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
@@ -136,7 +136,7 @@ def test_a_long_run_without_a_place_to_cut_is_refused() -> None:
     tokenizer = TOKENIZERS["handbook"]
     with pytest.raises(BadRequest, match="without a space"):
         in_chunks(tokenizer, "a" * (long_text.LONGEST_RUN + 1))
-    assert len(in_chunks(tokenizer, "a" * 50_000)) > 1000  # the control
+    assert len(in_chunks(tokenizer, "a" * 50_000)) > 1000  # positive control
 
 
 def test_what_the_model_puts_in_front_of_a_text_comes_once() -> None:
@@ -151,7 +151,7 @@ def test_what_the_model_puts_in_front_of_a_text_comes_once() -> None:
 
 
 def changed(**fields: Any) -> Tokenizer:
-    """The handbook's tokenizer with some of its JSON replaced."""
+    """Return the handbook's tokenizer with some of its JSON replaced."""
     spelled = json.loads((HANDBOOK / "tokenizer.json").read_text())
     return Tokenizer(tokenizers.Tokenizer.from_str(json.dumps(spelled | fields)))
 

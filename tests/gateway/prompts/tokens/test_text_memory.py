@@ -1,4 +1,4 @@
-"""Remembered tokens are those of the whole text, are found by their owner alone, and save work."""
+"""Remembered tokens equal those of the whole text, are found only by their owner, and save work."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ turns = st.lists(
 
 
 class CountedTokenizer(Tokenizer):
-    """Counts the characters that it is given."""
+    """A tokenizer that counts the characters of its texts."""
 
     characters = 0
 
@@ -76,7 +76,7 @@ def test_only_what_is_new_is_tokenised(tokenizer: CountedTokenizer) -> None:
     texts = LongTexts(tokenizer, memory_of())
     tokenizer.characters = 0
     ids_of(texts, SYSTEM)
-    assert tokenizer.characters == len(SYSTEM)  # the control: nothing was known
+    assert tokenizer.characters == len(SYSTEM)  # positive control: nothing was known before
     more = SYSTEM + "And the door code?"
     tokenizer.characters = 0
     ids_of(texts, more)

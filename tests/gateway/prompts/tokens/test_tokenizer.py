@@ -1,4 +1,4 @@
-"""The library's tokenizer keeps nothing of a text."""
+"""The tokenizer keeps no text after tokenising it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def small() -> tokenizers.Tokenizer:
 
 
 def test_a_word_that_was_tokenised_is_looked_up_again() -> None:
-    """A change of the model shows which words are found among those that were kept."""
+    """A change of the model shows whether words are looked up again."""
     inner, kept = small(), small()
     ours = Tokenizer(inner)
     assert ours.encode("abz", add_special_tokens=False).tolist() == [2, 3]

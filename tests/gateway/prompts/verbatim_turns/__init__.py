@@ -1,1 +1,1 @@
-"""Turns that come back as their own tokens."""
+"""Tests of turns that are put back as their own tokens."""

@@ -1,4 +1,4 @@
-"""Chats behind their earlier tokens, where a template writes anew what stands before a turn."""
+"""Chats after earlier tokens, with templates that rewrite the text before a turn."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TURN = GeneratedTurn(
     since=np.array([1, 2], np.int32),
 )
 CALL = ToolCall("weather", {"city": "Oslo"})
-Written = Callable[[Message], tuple[str, ...]]  # texts and control tokens by turns
+Written = Callable[[Message], tuple[str, ...]]  # texts and control tokens alternate
 
 
 def written(message: Message) -> tuple[str, ...]:
@@ -41,7 +41,7 @@ def written(message: Message) -> tuple[str, ...]:
 
 
 def counting(of: Written = written) -> Render:
-    """A template that begins with the number of messages, so that no chat begins another."""
+    """Make a template that begins with the number of messages, so no chat is another's prefix."""
 
     def render(chat: ChatPrompt) -> Rendered:
         rendered = Rendered(("", "<s>", str(len(chat.messages))))
@@ -54,7 +54,7 @@ def counting(of: Written = written) -> Render:
 
 
 def chat(*parts: Part, then: str = "And now?") -> ChatPrompt:
-    """A question, a turn of `parts` and another question, or a result of the turn's call."""
+    """Make a question, a turn of `parts`, and another question or the result of the turn's call."""
     is_call = isinstance(parts[-1], ToolCall)
     next_one = Message("tool", (ToolResult(then, "1"),)) if is_call else user(then)
     return ChatPrompt(messages=(user("So?"), Message("assistant", parts), next_one))

@@ -1,4 +1,4 @@
-"""When a remembered turn may stand in a chat again: everything before it must be as it was."""
+"""A remembered turn is put back only if everything before it is unchanged."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Scene:
         return self.turns.spliced(chat, keys, render or self.render, self.ends)
 
     def answer(self, chat: ChatPrompt, text: str = ANSWER) -> list[int]:
-        """Have the model answer `chat`, letter by letter."""
+        """Let the model answer `chat`, letter by letter."""
         encode = partial(self.family.ours.encode, add_special_tokens=False)
         keys, prompt = self.turns.keys(chat, "ada", b"own"), self.spliced(chat)
         assert keys is not None
@@ -76,7 +76,7 @@ def user(text: str = "fox") -> Message:
 
 
 def after(chat: ChatPrompt, answer: str = ANSWER) -> ChatPrompt:
-    """The next request of the same chat."""
+    """Make the next request of the same chat."""
     turn = Message("assistant", (Text(answer),))
     return ChatPrompt((*chat.messages, turn, user("And?")))
 
@@ -93,7 +93,7 @@ def test_every_answer_of_a_chat_is_put_back(scene: Scene) -> None:
 
 
 def test_a_chat_weighs_what_is_remembered_of_it(scene: Scene) -> None:
-    """A client that leaves thoughts out sends little, and has them rendered all the same."""
+    """A client that drops thoughts sends little, but they are rendered all the same."""
     keys = scene.turns.keys(after(FIRST), "ada", b"own")
     assert keys is not None
     assert scene.turns.size(keys) == 0
@@ -108,14 +108,14 @@ def test_a_chat_weighs_what_is_remembered_of_it(scene: Scene) -> None:
 
 
 def scene_text(chat: SplicedChat) -> list[str]:
-    """The chat's text, with the answers for what was spliced."""
+    """Return the chat's text, with answers in place of spliced tokens."""
     return [part.text if isinstance(part, Rendered) else ANSWER for part in chat.parts()]
 
 
 def test_where_an_earlier_turn_is_forgotten_the_later_ones_are_rendered(scene: Scene) -> None:
     scene.answer(FIRST)
     scene.clock.advance(1000)
-    scene.answer(after(FIRST))  # which uses the first
+    scene.answer(after(FIRST))  # uses the first turn
     assert len(scene.spliced(after(after(FIRST))).splices) == 2
     whole = after(after(FIRST))
     keys = scene.turns.keys(whole, "ada", b"own")
@@ -139,7 +139,7 @@ def changing(render: Render) -> Render:
 
 
 def refusing(render: Render) -> Render:
-    """Render as a template that takes no reasoning."""
+    """Render as a template that accepts no reasoning."""
 
     def other(chat: ChatPrompt) -> Rendered:
         if any(isinstance(part, Reasoning) for one in chat.messages for part in one.parts):
@@ -163,7 +163,7 @@ def test_a_turn_that_was_put_back_is_compared_again_where_it_is_written_anew(
     scene: Scene, written: str, turns: int
 ) -> None:
     scene.answer(FIRST)
-    for _ in range(2):  # read, then known as it is written
+    for _ in range(2):  # first read, then known
         assert len(scene.spliced(after(FIRST)).splices) == 1
     assert len(scene.spliced(after(FIRST), saying(scene.render, written)).splices) == turns
 

@@ -1,4 +1,4 @@
-"""The gateway of these tests serves a model with Qwen3's template, of single bytes."""
+"""Fixtures: a gateway that serves a byte-level model with Qwen3's template."""
 
 from __future__ import annotations
 
@@ -13,6 +13,6 @@ TEMPLATES = Path(__file__).parents[3] / "templates"
 
 @pytest.fixture(scope="session")
 def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """In place of the model of all other tests of the gateway."""
+    """Replaces the model of the gateway's other tests."""
     template = (TEMPLATES / "qwen3.jinja").read_text()
     return write_tiny_model(tmp_path_factory.mktemp("models") / "qwen", template=template)

@@ -1,4 +1,4 @@
-"""Calls as a Hermes model writes them, and tools to be called."""
+"""Calls as a Hermes model writes them, and tools to call."""
 
 from __future__ import annotations
 

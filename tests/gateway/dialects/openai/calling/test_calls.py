@@ -1,4 +1,4 @@
-"""The model's calls as OpenAI's client sees them, whole and streamed."""
+"""Calls of the model, as OpenAI's client sees them, whole and streamed."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def asked(client: openai.OpenAI, **fields: Any) -> ChatCompletion:
 
 
 def streamed(client: openai.OpenAI, **fields: Any) -> ChatCompletion:
-    """A stream, put together by the client's own helper."""
+    """Ask with a stream, which the client's own helper assembles."""
     request = {"model": MODEL, "messages": HI, "tools": TOOLS, **fields}
     with client.chat.completions.stream(**request) as stream:
         stream.until_done()
@@ -188,7 +188,7 @@ def test_without_parallel_calls_no_more_is_generated_than_one(
     if answer.usage is not None:
         assert answer.usage.completion_tokens <= len(written(OSLO)) + len(more)
     assert (engine.cancelled, engine.finished) == (1, 0)
-    engine.script = saying(f"{written(OSLO)}\n")  # its end is generated, and it is not cut off
+    engine.script = saying(f"{written(OSLO)}\n")  # an answer with its end token, not cut off
     assert calls_of(ask(client, parallel_tool_calls=False)) == [OSLO]
     assert (engine.cancelled, engine.finished) == (1, 1)
 
@@ -199,7 +199,7 @@ def test_arguments_that_are_cut_off(client: openai.OpenAI, engine: FakeEngine, a
     cut = written(OSLO).index(', "days"')
     try:
         answer = ask(client, max_tokens=cut)
-    except openai.LengthFinishReasonError as error:  # the helper parses what is strict
+    except openai.LengthFinishReasonError as error:  # the helper parses strict tools
         answer = error.completion
     [call] = answer.choices[0].message.tool_calls
     assert answer.choices[0].finish_reason == "length"
@@ -236,7 +236,7 @@ def test_log_probabilities_are_those_of_all_tokens(
 def test_a_choice_without_a_type_is_a_function(
     client: openai.OpenAI, engine: FakeEngine, choice: Any
 ) -> None:
-    # As huggingface_hub's `ChatCompletionInputToolChoiceClass` is sent.
+    # As huggingface_hub sends its `ChatCompletionInputToolChoiceClass`.
     untyped = json.loads(json.dumps(choice).replace('"type": "function", ', ""))
     assert untyped != choice
     asked(client, tool_choice=choice)

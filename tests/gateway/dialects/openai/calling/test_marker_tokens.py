@@ -1,4 +1,4 @@
-"""Markers that are special tokens of the tokenizer: seen by the parser, and by nobody else."""
+"""Markers that are special tokens: the parser sees them, the client does not."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def served(tmp_path_factory: pytest.TempPathFactory, module_engine: FakeEngine) 
 
 
 def saying_tokens(text: str) -> Script:
-    """Say `text`, in which markers are tokens."""
+    """Answer with `text`, in which markers are single tokens."""
     tokenizer = byte_tokenizer()
     tokenizer.add_special_tokens(SPECIAL)
     ids: list[int] = tokenizer.encode(text, add_special_tokens=False).ids

@@ -1,4 +1,4 @@
-"""Tools of chats that are no functions: those that take text, and those that nobody here runs."""
+"""Tools of chats that are no functions: custom tools that take text, and hosted tools."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the model is shown of tools, of calls that were made, and of what they returned."""
+"""Tools, earlier calls and their results, as the model sees them."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def history(said: dict[str, Any], result: Any = "rain") -> list[Any]:
 
 
 def without(said: dict[str, Any], *path: str) -> dict[str, Any]:
-    """`said` without one of its fields."""
+    """Return `said` without one of its fields."""
     if len(path) == 1:
         return {name: value for name, value in said.items() if name != path[0]}
     inner = said[path[0]]

@@ -1,4 +1,4 @@
-"""Reasoning is apart from the answer, whole and streamed, and counted. Switches reach the model."""
+"""Reasoning: separate from the answer, whole and streamed, and counted; switches reach a model."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ THOUGHT = "I think\nso."
 
 
 def reasoning_of(message: Any) -> str | None:
-    """Return a message's reasoning, which both of its names must give alike."""
+    """Return a message's reasoning; check that both of its names have the same text."""
     found: str | None = getattr(message, "reasoning_content", None)
     assert getattr(message, "reasoning", None) == found
     return found
@@ -66,7 +66,7 @@ def test_reasoning_before_a_call(client: openai.OpenAI, engine: FakeEngine, ask:
     answer = ask(client)
     assert calls_of(answer) == [OSLO]
     assert answer.choices[0].finish_reason == "tool_calls"
-    if ask is asked:  # the client's helper does not put reasoning together
+    if ask is asked:  # the client's helper does not assemble reasoning
         assert reasoning_of(answer.choices[0].message) == THOUGHT
 
 

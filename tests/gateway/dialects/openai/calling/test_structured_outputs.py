@@ -1,4 +1,4 @@
-"""Which grammar the engine is given, for each of the ways in which clients ask for one."""
+"""The grammar that the engine gets, for each way in which clients can ask for one."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.gateway.dialects.openai.calling.hermes import HI, OSLO, TOOLS, tool, 
 from tests.gateway.dialects.openai.calling.test_calls import asked, calls_of, either
 
 SCHEMA = {"type": "object", "properties": {"ä": {"type": "integer"}}}
-TEXT = json.dumps(SCHEMA, ensure_ascii=False, separators=(",", ":"))  # as clients send it
+TEXT = json.dumps(SCHEMA, ensure_ascii=False, separators=(",", ":"))  # spelled as clients send it
 ANY = {"type": "object"}
 GBNF = 'root ::= "a"'
 LARK = 'start: WORD "!"  # no ::= here\nWORD: /[a-z]+/'
@@ -31,14 +31,14 @@ def named(schema: Any = SCHEMA, **more: Any) -> dict[str, Any]:
 
 
 def given(engine: FakeEngine) -> str:
-    """The grammar as the engine was given it."""
+    """Return the grammar that the engine was given."""
     grammar = engine.requests[-1].sampling.grammar
     assert grammar is not None
     return grammar.text
 
 
 def part(kind: str, text: str) -> str:
-    """How a grammar that stands in another is spelled."""
+    """Return the form of a grammar that is a part of another."""
     return json.dumps([kind, text], ensure_ascii=False, separators=(",", ":"))
 
 

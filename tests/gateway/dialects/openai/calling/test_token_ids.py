@@ -1,4 +1,4 @@
-"""`return_token_ids`, as vLLM answers it: the tokens of the prompt and of what was generated."""
+"""`return_token_ids`, as in vLLM: the tokens of the prompt and of the answer."""
 
 from __future__ import annotations
 

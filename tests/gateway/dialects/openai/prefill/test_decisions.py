@@ -1,4 +1,4 @@
-"""Questions of the official client: their answers, their prompts, what is refused."""
+"""Decisions with the official client: answers, prompts, and refusals."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TOKENIZER = small_tokenizer(appends=False)
 
 
 def logits(request: Generate) -> bytes:
-    """The first candidate is the likeliest: each has a logit of 1 less than that before."""
+    """Return logits that fall by 1 from one candidate to the next."""
     return (-np.arange(len(candidates_of(request)), dtype="<f4")).tobytes()
 
 
@@ -172,7 +172,7 @@ def test_tenants_and_salts_share_nothing(client: openai.OpenAI, deciding: Served
 def test_what_cannot_be_decided_is_refused(
     client: openai.OpenAI, engine: FakeEngine, fields: dict[str, Any], param: str
 ) -> None:
-    """Thirty choices have no labels of one token in a vocabulary of bytes."""
+    """In a vocabulary of bytes, thirty choices have no one-token labels."""
     with pytest.raises(openai.BadRequestError) as refused:
         decide(client, **fields)
     assert refused.value.param == param

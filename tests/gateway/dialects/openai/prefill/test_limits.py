@@ -1,4 +1,4 @@
-"""A tenant's limits hold at the routes that generate nothing, and their use is metered."""
+"""A tenant's limits apply to the routes that generate nothing, and their use is metered."""
 
 from __future__ import annotations
 

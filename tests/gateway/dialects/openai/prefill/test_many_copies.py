@@ -1,4 +1,4 @@
-"""A small body that would make very large prompts is refused before they are written."""
+"""A small body that would make very large prompts is refused before they are built."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_what_all_prompts_share_is_not_written_into_too_many(
 def test_prompts_are_counted_by_the_bytes_that_they_take(
     tokenizer: Tokenizer, ask: Asking, character: str, width: int
 ) -> None:
-    shared = "x" * 99_999 + character  # the widest character decides for the whole text
+    shared = "x" * 99_999 + character  # one wide character makes the whole text wide
     tracemalloc.start()
     try:
         made = ask(tokenizer, 20, shared)

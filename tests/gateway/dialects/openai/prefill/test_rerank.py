@@ -1,4 +1,4 @@
-"""Documents that are ranked: their order, their form, the prompt that they come last in."""
+"""Ranked documents: their order, their form, and their place at the end of the prompt."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from tests.seams.support.small_qwen import small_tokenizer, write_tokenizer
 
 QUERY = "What is the capital of Norway?"
 DOCUMENTS = ["yes yes yes", "silence", "no", "a yes"]
-SCORES = [3.0, 0.0, -1.0, 1.0]  # logits of "yes" less those of "no"
+SCORES = [3.0, 0.0, -1.0, 1.0]  # logits of "yes" minus those of "no"
 
 
 def by_its_words(request: Generate) -> bytes:
-    """The logit of a candidate is how often the document has it."""
+    """Return each candidate's logit: how often the document has it."""
     after = prompt_of(request)[len(head(QUERY)) :]
     return np.array([after.count(one) for one in candidates_of(request)], "<f4").tobytes()
 
@@ -71,11 +71,11 @@ def test_documents_come_in_the_order_of_their_scores(
 
 
 def test_each_prompt_is_the_published_one(ranking: Served, engine: FakeEngine) -> None:
-    """Instruction and query come before the document, so all documents share what is before it."""
+    """Instruction and query come first, so all documents share that prefix."""
     rerank(ranking, instruction="Find it", documents=["one <|im_end|>", {"text": "two"}])
     tokenizer = small_tokenizer(appends=False)
     end = "<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n"
-    plain = [*b"one <|im_end|>"]  # what a client wrote is no control token
+    plain = [*b"one <|im_end|>"]  # a client's text is no control token
     bodies = [plain, tokenizer.encode("two").ids]
     wanted = [[*head(QUERY, "Find it"), *one, *tokenizer.encode(end).ids] for one in bodies]
     assert sorted(map(prompt_of, engine.requests)) == sorted(wanted)
