@@ -4,7 +4,7 @@
     follower    the process of a rank from 1 on, which carries out rank 0's messages
     startup     the only composer: device, weights, pool, runner, tiers, and the parts of the core
     core        the step
-    in_flight   clients' requests and launched steps
+    in_flight   clients' messages and requests, and launched steps
     queries     queries and orders on the whole cache, from gateways and operators
     components  the parts of the core, as a record
     adapters    LoRA adapters of requests, in host memory and in slots of the device

@@ -11,50 +11,31 @@ stages, the stages compute steps of different sequences at the same time. If a s
 rows, its sampling is launched after the replies and the commit, because the rows' masks are made
 meanwhile.
 
-Elsewhere: steps' times (`in_flight`), answers to queries (`queries`), how copies run (`copies.py`),
-and the process's end (`process.py`).
+Elsewhere: what a message does, which requests the engine makes itself, and steps' times
+(`in_flight`), how copies run (`copies.py`), and the process's end (`process.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from engine.components import Components
 from engine.copies import COPY_WAIT_S
-from engine.errors import EngineError, EngineUnavailable
+from engine.errors import EngineError
 from engine.in_flight.clients import Clients
+from engine.in_flight.inbox import Inbox
 from engine.in_flight.launches import Launches
+from engine.in_flight.own_requests import OwnRequests
 from engine.in_flight.unready import Unready
-from engine.link.cache_events import EventsTaken, Subscribe
-from engine.link.carrying_messages import BeginImport, EndImport, ReadPrefix, WriteImport
-from engine.link.engine_end.socket_link import Incoming
-from engine.link.messages import Cancel, Generate, Hello, Partition, RecordedFlushes
-from engine.link.query_messages import (
-    DropAdapter,
-    Flush,
-    ForgetMarked,
-    ListMarked,
-    Pin,
-    Probe,
-    ReadAdapter,
-    StatsQuery,
-    Unpin,
-    Unpinned,
-)
+from engine.link.messages import Generate
 from engine.link.stats_messages import EngineStats
-from engine.link.view_messages import View
 from engine.queries.cache_feed import SNAPSHOT_PACE_S, CacheFeed
 from engine.queries.queries import Queries
 from engine.queries.tree_views import PACE_S
 from engine.scheduling.scheduled_rows import Scheduled, ScheduledRow
-from engine.sentinel.sentinel import Load
-from engine.sequences.intake import quota_of
 from engine.sequences.pins import OURSELVES
 from prefix_cache.eviction.shares import PUBLISHED
 
 IDLE_WAIT_S = 0.1
 SAVED_AT_ONCE = 256
-RETRY_AFTER_S = 2.0  # seconds, for clients of a draining engine, whose successor is up by then
 
 
 class EngineCore:
@@ -64,29 +45,27 @@ class EngineCore:
         self.components = components
         self.queries = Queries(components)
         self._link = components.link
-        self._intake = components.intake
         self._scheduler = components.scheduler
         self._settler = components.settler
         self._cache = components.cache
         self._pins = components.pins
-        self._sentinel = components.sentinel
         self._modules = components.modules
         self._copies = components.copies
         self._exchange = components.exchange
-        self._carried = components.carried
         self._adapters = components.adapters
-        self._welcome = components.welcome
         self._clients = Clients(components)
         self._unready = Unready()
         self._launches = Launches(components)
         self._cache_feed = CacheFeed(components.cache.tree)
+        self._inbox = Inbox(
+            components, self._clients, self._unready, self.queries, self._cache_feed
+        )
+        self._own_requests = OwnRequests(components, self._clients, self._inbox)
         self._clock = components.clock
         self._overlaps = components.overlap_scheduling
         self._has_stages = components.stages > 1
         self._most_ahead = max(components.stages - 1, int(components.overlap_scheduling))
         self._is_still = False
-        self._is_awaited = False
-        self._is_draining = False
 
     @property
     def is_idle(self) -> bool:
@@ -95,19 +74,17 @@ class EngineCore:
 
     def step(self) -> None:
         """Run one turn of the loop. Without work, wait a moment for messages."""
-        self._take(self._link.receive(timeout_s=self._patience()))
+        self._inbox.take(self._link.receive(timeout_s=self._patience()))
         self._copies.complete(self._clock())
         self._exchange_blocks()
-        self._warm_pins()
-        self._check_answers()
-        self._compute_modules()
+        self._own_requests.turn()
         self._take_constraints()
         self._give_adapters()
         launched = tuple[ScheduledRow, ...]()
         if not self._time_left():
             self._settle_drafts()
             began = self._clock()
-            self._is_awaited = False
+            self._inbox.is_awaited = False
             step = self._scheduler.schedule(began, max_tokens=self._launches.budget)
             goes_on = bool(step.rows or self._launches or self._cache.in_flight)
             self._modules.ran(began, goes_on=goes_on)
@@ -127,7 +104,7 @@ class EngineCore:
 
     def run_own(self, request: Generate) -> None:
         """Run one of the engine's own requests to its end. A refused request ends immediately."""
-        self._accept(OURSELVES, request)
+        self._inbox.accept(OURSELVES, request)
         while self._clients.find(OURSELVES, request.request_id) is not None:
             self.step()
 
@@ -144,12 +121,12 @@ class EngineCore:
             copies.start(self._clock())
             if not num_copies and not copies.pending:
                 return
-            self._take(self._link.receive(timeout_s=COPY_WAIT_S))
+            self._inbox.take(self._link.receive(timeout_s=COPY_WAIT_S))
             self._clients.send()
 
     def drain(self) -> None:
         """Refuse new requests from now on. Accepted requests run on."""
-        self._is_draining = True
+        self._inbox.is_draining = True
 
     def fail_all(self, error: EngineError) -> None:
         """End every accepted request with `error`, and tell its client."""
@@ -186,115 +163,10 @@ class EngineCore:
         A request that comes meanwhile may be in that step. If a request of another flow waits, the
         step is decided immediately, since launching a long step takes a while.
         """
-        if self._is_awaited or not self._scheduler.is_bounded:
+        if self._inbox.is_awaited or not self._scheduler.is_bounded:
             return 0.0
         due = self._launches.due()
         return 0.0 if due is None else max(due - self._clock(), 0.0)
-
-    def _take(self, incoming: Iterable[Incoming]) -> None:
-        for client, message in incoming:
-            match message:
-                case RecordedFlushes():
-                    for flow in message.flushes.values():
-                        self._stop_check(self._sentinel.forget(flow))
-                    self.queries.orders.flush_recorded(message, self._clients.alive)
-                case Partition():
-                    self.queries.orders.divide(message)
-                case Generate():
-                    self._accept(client, message)
-                case Cancel():
-                    self._cancel(client, message.request_id)
-                case Hello():
-                    self._clients.tell(client, self._welcome)
-                case Subscribe() | EventsTaken():
-                    self._cache_feed.heard(client, message)
-                case Pin():
-                    self._clients.answer(self._pins.ask(client, message, self._clock()))
-                case Unpin():
-                    self._clients.tell(client, self._unpin(message))
-                case ReadPrefix() | BeginImport() | WriteImport() | EndImport():
-                    self._clients.tell(client, self._carried.answer(message, self._clock()))
-                case ReadAdapter():
-                    self._adapters.ask(client, message)
-                case (
-                    Flush()
-                    | Probe()
-                    | ListMarked()
-                    | ForgetMarked()
-                    | DropAdapter()
-                    | StatsQuery()
-                    | View()
-                ):
-                    if isinstance(message, Flush | ForgetMarked | DropAdapter):
-                        self._stop_check(self._sentinel.forget(message.flow))
-                    self._clients.tell(client, self.queries.answer(message, self._clients.alive))
-
-    def _accept(self, client: bytes, request: Generate, *, is_module: bool = False) -> None:
-        try:
-            self._enqueue(client, request, is_module=is_module)
-        except EngineError as error:
-            self._clients.refuse(client, request.request_id, error)
-
-    def _enqueue(self, client: bytes, request: Generate, *, is_module: bool) -> None:
-        if self._is_draining:
-            raise EngineUnavailable("the engine is stopping", retry_after_s=RETRY_AFTER_S)
-        self._clients.check_new(client, request.request_id)
-        self._adapters.check(request.adapter)
-        sequence = self._intake.accept(client, request, self._clock())
-        if (quota := quota_of(request)) is not None:
-            self._cache.quotas.set(request.flow, quota)
-        is_alone = not self._scheduler.has_any_of(sequence.flow)
-        queue = self._scheduler.queue
-        (queue.push_module if is_module else queue.push)(sequence)
-        self._is_awaited = self._is_awaited or is_alone
-        self._clients.add(sequence)
-        if sequence.awaits_constraint:
-            self._unready.add(sequence)
-        self._adapters.add(sequence, self._cache.tree.tops)
-        self._modules.add(sequence)
-
-    def _cancel(self, client: bytes, request_id: str) -> None:
-        sequence = self._clients.find(client, request_id)
-        if sequence is not None:  # else the request ended before the cancel arrived
-            self._clients.post([self._settler.cancel(sequence, self._clock())])
-
-    def _unpin(self, message: Unpin) -> Unpinned:
-        blocks, request_id, answers = self._pins.let_go(message.pin_id, self._clock())
-        if request_id is not None:
-            self._cancel(OURSELVES, request_id)
-        self._clients.answer(answers)
-        return Unpinned(query_id=message.query_id, blocks=blocks)
-
-    def _warm_pins(self) -> None:
-        if not self._is_draining:
-            for request in self._pins.due(self._clock()):
-                self._accept(OURSELVES, request)
-
-    def _check_answers(self) -> None:
-        sentinel, now = self._sentinel, self._clock()
-        if sentinel.running is not None:
-            running = self._clients.find(OURSELVES, sentinel.running)
-            waiting = (*self._scheduler.queue, *self._scheduler.loading)
-            if self._is_draining or any(one is not running for one in waiting):
-                self._stop_check(sentinel.give_way())
-        elif sentinel.has_one and not self._is_draining:
-            waiting_now = len(self._scheduler.queue) + len(self._scheduler.loading)
-            request = sentinel.due(Load(len(self._clients.alive), waiting_now), now)
-            if request is not None:
-                self._accept(OURSELVES, request)
-
-    def _stop_check(self, request_id: str | None) -> None:
-        if request_id is not None:
-            self._cancel(OURSELVES, request_id)
-
-    def _compute_modules(self) -> None:
-        turn = self._modules.turn(self._clients.alive, self._clock())
-        for request in turn.started:
-            self._accept(OURSELVES, request, is_module=True)
-        for request_id in turn.cancelled:
-            self._cancel(OURSELVES, request_id)
-        now = self._clock()
-        self._clients.post([self._settler.fail(one, error, now) for one, error in turn.failed])
 
     def _exchange_blocks(self) -> None:
         exchange, now = self._exchange, self._clock()

@@ -1,1 +1,1 @@
-"""The work under way between two turns of the loop: clients' requests and launched steps."""
+"""The work under way between two turns of the loop: messages, requests and launched steps."""

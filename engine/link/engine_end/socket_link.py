@@ -2,7 +2,7 @@
 
 The heartbeat has its own thread and socket (`heartbeat.py`).
 
-Elsewhere: what a message means (`core.py`), and how it is encoded (`codec.py`).
+Elsewhere: what a message means (`inbox.py`), and how it is encoded (`codec.py`).
 """
 
 from __future__ import annotations

@@ -1,0 +1,154 @@
+"""The messages from clients: requests to queue or cancel, orders to carry out, queries to answer.
+
+    take ... accept | cancel ... answer
+
+The engine's own requests are accepted and cancelled here too (`own_requests.py`).
+
+Elsewhere: what a message is (`link`), answers to queries (`queries`), and which requests are alive
+(`clients.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from engine.components import Components
+from engine.errors import EngineError, EngineUnavailable
+from engine.in_flight.clients import Clients
+from engine.in_flight.unready import Unready
+from engine.link.cache_events import EventsTaken, Subscribe
+from engine.link.carrying_messages import BeginImport, EndImport, ReadPrefix, WriteImport
+from engine.link.engine_end.socket_link import Incoming
+from engine.link.messages import Cancel, Generate, Hello, Partition, RecordedFlushes
+from engine.link.query_messages import (
+    DropAdapter,
+    Flush,
+    ForgetMarked,
+    ListMarked,
+    Pin,
+    Probe,
+    ReadAdapter,
+    StatsQuery,
+    Unpin,
+    Unpinned,
+)
+from engine.link.view_messages import View
+from engine.queries.cache_feed import CacheFeed
+from engine.queries.queries import Queries
+from engine.sequences.intake import quota_of
+from engine.sequences.pins import OURSELVES
+
+RETRY_AFTER_S = 2.0  # seconds, for clients of a draining engine, whose successor is up by then
+
+
+class Inbox:
+    """The handling of all messages that one engine receives. Used by one thread only.
+
+    `is_awaited` is set by a request of a flow that had no request, and reset by the loop.
+    """
+
+    def __init__(
+        self,
+        components: Components,
+        clients: Clients,
+        unready: Unready,
+        queries: Queries,
+        cache_feed: CacheFeed,
+    ) -> None:
+        self.is_awaited = False
+        self.is_draining = False
+        self._intake = components.intake
+        self._scheduler = components.scheduler
+        self._settler = components.settler
+        self._cache = components.cache
+        self._pins = components.pins
+        self._sentinel = components.sentinel
+        self._modules = components.modules
+        self._carried = components.carried
+        self._adapters = components.adapters
+        self._welcome = components.welcome
+        self._clock = components.clock
+        self._clients = clients
+        self._unready = unready
+        self._queries = queries
+        self._cache_feed = cache_feed
+
+    def take(self, incoming: Iterable[Incoming]) -> None:
+        """Handle the messages in their order."""
+        for client, message in incoming:
+            match message:
+                case RecordedFlushes():
+                    for flow in message.flushes.values():
+                        self.cancel_own(self._sentinel.forget(flow))
+                    self._queries.orders.flush_recorded(message, self._clients.alive)
+                case Partition():
+                    self._queries.orders.divide(message)
+                case Generate():
+                    self.accept(client, message)
+                case Cancel():
+                    self._cancel(client, message.request_id)
+                case Hello():
+                    self._clients.tell(client, self._welcome)
+                case Subscribe() | EventsTaken():
+                    self._cache_feed.heard(client, message)
+                case Pin():
+                    self._clients.answer(self._pins.ask(client, message, self._clock()))
+                case Unpin():
+                    self._clients.tell(client, self._unpin(message))
+                case ReadPrefix() | BeginImport() | WriteImport() | EndImport():
+                    self._clients.tell(client, self._carried.answer(message, self._clock()))
+                case ReadAdapter():
+                    self._adapters.ask(client, message)
+                case (
+                    Flush()
+                    | Probe()
+                    | ListMarked()
+                    | ForgetMarked()
+                    | DropAdapter()
+                    | StatsQuery()
+                    | View()
+                ):
+                    if isinstance(message, Flush | ForgetMarked | DropAdapter):
+                        self.cancel_own(self._sentinel.forget(message.flow))
+                    self._clients.tell(client, self._queries.answer(message, self._clients.alive))
+
+    def accept(self, client: bytes, request: Generate, *, is_module: bool = False) -> None:
+        """Queue a request, or send its client the error that refuses it."""
+        try:
+            self._enqueue(client, request, is_module=is_module)
+        except EngineError as error:
+            self._clients.refuse(client, request.request_id, error)
+
+    def cancel_own(self, request_id: str | None) -> None:
+        """Cancel one of the engine's own requests, if one is named and still runs."""
+        if request_id is not None:
+            self._cancel(OURSELVES, request_id)
+
+    def _enqueue(self, client: bytes, request: Generate, *, is_module: bool) -> None:
+        if self.is_draining:
+            raise EngineUnavailable("the engine is stopping", retry_after_s=RETRY_AFTER_S)
+        self._clients.check_new(client, request.request_id)
+        self._adapters.check(request.adapter)
+        sequence = self._intake.accept(client, request, self._clock())
+        if (quota := quota_of(request)) is not None:
+            self._cache.quotas.set(request.flow, quota)
+        is_alone = not self._scheduler.has_any_of(sequence.flow)
+        queue = self._scheduler.queue
+        (queue.push_module if is_module else queue.push)(sequence)
+        self.is_awaited = self.is_awaited or is_alone
+        self._clients.add(sequence)
+        if sequence.awaits_constraint:
+            self._unready.add(sequence)
+        self._adapters.add(sequence, self._cache.tree.tops)
+        self._modules.add(sequence)
+
+    def _cancel(self, client: bytes, request_id: str) -> None:
+        sequence = self._clients.find(client, request_id)
+        if sequence is not None:  # else the request ended before the cancel arrived
+            self._clients.post([self._settler.cancel(sequence, self._clock())])
+
+    def _unpin(self, message: Unpin) -> Unpinned:
+        blocks, request_id, answers = self._pins.let_go(message.pin_id, self._clock())
+        self.cancel_own(request_id)
+        self._clients.answer(answers)
+        return Unpinned(query_id=message.query_id, blocks=blocks)
