@@ -65,9 +65,13 @@ class ErrorBody(msgspec.Struct, frozen=True):
     code: str | None
 
 
-class ErrorReply(msgspec.Struct, frozen=True):
-    """The body of an error answer."""
+class ErrorReply(ErrorBody, frozen=True, kw_only=True):
+    """The body of an error answer.
 
+    Mistral's, Cerebras' and Cohere's clients read the fields beside `error`.
+    """
+
+    object: Literal["error"] = "error"
     error: ErrorBody
 
 
@@ -85,7 +89,8 @@ def error_reply(error: GatewayError, param: str | None) -> RenderedError:
 
 def error_body(error: GatewayError, param: str | None) -> ErrorReply:
     """Write the error body for `error`."""
-    return ErrorReply(ErrorBody(_message(error), _type(error), param, error.code))
+    body = ErrorBody(_message(error), _type(error), param, error.code)
+    return ErrorReply(body.message, body.type, body.param, body.code, error=body)
 
 
 def head_fields(request_id: str, spent_ms: float) -> list[tuple[bytes, bytes]]:

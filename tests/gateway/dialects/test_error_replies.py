@@ -54,3 +54,11 @@ def test_openais_text_of_a_too_long_prompt_has_the_code() -> None:
     assert (
         error_body(error, error.param).error.message == "it is too long (context_length_exceeded)"
     )
+
+
+def test_clients_of_flat_errors_find_the_reason_beside_error() -> None:
+    """Mistral's, Cerebras' and Cohere's clients show `message` of the body itself."""
+    body = msgspec.to_builtins(error_body(ERRORS[0], "messages"))
+    nested = body.pop("error")
+    assert nested["message"] == "it is wrong"
+    assert body == nested | {"object": "error"}

@@ -247,8 +247,7 @@ def test_the_longest_prefix_decides() -> None:
 def test_openai_s_errors_are_byte_for_byte_what_they_were() -> None:
     default = DIALECTS[0]
     reply = default.error_reply(GatewayError("wrong", param="x"), "id")
-    body = (
-        b'{"error":{"message":"wrong","type":"server_error","param":"x","code":"internal_error"}}'
-    )
+    said = b'"message":"wrong","type":"server_error","param":"x","code":"internal_error"'
+    body = b"{" + said + b',"object":"error","error":{' + said + b"}}"
     assert (reply.status, reply.headers, reply.body) == (500, {}, body)
     assert default.error_event(GatewayError("wrong", param="x"), "id") == b"data: " + body + b"\n\n"
