@@ -1,8 +1,9 @@
 """The admission of a dialect's `GenerationRequest`, which becomes `Generate` messages.
 
 Later stages do not check again. Prompts are rendered, tokenised and within the context. Token ids
-are in the vocabulary, the namespace is the caller's, and blocks are hashed. `prompt_tokens.py`
-tokenises prompts, and `namespaces.py` decides which tenants share blocks.
+are in the vocabulary, the namespace is the caller's, and blocks are hashed.
+
+Elsewhere: how prompts are prepared (`preparation.py`), and how messages are made (`prepared.py`).
 """
 
 import asyncio
@@ -11,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from engine.link.messages import Grammar, Mark, Welcome, pack_token_ids
+from engine.link.messages import Welcome
 from gateway.caller import Caller
 from gateway.config import Bounds
 from gateway.diagnosis.misses import LastMisses
@@ -29,16 +30,15 @@ from gateway.prompts.generation_request import (
     size_of,
 )
 from gateway.prompts.modules.selection import ModulesOption
-from gateway.prompts.pipeline.activation import path_of, used_adapter, with_adapter
-from gateway.prompts.pipeline.canonical import canonical_prompt, canonical_request
-from gateway.prompts.pipeline.explaining import Explaining, as_seen
-from gateway.prompts.pipeline.mark_places import placed_marks
+from gateway.prompts.pipeline.activation import with_adapter
+from gateway.prompts.pipeline.canonical import canonical_prompt
+from gateway.prompts.pipeline.explaining import Explaining
 from gateway.prompts.pipeline.module_prompts import ModulePrompts
-from gateway.prompts.pipeline.prepared import Prepared, generates_of
+from gateway.prompts.pipeline.preparation import Preparation
+from gateway.prompts.pipeline.prepared import generates_of
 from gateway.prompts.pipeline.prompt_tokens import PromptTokens
-from gateway.prompts.pipeline.question import question_start
-from gateway.prompts.pipeline.sampling_limits import check_vocabulary, least_room, param_of
-from gateway.prompts.pipeline.tokenised import PromptContext, Tokenised
+from gateway.prompts.pipeline.sampling_limits import check_vocabulary, least_room
+from gateway.prompts.pipeline.tokenised import PromptContext
 from gateway.prompts.templates.chat_template import ChatTemplate
 from gateway.prompts.templates.verdicts import Verdicts
 from gateway.prompts.tokens.marker_decoder import MarkerDecoder
@@ -49,8 +49,6 @@ from gateway.sharing.namespaces import Namespaces
 from gateway.state.records import ModuleSchema
 from gateway.state.store import SchemaStore
 from gateway.turn_formats.pieces import Piece
-from prefix_cache.hashing import block_keys
-from prefix_cache.namespace import Namespace
 
 T = TypeVar("T")
 
@@ -94,6 +92,9 @@ class Admission:
             None
             if schemas is None
             else ModulePrompts(self._prompts, namespaces, forms, schemas, time.time)
+        )
+        self._preparation = Preparation(
+            self._prompts, tokenizer, forms, namespaces, self._explaining, self._modules
         )
         self._welcome = welcome
         self._pool = pool
@@ -157,7 +158,8 @@ class Admission:
         self._forms.check(wanted.form)
         if wanted.explain is not None and len(wanted.prompts) > 1:
             raise BadRequest("only one prompt at a time can be explained", param="ratoon.explain")
-        prepared = yield from self._prepare_all(wanted, caller, welcome, schema)
+        asked = self._asked(caller, wanted.salt, welcome, room=least_room(wanted))
+        prepared = yield from self._preparation.prepare(wanted, asked, caller, welcome, schema)
         generates = generates_of(wanted, prepared, caller, welcome.max_model_len, writer)
         computed = 1 if generates[0].use_cache else wanted.choices
         prompt_tokens = computed * sum(prompt.num_tokens for prompt in prepared)
@@ -288,91 +290,6 @@ class Admission:
         """
         size = min(size, LARGE)
         return await self._pool.run(caller.tenant_id, work, size, may_refuse=False)
-
-    def _prepare_all(
-        self,
-        wanted: GenerationRequest,
-        caller: Caller,
-        welcome: Welcome,
-        schema: ModuleSchema | None,
-    ) -> Steps[list[Prepared]]:
-        asked = self._asked(caller, wanted.salt, welcome, room=least_room(wanted))
-        if caller.canonical_prompts:
-            wanted = canonical_request(wanted)
-        self._prompts.check_sizes(wanted.prompts, asked, caller.limits)
-        prepared, written = [], dict[tuple[str | None, str], Grammar | None]()
-        chosen = None
-        if schema is not None and wanted.modules is not None:
-            work = self.module_prompts.chosen(schema, wanted.modules, asked, welcome)
-            chosen = yield from work
-        for number, prompt in enumerate(wanted.prompts):
-            if number:
-                yield
-            if chosen is not None:
-                made = self.module_prompts.prepared(wanted, prompt, chosen, asked, caller, welcome)
-                prepared.append((yield from made))
-                continue
-            special = isinstance(prompt, str)
-            found = yield from self._prompts.tokenised(prompt, asked, add_special_tokens=special)
-            if not len(found.token_ids):
-                raise BadRequest("the prompt is empty", param=param_of(prompt))
-            yield size_of(found.token_ids)
-            marks = yield from placed_marks(wanted.marks, found.token_ids, self._prompts, asked)
-            end = (found.tail, found.prefill)
-            if wanted.has_output and end not in written:
-                written[end] = self._forms.grammar(wanted.form, *end)
-            own, grammar = asked.namespace, written.get(end)
-            prediction = yield from self._predicted(wanted, found, asked)
-            prepared.append(
-                (
-                    yield from self._prepared(
-                        found, prompt, own, caller, wanted, welcome, marks, grammar, prediction
-                    )
-                )
-            )
-        return prepared
-
-    def _predicted(
-        self, wanted: GenerationRequest, found: Tokenised, asked: PromptContext
-    ) -> Steps[bytes]:
-        if not wanted.prediction or not wanted.drafts or not wanted.has_output:
-            return b""
-        token_ids = yield from self._prompts.continued(wanted.prediction, found, asked)
-        return pack_token_ids(token_ids)
-
-    def _prepared(
-        self,
-        found: Tokenised,
-        prompt: Prompt,
-        own: Namespace,
-        caller: Caller,
-        wanted: GenerationRequest,
-        welcome: Welcome,
-        marks: tuple[Mark, ...],
-        grammar: Grammar | None,
-        prediction: bytes,
-    ) -> Steps[Prepared]:
-        token_ids, size = found.token_ids, welcome.block_size
-        used = used_adapter(wanted, token_ids)
-        path = path_of(own, token_ids, wanted, used, caller, welcome, self._namespaces)
-        keys = block_keys(path, token_ids, size)
-        seen = as_seen(wanted, prompt, pack_token_ids(token_ids), caller, welcome, marks)
-        compared = yield from self._explaining.compared(wanted, prompt, seen, caller, size)
-        return Prepared(
-            token_ids,
-            path,
-            keys,
-            grammar,
-            found.tail,
-            found.prefill,
-            found.origin,
-            seen,
-            compared,
-            marks,
-            prediction,
-            question_start(prompt, found, self.tokenizer) if welcome.has_states else 0,
-            used,
-        )
 
     def _asked(
         self, caller: Caller, salt: str | None, welcome: Welcome, room: int

@@ -1,6 +1,6 @@
 """The prepared prompts of a request, and the `Generate` messages of its choices.
 
-Elsewhere: how a prompt is prepared (`admission.py`).
+Elsewhere: how a prompt is prepared (`preparation.py`).
 """
 
 from collections.abc import Sequence
