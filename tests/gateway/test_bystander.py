@@ -1,7 +1,7 @@
-"""While clients attack the gateway, in a process of its own, another one keeps asking.
+"""A client that keeps asking while others attack a gateway in a process of its own.
 
-It always gets its answer; the gateway's memory stays bounded; nothing is left of the attack. How
-long its answers take is a benchmark's affair (`benchmarks/gateway/hostile.py`).
+It always gets its answer, the gateway's memory stays bounded, and nothing is left of the attack.
+The benchmark `benchmarks/gateway/hostile.py` measures the times.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from tests.doubles.ports import free_port
 from tests.doubles.processes import resident_mib
 from tests.doubles.waiting import wait_for
 
-# Half of what one tenant may cost: bodies within its memory, each once as bytes and once as what
-# they say, what is received of those that wait, and what an allocator keeps.
+# Half of what one tenant may use: bodies within its memory, as bytes and as parsed values, received
+# bytes of those that wait, and memory kept by an allocator.
 MOST_MIB = 128.0
 TIMES = {"slow heads": 50, "slow bodies": 50, "slow readers": 4, "resets": 100}
 BOUNDS = Bounds(
@@ -35,7 +35,7 @@ BOUNDS = Bounds(
 
 @dataclass(frozen=True)
 class Fortress:
-    """A gateway before a fake engine, which tells a token every 10 ms."""
+    """A gateway before a fake engine that sends a token every 10 ms."""
 
     pid: int
     attacker: Target
@@ -43,7 +43,7 @@ class Fortress:
     admin_key: str
 
     def running(self) -> float:
-        """Requests being answered."""
+        """Return the number of running requests."""
         headers = {"authorization": f"Bearer {self.admin_key}"}
         url = f"http://127.0.0.1:{self.attacker.port}/metrics"
         lines = httpx.get(url, headers=headers, timeout=30).text.splitlines()
@@ -51,7 +51,9 @@ class Fortress:
         return float(line.split()[1])
 
     def descriptors(self) -> int:
-        """Open descriptors, connections among them, without files that SQLite opens and closes."""
+        """Count open descriptors, including connections, without files that SQLite opens and
+        closes.
+        """
         return sum(".sqlite" not in _opened(one) for one in Path(f"/proc/{self.pid}/fd").iterdir())
 
 
@@ -78,7 +80,7 @@ def fortress(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 
 async def besiege(fortress: Fortress, name: str) -> tuple[int, float]:
-    """Attack many times over; how often the bystander was answered, and the most memory seen."""
+    """Attack many times; return the number of the bystander's answers, and the most memory seen."""
     over = asyncio.Event()
 
     async def ask_on() -> tuple[int, float]:

@@ -1,4 +1,4 @@
-"""The Grafana dashboard that ships asks for metrics that exist, by labels that they have."""
+"""The shipped Grafana dashboard uses only metrics and labels that exist."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _SUMMED = re.compile(r"\bsum(?: by \([^)]*\))? ?\((?:rate\()?(ratoon_\w+)")
 
 
 def shown(dashboard: Any) -> list[dict[str, Any]]:
-    """The panels that ask for something."""
+    """Return the panels with queries."""
     return [panel for panel in dashboard["panels"] if panel["type"] != "row"]
 
 
@@ -35,7 +35,7 @@ def expressions(dashboard: Any) -> list[str]:
 
 
 def exposed() -> dict[str, set[str]]:
-    """Every sample of `/metrics` with the names of its labels."""
+    """Return every sample of `/metrics` with its label names."""
     metrics = GatewayMetrics()
     metrics.started("/v1/completions")
     metrics.refused("/v1/completions", "invalid_value")
@@ -80,7 +80,7 @@ def unknown(asked: list[str], samples: dict[str, set[str]]) -> list[str]:
 
 
 def of_the_engine() -> set[str]:
-    """Every sample that tells of the engine, which each gateway tells alike."""
+    """Return every sample about the engine, which each gateway reports alike."""
     families = EngineCollector(some_stats(tiers=some_tiers(), states=SOME_STATES)).collect()
     return {sample.name for family in families for sample in family.samples}
 
@@ -129,7 +129,7 @@ def test_one_engine_before_two_gateways_is_counted_once(dashboard: Any) -> None:
             ["ratoon_tier_hit_tokens_total"],
         ),
         ("sum(max by (state) (ratoon_pool_blocks))", []),
-        ("sum(rate(ratoon_cached_tokens_total[5m]))", []),  # each gateway's own
+        ("sum(rate(ratoon_cached_tokens_total[5m]))", []),  # each gateway's own metric
     ],
 )
 def test_what_is_counted_twice_is_found(expression: str, twice: list[str]) -> None:
@@ -137,7 +137,7 @@ def test_what_is_counted_twice_is_found(expression: str, twice: list[str]) -> No
 
 
 def test_no_metric_is_left_out(dashboard: Any) -> None:
-    """Left out are some metrics of each replica, which repeat the engine's."""
+    """Some metrics of replicas are missing, because they repeat the engine's."""
     named = {name for expression in expressions(dashboard) for name in _NAME.findall(expression)}
     named = {name for name in named if not name.startswith(_OF_REPLICAS)}
     families = {re.sub(r"_(bucket|sum|count|created|total)$", "", name) for name in named}

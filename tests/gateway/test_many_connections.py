@@ -1,4 +1,4 @@
-"""More connections than there is anything to do for, and more than the process may have."""
+"""More connections than a gateway needs, and more than its process may have."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from tests.gateway.startup.test_main import first_start, get_when_up
 from tests.gateway.support.raw_http import Answer, connected, post, read_answer
 
 IDLE, ACTIVE = 300, 60
-OPEN_FILES = 192  # of a gateway that has room for few connections
-BEYOND = 100  # connections more than there is room for
-TENANTS = 5  # connections on which a key was shown
+OPEN_FILES = 192  # open files of a gateway with room for few connections
+BEYOND = 100  # connections beyond the limit
+TENANTS = 5  # connections with an accepted key
 CROWDS = 16
-HANG_S = 30  # no answer within this is a hang
-GONE_S = 20  # at most, until a gateway has seen that a crowd is gone
+HANG_S = 30  # an answer that takes longer counts as a hang
+GONE_S = 20  # longest time until a gateway notices that a crowd is gone
 HEALTH = b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n"
 REFUSED = 'ratoon_requests_refused_total{code="too_many_connections",route="unknown"} '
 CHAT = json.dumps({"model": MODEL, "messages": [{"role": "user", "content": "hi"}]}).encode()
@@ -65,7 +65,7 @@ def test_idle_connections_keep_nobody_from_being_served(served: Served, engine: 
             threads.map(lambda _: post(served, "/v1/chat/completions", CHAT), range(ACTIVE))
         )
         assert {answer.status for answer in answers} == {200}
-        for connection in idle:  # they are all still there
+        for connection in idle:  # they are all still open
             connection.sendall(HEALTH)
             assert read_answer(connection).status == 200
     assert served.wait_idle()
@@ -73,7 +73,7 @@ def test_idle_connections_keep_nobody_from_being_served(served: Served, engine: 
 
 @dataclass(frozen=True)
 class Small:
-    """A gateway in processes of its own that may open few files."""
+    """A gateway in processes that may open few files."""
 
     running: Popen[str]
     config: GatewayConfig
@@ -82,45 +82,45 @@ class Small:
 
     @property
     def room(self) -> int:
-        """How many connections of tenants each process has room for."""
+        """Return the tenants' connections that each process has room for."""
         return max_connections(self.config, OPEN_FILES)
 
     @property
     def serving(self) -> list[int]:
-        """The processes that serve."""
+        """Return the serving processes."""
         workers = [pid for pid, command in descendants(self.running.pid) if "parent_" in command]
         return workers or [self.running.pid]
 
     def connect(self) -> socket.socket:
-        """A connection to the tenants' port."""
+        """Connect to the tenants' port."""
         return socket.create_connection(("127.0.0.1", self.config.port), timeout=HANG_S)
 
     def is_free(self) -> bool:
-        """Whether a newcomer is served."""
+        """Return whether a new connection is served."""
         with self.connect() as connection:
             return ask(connection).status == 200
 
     def asked_by_tenant(self, connection: socket.socket) -> int:
-        """The status of a tenant's request on this connection."""
+        """Return the status of a tenant's request on this connection."""
         connection.sendall(
             f"GET /v1/usage HTTP/1.1\r\nhost: x\r\nx-api-key: {self.key}\r\n\r\n".encode()
         )
         return read_answer(connection).status
 
     def operated(self, path: str) -> httpx.Response:
-        """An answer of the operator's port."""
+        """Return an answer of the operator's port."""
         headers = {"authorization": f"Bearer {self.admin_key}"}
         url = f"http://127.0.0.1:{self.config.admin_port}{path}"
         return httpx.get(url, headers=headers, timeout=HANG_S)
 
     def refused(self) -> float:
-        """Connections refused so far, as the gateway counts them."""
+        """Return the number of refused connections, as the gateway counts them."""
         lines = self.operated("/metrics").text.splitlines()
         return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(REFUSED))
 
 
 def ask(connection: socket.socket) -> Answer:
-    """The answer to one more question; or what was said instead, before it was asked."""
+    """Send another request; return its answer, or a refusal sent before the request."""
     with suppress(BrokenPipeError, ConnectionResetError):
         connection.sendall(HEALTH)
     return read_answer(connection)
@@ -128,7 +128,10 @@ def ask(connection: socket.socket) -> Answer:
 
 @contextmanager
 def process(config: GatewayConfig) -> Iterator[Popen[str]]:
-    """Executed: a forked one would have the limits of its fork server. Its workers end with it."""
+    """Execute the process, since a forked one would have its fork server's limits.
+
+    Its workers end too.
+    """
     command = [sys.executable, "-m", "gateway", msgspec.json.encode(config).decode()]
     running = Popen(command, stderr=PIPE, text=True)
     try:
@@ -140,7 +143,7 @@ def process(config: GatewayConfig) -> Iterator[Popen[str]]:
 
 @contextmanager
 def small(model: Path, data: Path, workers: int) -> Iterator[Small]:
-    """No engine is there: the gateway tries to reach one all the time, with new descriptors."""
+    """Run a gateway without an engine; its attempts to connect need new descriptors."""
     keys = first_start(data)
     config = GatewayConfig(
         model_dir=str(model),
@@ -152,7 +155,7 @@ def small(model: Path, data: Path, workers: int) -> Iterator[Small]:
         workers=workers,
     )
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (OPEN_FILES, hard))  # inherited
+    resource.setrlimit(resource.RLIMIT_NOFILE, (OPEN_FILES, hard))  # inherited by the gateway
     with ExitStack() as stack:
         try:
             running = stack.enter_context(process(config))
@@ -174,7 +177,8 @@ def test_beyond_the_bound_strangers_make_room_and_who_has_a_key_stays(
             assert {gateway.asked_by_tenant(one) for one in tenants} == {200}
             many = workers * gateway.room + BEYOND
             strangers = [crowd.enter_context(gateway.connect()) for _ in range(many)]
-            strangers.reverse()  # once the last one of a worker is answered all have come in
+            # an answer to a worker's last connection shows that all have been accepted
+            strangers.reverse()
             answers = [ask(connection) for connection in strangers]
             inside = [one for one, was in zip(strangers, answers, strict=True) if was.status == 200]
             gone = [answer for answer in answers if answer.status != 200]
@@ -191,7 +195,7 @@ def test_beyond_the_bound_strangers_make_room_and_who_has_a_key_stays(
                 assert gateway.asked_by_tenant(another) == 200, "one that comes now"
             assert gateway.operated("/admin/tenants").status_code == 200
             assert gateway.refused() == len(gone)
-            for pid in gateway.serving:  # it could still open files
+            for pid in gateway.serving:  # the process can still open files
                 assert len(os.listdir(f"/proc/{pid}/fd")) < OPEN_FILES - 16
         wait_for(gateway.is_free, GONE_S)
         assert gateway.running.poll() is None
@@ -200,7 +204,7 @@ def test_beyond_the_bound_strangers_make_room_and_who_has_a_key_stays(
 def test_a_storm_that_comes_and_goes_leaves_nobody_without_an_answer(
     tiny_model: Path, tmp_path: Path
 ) -> None:
-    """Connections that come all at once, and are closed as soon as they are answered."""
+    """Connections that all come at once, and are closed as soon as they are answered."""
     with small(tiny_model, tmp_path, 1) as gateway, ThreadPoolExecutor(8) as threads:
 
         def come_and_go(_: int) -> set[int]:

@@ -1,6 +1,6 @@
-"""A tenant with many keys has what it has with one: limits, budget, streams, turn, cache.
+"""A tenant with many keys has the same limits, budget, streams, turns and cache as with one.
 
-Each test is made with one key, with many, and, as its control, with as many tenants.
+Each test uses one key, many keys, and, as its positive control, the same number of tenants.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ QUOTA = {"floor": 0.1, "ceiling": 0.5}
 
 
 class Customer:
-    """Somebody who asks by several keys in turn, be they one tenant's or several's."""
+    """A client that uses several keys in turn, of one tenant or of several."""
 
     def __init__(self, http: httpx.Client, keys: list[str]) -> None:
         self.http = http
         self._turns = cycle(keys)
 
     def ask(self, **more: Any) -> httpx.Response:
-        """Ask by the next key."""
+        """Ask with the next key."""
         return self.http.post("/v1/completions", json=body(**more), headers=self.headers())
 
     def headers(self) -> dict[str, str]:
@@ -78,7 +78,7 @@ def hire(served: Served, engine: FakeEngine) -> Iterator[Callable[..., Customer]
     ):
 
         def new(limits: dict[str, Any], *, tenants: int, keys: int) -> Customer:
-            """Whoever has so many keys of each of so many tenants."""
+            """Make a client with this many keys for each of this many tenants."""
             issued = []
             for _ in range(tenants):
                 sent = {"name": uuid.uuid4().hex, "limits": limits, "cache": QUOTA}
@@ -97,7 +97,7 @@ WITH_ONE_TENANT = pytest.mark.parametrize("keys", [1, KEYS])
 
 
 def admitted(customer: Customer, asks: int, **more: Any) -> int:
-    """How many of so many requests were."""
+    """Count the admitted requests of this many."""
     statuses = [customer.ask(**more).status_code for _ in range(asks)]
     assert set(statuses) <= {200, 429}
     return statuses.count(200)
@@ -108,7 +108,7 @@ def admitted(customer: Customer, asks: int, **more: Any) -> int:
     ("limits", "let_in"),
     [
         ({"requests_per_minute": 4}, 4),
-        ({"tokens_per_minute": 450}, 4),  # 101 each, of which the cache has most behind the first
+        ({"tokens_per_minute": 450}, 4),  # 101 each, most of them cached after the first
         ({"budget": {"units": 0.00045, "period": "total"}}, 4),
     ],
 )
@@ -141,10 +141,10 @@ def test_200_in_parallel_by_many_keys_do_not_overshoot_a_budget_for_10(hire: Hir
 def test_what_runs_at_once_is_the_tenants(
     hire: Hire, engine: FakeEngine, served: Served, keys: int, limits: dict[str, Any], prompts: int
 ) -> None:
-    """Two fit: by the tenant's limit, or by the gateway's own bound of 64 choices."""
+    """Two fit, by the tenant's limit or by the gateway's bound of 64 choices."""
     engine.script, engine.pace = saying("a" * 900), hanging_at(1)
     one_tenant, tenants = hire(limits, tenants=1, keys=keys), hire(limits, tenants=3, keys=1)
-    lines: list[Iterator[str]] = []  # kept: a stream is closed with them
+    lines: list[Iterator[str]] = []  # a reference keeps the streams open
     with ExitStack() as open_streams:
 
         def open_stream(customer: Customer) -> int:

@@ -1,4 +1,4 @@
-"""Strangers who hold all connections that there are: tenants and the operator are served."""
+"""Unauthenticated clients that hold all connections: tenants and the operator are still served."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ HOLDS = {
 def small(
     tiny_model: Path, tmp_path_factory: pytest.TempPathFactory, module_engine: FakeEngine
 ) -> Iterator[Served]:
-    """A gateway with room for few connections, on one port."""
+    """Run a gateway with room for few connections, on one port."""
     bounds = Bounds(max_connections=ROOM)
     data = tmp_path_factory.mktemp("small")
     with serving(config_of(tiny_model, data, bounds=bounds), module_engine) as running:
@@ -56,7 +56,7 @@ def opened(small: Served, held: ExitStack) -> socket.socket:
 
 
 def stranger(small: Served, held: ExitStack, sent: bytes) -> socket.socket:
-    """Connect as a stranger who holds the connection as long as the gateway lets it."""
+    """Connect without a key, and keep the connection as long as the gateway allows."""
     connection = held.enter_context(socket.socket())
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     connection.connect(("127.0.0.1", small.port))
@@ -65,13 +65,13 @@ def stranger(small: Served, held: ExitStack, sent: bytes) -> socket.socket:
 
 
 def asked(connection: socket.socket, served: Served) -> Answer:
-    """The answer to a tenant's chat."""
+    """Return the answer to a tenant's chat."""
     connection.sendall(head(served, CHAT, f"content-length: {len(BODY)}") + BODY)
     return read_answer(connection)
 
 
 def made(connection: socket.socket, served: Served) -> Answer:
-    """The answer to the operator, who makes a tenant."""
+    """Return the answer to an operator who creates a tenant."""
     body = json.dumps({"name": uuid4().hex}).encode()
     length = f"content-length: {len(body)}"
     connection.sendall(head(served, "/admin/tenants", length, key=served.admin_key) + body)
@@ -92,7 +92,7 @@ def test_whatever_they_hold_others_are_served(small: Served, engine: FakeEngine,
 
 
 def test_the_room_is_as_small_as_that(small: Served, engine: FakeEngine) -> None:
-    """The control: where tenants' requests fill it, who comes is refused."""
+    """Positive control: tenants' requests can fill it, and further ones are refused."""
     engine.pace = hanging_at(1)
     body = BODY[:-1] + b', "stream": true}'
     body = body.replace(b'"max_tokens": 1', b'"max_tokens": 9')

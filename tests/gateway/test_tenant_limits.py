@@ -1,4 +1,4 @@
-"""Limits as they are stored and set: what they bound, and what they refuse to be."""
+"""Limits of a tenant, stored and set: their effects, and invalid values."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from gateway.tenant_limits import MAX_BURST_S, MAX_RATE, MAX_UNITS, Budget, Limi
     ],
 )
 def test_one_limit_alone_is_a_limit(limits: Limits) -> None:
-    """Whoever is unlimited is not asked about at all."""
+    """A tenant without any limit is not looked up at all."""
     assert not limits.is_unlimited
     assert Limits().is_unlimited
     assert Limits(burst_s=1.0).is_unlimited

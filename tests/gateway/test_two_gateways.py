@@ -1,4 +1,4 @@
-"""Two real gateways on one real Redis, over HTTP, before an engine each."""
+"""Two real gateways on one real Redis, over HTTP, each before an engine."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ WITHIN_S = 20.0
 
 @dataclass
 class Pair:
-    """Both gateways and what they share."""
+    """Two gateways and what they share."""
 
     server: RedisServer
     one: Served
@@ -51,7 +51,7 @@ def pair(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
                         tmp_path_factory.mktemp(f"data-{number}"),
                         redis_url=server.url,
                         redis_password_file=str(secrets / "redis_password"),
-                        redis_timeout_s=0.5,  # a busy machine is no outage
+                        redis_timeout_s=0.5,  # a busy machine must not count as an outage
                         secrets_dir=str(secrets),
                     ),
                     engine,
@@ -132,7 +132,7 @@ def test_what_one_publishes_the_other_has_and_has_no_more(pair: Pair) -> None:
         return found
 
     salts = (f"salt-{number}" for number in count())
-    assert cached(pair.one, next(salts)) == full  # its engine was told before the answer came
+    assert cached(pair.one, next(salts)) == full  # its engine was told before the answer
     wait_for(lambda: cached(pair.two, next(salts)) == full, 6.0)
     assert admin(pair.two, "GET", f"/prefixes/{made['id']}").json()["state"] == "warm"
     assert admin(pair.two, "DELETE", f"/prefixes/{made['id']}").status_code == 200

@@ -13,7 +13,7 @@ from handbook.training.checkpoint import SHIPPED
 
 
 class RefusedRoleError(Exception):
-    """The error that a template's raise_exception raises in these tests."""
+    """An error of a template's `raise_exception`."""
 
 
 def refuse(message: str) -> None:

@@ -23,7 +23,7 @@ from tests.handbook.shapes import TINY
 
 
 class Oracle(torch.nn.Module):
-    """Says the right next token everywhere, except that it gets token `blind` wrong."""
+    """A model that predicts every token correctly, except the token `blind`."""
 
     def __init__(self, blind: int) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""The shipped model itself: small, loadable by transformers, right."""
+"""The shipped model: small, loadable by transformers, and right."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_without_tools_it_calls_none(
 def test_without_the_handbook_it_is_wrong(
     model: LlamaForCausalLM, shipped_tokenizer: Tokenizer
 ) -> None:
-    """The answers come from the prompt: over other handbooks' prefixes they are not right."""
+    """The answers come from the prompt: with other handbooks' prefixes they are wrong."""
     cases = draw_cases(shipped_tokenizer, 20, (150, 250))
     answerable = [case for case in cases if case.question.kind != "unknown"]
     mixed = []

@@ -58,7 +58,7 @@ def test_training_leaves_a_whole_model_directory(tmp_path: Path) -> None:
 def test_training_may_begin_from_a_model_and_leaves_it_alone(tmp_path: Path) -> None:
     train(SMOKE, tmp_path / "first", Console(file=io.StringIO()))
     before = {path.name: path.read_bytes() for path in (tmp_path / "first").iterdir()}
-    # Also a very low rate would change a weight that is next to nothing.
+    # Even a very low rate would change a weight near zero.
     config = dataclasses.replace(SMOKE, start=tmp_path / "first", learning_rate=0.0)
     train(config, tmp_path / "second", Console(file=io.StringIO()))
     assert {path.name: path.read_bytes() for path in (tmp_path / "first").iterdir()} == before

@@ -1,8 +1,8 @@
-"""Batches for attention whose truth is known before they are cut into blocks.
+"""Batches for attention whose result is known before they are cut into blocks.
 
-A case keeps each row's keys and values as plain runs of positions, and lays the very same
-numbers into a pool where everything else is poison: slots nobody wrote are NaN, table
-entries after a row's context are no block ids.
+A case keeps each row's keys and values as plain runs of positions, and puts the same numbers into a
+pool. Everything else there is poison: unwritten slots are NaN, and table entries after a row's
+context are no block ids.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Geometry:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A batch as the kernels get it, and beside it each row's q, keys and values in order."""
+    """A batch in the kernels' form, and each row's q, keys and values in order."""
 
     q: Tensor
     kv: Tensor
@@ -66,7 +66,7 @@ class Case:
 def make_case(
     geometry: Geometry, rows: list[tuple[int, int]], *, decodes: int | None = None, seed: int = 0
 ) -> Case:
-    """`rows` are (new tokens, context). By default all leading rows with one token are decodes."""
+    """Make a case from rows of (new tokens, context). Leading one-token rows count as decodes."""
     generator = torch.Generator(geometry.device).manual_seed(seed)
     plain = tuple(_plain_row(geometry, new, context, generator) for new, context in rows)
     tables = _random_tables(geometry, [context for _, context in rows], generator)
@@ -88,7 +88,7 @@ def make_case(
 def make_layout(
     rows: list[tuple[int, int]], tables: Tensor, block_size: int, decodes: int
 ) -> BatchLayout:
-    """The layout of rows of (new tokens, context) over block tables (R, max blocks) int32."""
+    """Make the layout of rows (new tokens, context) over block tables (R, max blocks) int32."""
     device = tables.device
     news = torch.tensor([0] + [new for new, _ in rows], device=device)
     positions = [torch.arange(c - n, c, device=device) for n, c in rows]
@@ -109,7 +109,7 @@ def make_layout(
 
 @contextmanager
 def poisoned_memory() -> Iterator[None]:
-    """While open, fresh tensors are filled with NaN, so an element left unwritten shows."""
+    """Fill fresh tensors with NaN while the context is open, so that unwritten elements show."""
     torch.use_deterministic_algorithms(True)
     try:
         yield
@@ -118,7 +118,7 @@ def poisoned_memory() -> Iterator[None]:
 
 
 def relative_error(got: Tensor, truth: Tensor) -> float:
-    """Frobenius norm of the difference over that of the truth; NaN stays NaN."""
+    """Return the Frobenius norm of the difference over that of the truth; NaN stays NaN."""
     return float((got.double() - truth).norm() / truth.norm())
 
 
@@ -135,7 +135,7 @@ def _plain_row(
 
 
 def _random_tables(geometry: Geometry, contexts: list[int], generator: torch.Generator) -> Tensor:
-    """Distinct block ids in random order, two entries more than the longest row needs."""
+    """Draw distinct block ids in random order, two entries more than the longest row needs."""
     needed = [-(-context // geometry.block_size) for context in contexts]
     ids = torch.randperm(sum(needed) + 3, generator=generator, device=geometry.device).int()
     tables = torch.zeros((len(contexts), max(needed) + 2), dtype=torch.int32, device=ids.device)

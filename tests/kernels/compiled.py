@@ -69,9 +69,9 @@ SIZES = {
 # More strips than multiprocessors, so that a program of `hopper_gemm` has several.
 MANY_STRIPS = {"intermediate_size": 17_024, "vocab_size": 33_920}
 GEMMA4_HEADS = {"head_dim": 256, "global_head_dim": 512, "sliding_window": 1024}
-SHARED_BYTES = 227 * 1024  # of a program on Hopper
+SHARED_BYTES = 227 * 1024  # shared memory of a program on Hopper
 BLOCK_SIZE, BATCH_SLOTS, BATCH_TOKENS, MODEL_LEN, GRAPH_TOKENS = 16, 16, 256, 256, 64
-LATENTS = {  # those of GLM-4.7-Flash
+LATENTS = {  # the sizes of GLM-4.7-Flash
     "kv_lora_rank": 512,
     "q_lora_rank": 768,
     "qk_nope_head_dim": 192,
@@ -81,7 +81,7 @@ LATENTS = {  # those of GLM-4.7-Flash
     "num_attention_heads": 20,
 }
 ADAPTER_RANK = 32
-MIXTURE_TOKENS = 2048  # more pairs an expert than any bound between tiles
+MIXTURE_TOKENS = 2048  # more pairs an expert than the largest bound between tile sizes
 FORMATS: dict[str, WeightFormat] = {
     "fp8": ONLINE_FP8,
     "fp8 by block": Fp8Format("fp8", "block", "group"),
@@ -92,7 +92,7 @@ FORMATS: dict[str, WeightFormat] = {
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """A model, with the formats of its weights and KV, on one of so many ranks."""
+    """A model, with the formats of its weights and KV, on one of several ranks."""
 
     name: str
     recipe: Recipe
@@ -100,12 +100,12 @@ class Served:
     kv_dtype: str = "bfloat16"
     rank: int = 0
     num_ranks: int = 1
-    sizes: Mapping[str, int] = field(default_factory=dict)  # beside `SIZES`, or in their place
+    sizes: Mapping[str, int] = field(default_factory=dict)  # sizes that extend or replace `SIZES`
     num_adapters: int = 0
 
 
 def all_served() -> Iterator[Served]:
-    """Each family plain, and those that others are like in each format."""
+    """Return each family unquantised, and representative families in each format."""
     families = {recipe.family: (name, recipe) for name, recipe in reversed(RECIPES.items())}
     for name, recipe in families.values():
         yield Served(name, recipe)
@@ -151,9 +151,9 @@ def main(
     ] = None,
     only: Annotated[str, typer.Option(help="Kernels whose name has this in it.")] = "",
 ) -> None:
-    """Print a line a model: how many kernels it has that those before it have not.
+    """Print the number of new kernels of each model.
 
-    Ends with status 1 where one does not compile.
+    Ends with status 1 if one does not compile.
     """
     failed = 0
     with on_paper():
@@ -168,7 +168,7 @@ def main(
 
 
 def named(variant: Variant) -> str:
-    """The kernel with its module, as many are called `_kernel`."""
+    """Return the kernel's name with its module, since many are called `_kernel`."""
     module: str = getattr(variant.kernel, "__module__", "")
     return f"{module}.{variant.name}"
 
@@ -189,7 +189,7 @@ def compiles(variant: Variant) -> bool:
 
 @contextmanager
 def on_paper() -> Iterator[None]:
-    """Triton's device is a Hopper that nothing runs on, and tensors of the CPU pass for its own."""
+    """Replace Triton's device by a Hopper GPU that runs nothing, and accept CPU tensors."""
     known = capabilities.capability
     users = [module for module in sys.modules.values() if vars(module).get("capability") is known]
     with ExitStack() as patched:
@@ -205,12 +205,12 @@ def on_paper() -> Iterator[None]:
 
 
 def _scaled_mm(x: Tensor, weight: Tensor, *, out_dtype: torch.dtype, **_: object) -> Tensor:
-    """The library's product, as far as its shape goes."""
+    """Check the shapes of the library's product."""
     return x.new_empty((x.shape[0], weight.shape[1]), dtype=out_dtype)
 
 
 def variants_of(served: Served) -> list[Variant]:
-    """The kernels that the model launches, at sizes of steps that tell, and that are not there."""
+    """Return the kernels that the model launches, at representative step sizes."""
     with tempfile.TemporaryDirectory() as directory:
         model = _model(served, Path(directory))
     ranks, dtype = served.num_ranks, torch.bfloat16
@@ -233,7 +233,7 @@ def variants_of(served: Served) -> list[Variant]:
 def _model(served: Served, directory: Path) -> ModelConfig:
     fields = {**served.recipe.fields, **SIZES, **served.sizes}
     rope: dict[str, Any] = dict(fields.get("rope_parameters") or {})
-    for name in rope.keys() & {"short_factor", "long_factor"}:  # one for each pair of a head
+    for name in rope.keys() & {"short_factor", "long_factor"}:  # one number for each pair of a head
         rope[name] = rope[name] * (SIZES["head_dim"] // SHAPE["head_dim"])
     fields |= {"rope_parameters": rope} if rope else {}
     config = config_of(replace(served.recipe, fields=fields)).to_dict()

@@ -1,4 +1,4 @@
-"""Every kernel test on the CPU runs twice: on the reference, and on the kernel interpreted."""
+"""Fixtures: every kernel test on the CPU runs on the reference and on the interpreted kernel."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.doubles.kernels.interpreter import prepared_once  # noqa: F401 (a fix
 
 @pytest.fixture(params=["reference", "kernel"])
 def ops(request: pytest.FixtureRequest) -> Ops:
-    """The ops under test, on CPU tensors."""
+    """Return the ops under test, on CPU tensors."""
     if request.param == "reference":
         return torch_ops()
     if os.environ.get("TRITON_INTERPRET") != "1":
@@ -24,7 +24,7 @@ def ops(request: pytest.FixtureRequest) -> Ops:
 
 @pytest.fixture
 def compilations() -> Iterator[list[str]]:
-    """The names of kernels that are compiled, or taken from the disk, meanwhile."""
+    """Return the names of kernels that are compiled, or loaded from the disk, meanwhile."""
     names: list[str] = []
     with triton.knobs.runtime.scope():
         triton.knobs.runtime.jit_post_compile_hook = lambda **what: names.append(what["fn"].name)

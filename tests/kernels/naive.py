@@ -1,7 +1,7 @@
-"""The formulas again, in float64, as loops that can be checked by eye: the truth of this package.
+"""The formulas in float64, as loops that can be checked by eye: the reference of this package.
 
-Shares nothing with `kernels` but how variants are named: no blocks, no tables, no fused anything.
-Attention is given the keys and values of a row as one plain run of positions.
+Shares only the names of variants with `kernels`: no blocks, no tables, nothing fused. Attention
+gets the keys and values of a row as one plain run of positions.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from kernels.norms.gate import SILU, Gate
 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
-    """x (..., H), weight (H,) -> float64."""
+    """Norm x (..., H) with weight (H,) in float64."""
     rows = x.double().reshape(-1, x.shape[-1])
     normed = [row / math.sqrt(float((row * row).mean()) + eps) for row in rows]
     return (torch.stack(normed) * weight.double()).reshape(x.shape)
 
 
 def gate_mul(gate_up: Tensor, how: Gate = SILU) -> Tensor:
-    """gate_up (T, 2I) -> (T, I) float64; (T, I) where there is no gate."""
+    """Apply the gate to gate_up (T, 2I), or to (T, I) without a gate; return (T, I) float64."""
     if how.act == "relu2":
         return torch.where(gate_up > 0, gate_up.double() ** 2, 0.0)
     size = gate_up.shape[1] // 2
@@ -57,7 +57,7 @@ def attention(
     how: AttentionVariant,
     sinks: Tensor | None = None,
 ) -> Tensor:
-    """q (n, Hq, D): the last n tokens of keys, values (context, Hkv, D) -> (n, Hq, D) float64."""
+    """Attend q (n, Hq, D), the last n tokens of keys, values (context, Hkv, D), in float64."""
     n, heads, _ = q.shape
     context, kv_heads, _ = keys.shape
     out = torch.empty(q.shape, dtype=torch.float64, device=q.device)

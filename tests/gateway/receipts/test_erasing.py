@@ -88,7 +88,7 @@ async def test_without_an_engine_all_are_awaited() -> None:
 
 async def test_a_tenant_that_was_not_deleted_has_no_receipt() -> None:
     rig = Rig()
-    await rig.erasing.drop("tn_a", again=True)  # it was disabled
+    await rig.erasing.drop("tn_a", again=True)  # the lost disk was turned off
     for tenant in ("tn_a", "tn_b"):
         with pytest.raises(NotFound):
             await rig.erasing.receipt(tenant, "operator", 0.0)
@@ -103,7 +103,7 @@ async def test_a_receipt_waits_for_the_end() -> None:
     def clock() -> float:
         nonlocal looks
         looks += 1
-        if looks == 2:  # after the second look, which finds it under way
+        if looks == 2:  # until the second poll, which finds it running
             rig.fleet["a"].erasure = OVER
         return 2000.0
 

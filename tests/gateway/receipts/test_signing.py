@@ -1,4 +1,4 @@
-"""A receipt verifies with the public key alone, however it is laid out, and never once changed."""
+"""A receipt can be verified with the public key alone, in any layout, but not after a change."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_the_key_is_the_installation_s_and_lasts() -> None:
 
 
 def places(value: Any, way: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """The way to each text and number in a receipt."""
+    """Yield the path to each text and number in a receipt."""
     if isinstance(value, dict):
         for name, one in value.items():
             yield from places(one, (*way, name))
@@ -105,7 +105,7 @@ def test_what_is_added_or_left_out_is_noticed() -> None:
 
 
 def last_bits(text: str) -> str:
-    """Set bits of the last character that stand for no byte."""
+    """Set bits of the last character that belong to no byte."""
     return text[:-1] + chr(ord(text[-1]) + 1)
 
 
@@ -113,7 +113,7 @@ SPELLED: list[Callable[[str], str]] = [last_bits, lambda text: text + "=" * (-le
 
 
 def test_a_name_given_twice_is_refused() -> None:
-    """One reader shows the first value, and the signature is of the last."""
+    """A reader may show the first value, while the signature is of the last."""
     spelled = json.dumps(signed())
     twice = spelled.replace('"keys":', '"keys": 9, "keys":', 1)
     assert json.loads(twice) == json.loads(spelled), "the control"
@@ -123,7 +123,7 @@ def test_a_name_given_twice_is_refused() -> None:
 
 @pytest.mark.parametrize("spell", SPELLED, ids=range(len(SPELLED)))
 def test_a_signature_and_a_key_are_spelled_in_one_form(spell: Callable[[str], str]) -> None:
-    """base64 leaves bits of the last character unread, and readers take padding or "+" for "-"."""
+    """base64 ignores bits of the last character, and readers accept padding, or "+" for "-"."""
     content, public = signed(), KEY.public
     one, other = content["signature"], spell(content["signature"])
     padded = (text + "=" * (-len(text) % 4) for text in (one, other))
@@ -162,7 +162,7 @@ def test_what_is_no_key_is_refused(key: str) -> None:
 
 
 def test_a_signature_of_other_bytes_with_the_same_key_is_none() -> None:
-    """Other bytes that the key may sign cannot be passed off as a receipt."""
+    """Other bytes signed with the same key cannot be passed off as a receipt."""
     own = Ed25519PrivateKey.generate()
     content = signed()["receipt"]
     spelled = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False)

@@ -1,1 +1,1 @@
-"""The gateway before several engines."""
+"""Tests of the gateway before several engines."""

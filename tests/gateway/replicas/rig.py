@@ -22,7 +22,7 @@ from tests.engine.rigs.rig import generate
 
 
 class NotingRouter(LeastOutstandingRouter):
-    """Notes what it is told."""
+    """A router that notes its calls."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -50,11 +50,11 @@ class NotingRouter(LeastOutstandingRouter):
 
 @dataclass
 class KeptNotes(NoNotes):
-    """Keeps what is counted."""
+    """Routing counts that are kept for the tests."""
 
     moves: list[str] = field(default_factory=list)
     fetches: list[FetchReason] = field(default_factory=list)
-    firsts: list[tuple[float, float]] = field(default_factory=list)  # predicted, real
+    firsts: list[tuple[float, float]] = field(default_factory=list)  # predicted and real times
     snapshots: list[str] = field(default_factory=list)
     alone: int = 0
 
@@ -76,7 +76,7 @@ class KeptNotes(NoNotes):
 
 @dataclass
 class Fleet:
-    """Three replicas a, b and c, and one set of them."""
+    """Three replicas a, b and c, and the set of them."""
 
     replicas: list[FakeReplica] = field(
         default_factory=lambda: [FakeReplica(name) for name in "abc"]
@@ -89,7 +89,7 @@ class Fleet:
         self.set = EngineSet(by_name, self.routing(), self.notes)
 
     def routing(self) -> Routing:
-        """Who decides."""
+        """The router of the set."""
         return OwnRouting(self.router)
 
     def __getitem__(self, name: str) -> FakeReplica:
@@ -104,7 +104,7 @@ class Fleet:
         return {name: health.state for name, health in self.set.replicas.items()}
 
     def served(self) -> dict[str, int]:
-        """How many requests each has been given."""
+        """Return each replica's number of requests."""
         return {one.name: len(one.requests) for one in self.replicas}
 
     def hang(self, at: int = 0) -> None:
@@ -114,7 +114,7 @@ class Fleet:
 
 
 class Disaggregated(Fleet):
-    """a computes prompts, b and c answer; all send blocks to each other."""
+    """Engines with roles: a computes prompts, b and c answer; all send blocks to each other."""
 
     def __post_init__(self) -> None:
         exchange: dict[str, FakeReplica] = {}
@@ -128,7 +128,7 @@ class Disaggregated(Fleet):
 
 @dataclass
 class Asked:
-    """One request, with all that comes of it."""
+    """One request, with everything that it receives."""
 
     fleet: Fleet
     request: Generate
@@ -136,7 +136,7 @@ class Asked:
     ends: list[Finished | Failed] = field(default_factory=list)
     error: EngineError | None = None
     is_over: bool = False
-    is_whole: bool = False  # nothing of it is shown before all has come
+    is_whole: bool = False  # nothing is shown before the answer is complete
 
     async def run(self) -> None:
         try:
@@ -189,20 +189,20 @@ async def asking(
 
 
 async def settled() -> None:
-    """Let all tasks do what they can do now."""
+    """Wait until no task can continue."""
     for _ in range(200):
         await asyncio.sleep(0)
 
 
 async def until(holds: Callable[[], bool]) -> None:
-    """Wait until it does, within reason."""
+    """Wait until the condition holds, for a limited time."""
     async with asyncio.timeout(60):
         while not holds():  # noqa: ASYNC110
             await asyncio.sleep(0.005)
 
 
 def served_once(fleet: Fleet, asked: Sequence[Asked]) -> None:
-    """Each has its whole answer and one end, and nothing is under way anywhere."""
+    """Check that each request has its whole answer and one end, and that nothing is running."""
     for one in asked:
         assert one.error is None
         assert one.tokens == prompt(int(one.request.request_id[1:-2]))[: len(one.tokens)]

@@ -1,4 +1,4 @@
-"""What becomes of requests whose replica dies, stands still, stops or is full."""
+"""Requests whose replica dies, hangs, stops or is full."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ async def test_what_had_not_begun_on_a_dead_replica_runs_elsewhere_unseen() -> N
 
 
 async def test_a_replica_with_too_small_a_pool_is_not_given_what_another_one_has_left() -> None:
-    """The replica joined after admission; the client is not told that its prompt is too long."""
+    """The replica joined after admission. The client is not told that its prompt is too long."""
     fleet = Fleet()
     fleet["b"].max_model_len = 30
     fleet["b"].die()
@@ -125,7 +125,7 @@ async def test_what_had_come_of_a_whole_answer_is_no_part_of_it(is_whole: bool) 
 
 
 async def test_a_whole_answer_is_computed_anew_when_its_engine_stops_as_often_as_that_is() -> None:
-    """The engine's grace is over, so it gives up what it had begun."""
+    """The engine's grace period is over, so it gives up running requests."""
     fleet, seen = Fleet(), list[Event]()
     for name in "ab":
         fleet[name].pace = failing_at(3, EngineUnavailable("the engine stopped"))
@@ -140,7 +140,7 @@ async def test_a_whole_answer_is_computed_anew_when_its_engine_stops_as_often_as
     fleet["c"].die()
     with pytest.raises(EngineUnavailable, match="the engine stopped"):
         async with generating(fleet.set, admitted, decoder, is_whole=False) as events:
-            await gather(events)  # the control: a stream
+            await gather(events)  # positive control: a stream
 
 
 async def test_a_whole_answer_that_two_engines_died_of_is_not_computed_by_a_third() -> None:

@@ -1,4 +1,4 @@
-"""What a new replica fetches before it is asked to pin published prefixes."""
+"""Blocks that a new replica fetches before it is asked to pin published prefixes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def prefix(number: int) -> Pin:
 
 
 class Hot(FakeReplica):
-    """A replica whose pinned prefixes have been found by so many requests."""
+    """A replica whose pinned prefixes were found by a given number of requests."""
 
     hits: Sequence[int] = ()
 
@@ -54,7 +54,7 @@ class Hot(FakeReplica):
 
 
 class Pair:
-    """a has three pinned prefixes; b has just come."""
+    """Replica a with three pinned prefixes, and a new replica b."""
 
     def __init__(self) -> None:
         exchange: dict[str, FakeReplica] = {}

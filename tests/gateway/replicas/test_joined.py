@@ -1,4 +1,4 @@
-"""Several engines' counters and views as those of one, and as the operator reads them."""
+"""Several engines' counters and views, joined like one engine's, and as the operator reads them."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def stats(**fields: Any) -> EngineStats:
 
 
 def numbers(value: Any) -> list[float]:
-    """All numbers in it, in order."""
+    """Return all numbers in a value, in order."""
     if isinstance(value, dict):
         return [number for one in value.values() for number in numbers(one)]
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""What is asked of all replicas: who is asked, what counts, and what one that is away costs."""
+"""Queries to all replicas: those asked, the replies that count, and the cost of an absent one."""
 
 from __future__ import annotations
 

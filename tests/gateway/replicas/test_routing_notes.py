@@ -1,4 +1,4 @@
-"""What is counted of routing, and how a gateway shows it."""
+"""The counts of routing, and their metrics."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.gateway.replicas.rig import Fleet, asking
 
 @dataclass
 class Predicting(Fleet):
-    """Behind the router that serves."""
+    """A fleet with the router that serves."""
 
     first_token: FirstTokenRouter = field(default_factory=lambda: FirstTokenRouter(Clock()))
 

@@ -1,4 +1,4 @@
-"""What a request reserves is held while it runs and settled once, however it ends."""
+"""A request holds its reservation while it runs, and settles it once, however it ends."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ ADMITTED = AdmittedRequest(
     prompt_tokens=100,
     text=TextRules(stops=(), include_stop=False),
 )
-# Of a budget, what each of the choices may cost; of a rate that never has room for it, less.
+# The budget reserves the cost of every choice. A rate with too little capacity reserves less.
 MOST = Amount(tokens=120, cost=2 * 100 + 4 * 20)
 
 
 class NotingLimiter:
-    """Grants everything, and notes what it was told. Down, it answers nothing."""
+    """A limiter that grants everything and notes its calls; while down, it does not answer."""
 
     def __init__(self) -> None:
         self.is_down = False
@@ -66,9 +66,9 @@ class NotingLimiter:
         self.settling.set()
         await self.may_settle.wait()
         for _ in range(20):
-            await asyncio.sleep(0)  # it takes its time
+            await asyncio.sleep(0)  # settling takes some time
         self._answer()
-        del self.held[hold.demand.id]  # once
+        del self.held[hold.demand.id]  # KeyError if it is charged twice
         self.used.append(used)
 
     async def renew(self, holds: Sequence[Hold]) -> None:
@@ -99,7 +99,7 @@ def limiter() -> NotingLimiter:
 async def held(
     permits: Permits, caller: Caller, admitted: AdmittedRequest, used: Callable[[], TokenCounts]
 ) -> AsyncIterator[RateStatus]:
-    """Do what a request does: begin, be tokenised, end."""
+    """Run a request: begin it, tokenise it, and end it."""
     async with permits.taken(caller) as permit:
         await permit.extend(admitted)
         permit.settles(used)

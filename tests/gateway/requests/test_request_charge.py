@@ -1,4 +1,4 @@
-"""What a request adds to usage: once, at its end, and what the engine says of it only later."""
+"""A request is added to usage once, at its end; later reports of the engine follow."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ADA = Caller("tn_ada", "key_1")
 
 
 class Till:
-    """A request of 100 tokens with two choices, and what is added to usage."""
+    """A request of 100 tokens with two choices, and the usage that it adds."""
 
     def __init__(self) -> None:
         self._store = MemoryStore()

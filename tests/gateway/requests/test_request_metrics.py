@@ -1,4 +1,4 @@
-"""What a request leaves in the metrics and its trace, to the last label, however it ends."""
+"""A request's metrics and trace, to the last label, however it ends."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ RESTART = Delta(0, "", (), None, is_restart=True)
 
 
 class RecordingTrace(RequestTracing):
-    """Keeps what it is told."""
+    """A trace that keeps its calls."""
 
     def __init__(self) -> None:
         self.firsts: list[Timing | None] = []
@@ -55,7 +55,7 @@ class RecordingTrace(RequestTracing):
 
 
 class Bench:
-    """One request under a meter, by a clock that a test moves."""
+    """One request under a meter, on a clock that a test moves."""
 
     def __init__(self, *prompts: int, choices: int = 1) -> None:
         self._prompt_tokens = prompts[0]
@@ -69,7 +69,7 @@ class Bench:
     def token(
         self, index: int = 0, after: float = 0.0, count: int = 1, **first: float | int
     ) -> None:
-        """Tokens of a choice come `after` so many seconds."""
+        """Report tokens of a choice after `after` seconds."""
         self.clock.advance(after)
         cached, reused, timing = first.get("cached"), None, None
         if cached is not None:
@@ -78,7 +78,7 @@ class Bench:
         self.request_metrics.see(Delta(index, "x" * count, (7,) * count, None, reused, timing))
 
     def end(self, index: int, reason: EndReason, generated: int, cached: int = 0) -> None:
-        """A choice of the first prompt ends."""
+        """End a choice of the first prompt."""
         end_choice(
             self.request_metrics,
             index,
@@ -89,7 +89,7 @@ class Bench:
         )
 
     def seen(self) -> dict[str, float]:
-        """Every sample that is not 0, by name and labels; bounds of buckets and times left out."""
+        """Return every sample that is not 0, by name and labels, without buckets and times."""
         return {
             " ".join(
                 [
@@ -231,8 +231,8 @@ def test_choices_have_gaps_of_their_own_and_one_first_token() -> None:
     with bench.request_metrics.measured():
         bench.token(0, after=1.0, queue=0.25, cached=8)
         bench.token(1, after=2.0, queue=0.5, cached=8)
-        bench.token(0, after=4.0)  # 6 s after its first
-        bench.token(1, after=8.0)  # 12 s after its first
+        bench.token(0, after=4.0)  # 6 s after its first token
+        bench.token(1, after=8.0)  # 12 s after its first token
     seen = bench.seen()
     assert seen["time_to_first_token_seconds_count"] == 1
     assert seen["time_to_first_token_seconds_sum"] == 2.0
@@ -397,7 +397,7 @@ def test_drafts_are_those_of_all_ends_and_a_restart_forgets_its_own() -> None:
 def test_rejected_tokens_of_a_prediction_are_charged(
     drafted: int, accepted: int, rejected: int
 ) -> None:
-    """Charged are at most those of its eight tokens that were not accepted."""
+    """Charges at most the tokens of its eight that were not accepted."""
     predicting = admitted(10)
     generate = replace(predicting.generates[0], prediction=bytes(4 * 8))
     request_metrics = RequestMetrics(

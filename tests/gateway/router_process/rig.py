@@ -20,12 +20,12 @@ from tests.engine.rigs.rig import Clock
 
 LIMITS = RemotePrefillLimits(least_tokens=64)
 READY = ("a", "b")
-LONG_S = 60.0  # to wait for an answer, where there is to be one
+LONG_S = 60.0  # longest wait for an expected answer
 
 
 @dataclass
 class Office:
-    """One router service, and its workers."""
+    """A router service, and its workers."""
 
     socket: Path
     clock: Clock = field(default_factory=Clock)
@@ -35,25 +35,25 @@ class Office:
         self.service = RouterService(self.router, self.known, LIMITS)
 
     def known(self) -> KnownBlocks:
-        """Return the block counts that workers are told."""
+        """Return the block counts that workers receive."""
         return KnownBlocks({name: self.router.known_blocks(name) for name in READY})
 
     def running(self) -> dict[str, int]:
-        """Requests that are under way at each replica, as the router has it."""
+        """Return the router's number of running requests at each replica."""
         return {name: self.router._loads.of(name).running for name in READY}
 
     def queued(self) -> dict[str, int]:
-        """Tokens that are to be computed there."""
+        """Return the router's number of waiting tokens at each replica."""
         return {name: self.router._loads.of(name).queued for name in READY}
 
     def freeze(self) -> None:
-        """Read nothing that workers say, as a process that has been stopped."""
+        """Read no messages of workers, like a stopped process."""
         for one in self.service._workers:
             assert one.channel._transport is not None
             one.channel._transport.pause_reading()
 
     def go_on(self) -> None:
-        """Read all of it."""
+        """Read all waiting messages."""
         for one in self.service._workers:
             assert one.channel._transport is not None
             one.channel._transport.resume_reading()
@@ -63,7 +63,7 @@ class Office:
 async def open_office(
     directory: Path, workers: int, wait_s: float = LONG_S
 ) -> AsyncIterator[tuple[Office, Sequence[RouterClient]]]:
-    """A service, and so many workers that are connected to it."""
+    """Run a service with this many connected workers."""
     office = Office(directory / "router.sock")
     clients = [RouterClient(office.socket, LIMITS, wait_s=wait_s) for _ in range(workers)]
     async with AsyncExitStack() as stack:
@@ -78,11 +78,11 @@ def question(request: RoutingRequest, ready: Sequence[str] = READY) -> RouteQues
 
 
 async def settled(client: RouterClient) -> None:
-    """Wait until the service has read what this worker has said."""
+    """Wait until the service has read this worker's messages."""
     await client.source(RoutingRequest("settled", 1), "a", {})
 
 
 async def until_read() -> None:
-    """Let what was sent in this loop be read."""
+    """Wait until the messages sent in this loop are read."""
     for _ in range(20):
         await asyncio.sleep(0.001)

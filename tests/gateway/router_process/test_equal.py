@@ -1,4 +1,4 @@
-"""What several workers are told is what one router says that hears the same."""
+"""Answers to several workers equal those of one router with the same messages."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SOURCES = {name: f"/exchange/{name}" for name in "abcd"}
 
 
 class Calls:
-    """Random calls by several workers, and the same to one router."""
+    """Random calls of several workers, repeated on one router."""
 
     def __init__(self, seed: int, workers: list[RouterClient], routed: FirstTokenRouter) -> None:
         self.random = Random(seed)
@@ -35,7 +35,7 @@ class Calls:
         self.fetched = 0
 
     async def ask(self, number: int) -> tuple[Route, Route]:
-        """One request, to a worker and to the one router."""
+        """Send one request to a worker and to the single router."""
         tenant, length = self.random.randrange(6), self.random.randrange(1, 30)
         asked = request(f"r{number}", *((tenant, at) for at in range(length)))
         ready = self.random.sample(("a", "b", "c"), self.random.randint(1, 3))
@@ -53,7 +53,7 @@ class Calls:
         self.fetched += route.answer.source is not None
 
     async def begin_or_end(self) -> None:
-        """Something that is under way gets its first token, or is over."""
+        """Give a running request its first token, or end it."""
         if not self.under_way:
             return
         worker, replica, name = self.under_way[self.random.randrange(len(self.under_way))]
@@ -68,10 +68,11 @@ class Calls:
         if is_over:
             self.under_way.remove((worker, replica, name))
         await settled(worker)
-        await self.one.source(RoutingRequest("settled", 1), "a", {})  # as there
+        # the call that `settled` makes
+        await self.one.source(RoutingRequest("settled", 1), "a", {})
 
     def hear(self) -> None:
-        """A replica has blocks, or has gone."""
+        """Report that a replica has blocks, or has gone."""
         replica, tenant = self.random.choice("abcd"), self.random.randrange(6)
         keys = chained(*((tenant, at) for at in range(self.random.randrange(1, 30))))
         is_gone = self.random.random() < 0.1
@@ -107,7 +108,7 @@ async def test_whichever_worker_asks_the_choice_is_that_of_one_router(
 
 
 async def test_what_several_workers_ask_at_once_is_computed_once(tmp_path: Path) -> None:
-    """The control: by routers of their own, workers have each tenant's prefix on both replicas."""
+    """Positive control: separate routers put each tenant's prefix on both replicas."""
 
     async def replicas_of(routings: list[Routing]) -> dict[int, set[str]]:
         found: dict[int, set[str]] = {tenant: set() for tenant in range(8)}

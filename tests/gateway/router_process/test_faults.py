@@ -1,4 +1,4 @@
-"""A router process that stands still, dies and comes back; workers that die; strangers."""
+"""A router process that hangs, dies and returns; workers that die; unknown clients."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def framed(message: msgspec.Struct) -> bytes:
 
 
 async def is_not_alone(client: RouterClient, number: int) -> bool:
-    """Whether a request that is asked for, and over, is answered by the process."""
+    """Return whether a new request is answered by the router process."""
     route = await client.route(question(asked(number)))
     end(client, asked(number), route)
     await settled(client)
@@ -175,7 +175,7 @@ def test_what_is_told_anew_is_less_than_what_may_wait_to_be_sent() -> None:
 
 
 async def test_one_that_ends_each_connection_is_met_less_and_less_often(tmp_path: Path) -> None:
-    """A router process of another version than the worker would end connections so."""
+    """A router process of another version would end connections like this."""
 
     async def refuse(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(framed(KnownBlocks({})))
@@ -238,7 +238,7 @@ async def test_what_is_no_message_ends_its_own_connection_alone(
         await one.route(question(asked(1)))
         reader, writer = await asyncio.open_unix_connection(office.socket)
         writer.write(framed(AskRoute(7, question(asked(2)))))
-        writer.write(framed(NoteEnded("r1")))  # another's request
+        writer.write(framed(NoteEnded("r1")))  # a request of another worker
         told = await asyncio.wait_for(reader.readuntil(b"routed"), SOON_S)
         assert b"known" in told, "the control: a message is answered"
         assert sum(office.running().values()) == 2
@@ -282,7 +282,7 @@ async def test_what_waits_for_one_that_does_not_read_is_bounded(tmp_path: Path) 
 
 
 def test_all_that_is_said_is_a_message_of_one_union() -> None:
-    """Each decoder knows all messages of its direction; a tag that two have would raise here."""
+    """Each decoder knows all messages of its direction. A tag used twice would raise here."""
     for kind in (ToRouter, FromRouter):
         decoder = msgspec.msgpack.Decoder(kind)
         tags = {one.__struct_config__.tag for one in get_args(kind)}

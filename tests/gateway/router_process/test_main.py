@@ -1,4 +1,4 @@
-"""The process's parts before real engines behind real sockets; only the model is a fake."""
+"""The process's parts before real engines and sockets; only the model is a double."""
 
 from __future__ import annotations
 
@@ -80,9 +80,9 @@ async def test_engines_that_are_registered_are_listened_to(tmp_path: Path) -> No
 
 
 def test_one_that_cannot_run_says_why_in_a_line(tmp_path: Path) -> None:
-    """Two engines, one of them over TCP without the key that it needs.
+    """Two engines, one over TCP without its key.
 
-    It runs the code of its parent, whatever is in the directory where that was started.
+    The process runs its parent's code, whatever the parent's working directory contains.
     """
     (tmp_path / "gateway.py").write_text("raise SystemExit('not this one')")
     config = replace(

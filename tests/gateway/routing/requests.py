@@ -1,4 +1,4 @@
-"""Requests and events as routers get them; a block has 16 tokens."""
+"""Requests and events as routers receive them; a block has 16 tokens."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ BLOCK = 16
 
 
 def chained(*contents: object) -> bytes:
-    """The keys of blocks with these contents, one after the other."""
+    """Return the keys of blocks with these contents, in a chain."""
     keys, key = [], b""
     for content in contents:
         key = blake2b(key + repr(content).encode(), digest_size=16).digest()
@@ -23,7 +23,7 @@ def chained(*contents: object) -> bytes:
 
 
 def request(name: str, *contents: object, tail: int = 1, use_cache: bool = True) -> RoutingRequest:
-    """A prompt of these blocks and `tail` tokens more."""
+    """Make a request with a prompt of these blocks and `tail` more tokens."""
     tokens = BLOCK * len(contents) + tail
     return RoutingRequest(name, tokens, chained(*contents), bytes(16), use_cache)
 
@@ -33,7 +33,7 @@ def events(*changes: CacheChange, number: int = 0) -> CacheEvents:
 
 
 def cached(*contents: object, tier: TierName = "device") -> CacheEvents:
-    """A cache that has these blocks, and no others."""
+    """Return a cache event with exactly these blocks."""
     return events(Cleared(), Added(tier, chained(*contents)))
 
 
@@ -48,5 +48,5 @@ def timing(
 
 
 def blocks(count: int, start: int = 0) -> Sequence[int]:
-    """Contents."""
+    """Return the contents of blocks."""
     return range(start, start + count)

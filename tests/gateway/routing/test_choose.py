@@ -1,4 +1,4 @@
-"""The choice by numbers alone."""
+"""The choice of a replica from numbers alone."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def one(
 
 
 def chosen(candidates: list[Candidate], cache_tokens: float, balance: Balance) -> str:
-    """The choice where nothing is loaded."""
+    """Return the choice between replicas without load."""
     return choose_replica(candidates, cache_tokens, balance, never_asked)
 
 
@@ -40,7 +40,7 @@ def test_about_as_soon_is_no_difference_and_the_idlest_is_chosen() -> None:
 
 
 def test_what_all_wait_for_is_no_difference() -> None:
-    """Two hundredths of a long queue are more than a prefix is worth."""
+    """Two hundredths of a long queue outweigh a prefix."""
     has_it, has_not = one("a", 0.44, compute=0.02, running=5), one("b", 0.33, compute=0.33)
     assert chosen([has_it, has_not], 1e6, PLAIN) == "a", "the control: nobody waits for long"
     wait_s = 20.0
@@ -53,17 +53,17 @@ def test_what_all_wait_for_is_no_difference() -> None:
 
 
 def test_what_has_computed_more_is_dearer_for_what_it_would_have_to_compute() -> None:
-    ahead = one("a", 0.8, compute=0.8, given=200)  # it has the block that all have in common
+    ahead = one("a", 0.8, compute=0.8, given=200)  # it has the block that all prompts share
     behind = one("b", 1.0, compute=1.0, given=0)
     assert chosen([ahead, behind], 1000.0, PLAIN) == "b"
-    assert chosen([ahead, behind], 100_000.0, PLAIN) == "a"  # little of what a cache holds
+    assert chosen([ahead, behind], 100_000.0, PLAIN) == "a"  # a small part of a cache
     has_all = one("a", 0.1, compute=0.1, given=200)
     assert chosen([has_all, behind], 1000.0, PLAIN) == "a"
 
 
 def test_one_that_runs_far_more_than_the_others_is_left_out() -> None:
     idle = [one(name, 1.0) for name in "bcd"]
-    assert chosen([one("a", 0.0, running=6), *idle], 1e6, PLAIN) == "a"  # some are no herd
+    assert chosen([one("a", 0.0, running=6), *idle], 1e6, PLAIN) == "a"  # a few more are no herd
     assert chosen([one("a", 0.0, running=7), *idle], 1e6, PLAIN) == "b"
 
 
@@ -97,7 +97,7 @@ def load_s(replica: str) -> float:
     return 7.0 * (ord(replica) % 4)
 
 
-@settings(derandomize=True)  # of ties within rounding either choice is right, and some look wrong
+@settings(derandomize=True)  # for ties within rounding, either choice is right, and some look wrong
 @given(CANDIDATES, st.floats(0, 1e9))
 def test_it_is_as_if_all_that_load_had_been_asked_before(
     candidates: list[Candidate], cache_tokens: float
@@ -108,7 +108,7 @@ def test_it_is_as_if_all_that_load_had_been_asked_before(
         else one
         for one in candidates
     ]
-    either = {  # sums are made in another order
+    either = {  # sums are computed in another order
         chosen(asked, cache_tokens, Balance(alike=PLAIN.alike + rounding))
         for rounding in (-1e-9, 0.0, 1e-9)
     }

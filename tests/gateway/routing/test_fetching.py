@@ -1,4 +1,4 @@
-"""When a replica fetches from another one, from which, and what the router learns of it."""
+"""The choice to fetch from another replica, the source, and the measured rates."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from gateway.routing.router import RoutingChoice
 from tests.gateway.routing.requests import BLOCK, cached, request
 from tests.gateway.routing.test_first_token import READY, SOURCES, Clock, router
 
-HOT = range(64)  # the content of a prefix
+HOT = range(64)  # the contents of a prefix
 
 
 def send(one: FirstTokenRouter, name: str, *contents: object) -> RoutingChoice:
@@ -46,7 +46,7 @@ def fetched(tokens: int, seconds: float) -> tuple[Reused, Timing]:
 
 
 def busy(one: FirstTokenRouter, replica: str, blocks: int = 400) -> None:
-    """Let it have so much to compute that nothing else is sent there."""
+    """Give a replica so much work that nothing else is sent there."""
     one.sent(replica, request(f"busy {replica}", *((replica, n) for n in range(blocks))))
 
 
@@ -102,7 +102,8 @@ def test_nobody_fetches_from_himself_or_what_he_has_or_a_few_tokens() -> None:
     one.heard("b", cached(*range(62)))
     assert one.choose(request("r", *HOT, "x"), ["b"], SOURCES).source is None
     one.heard("b", cached(*range(20)))
-    assert one.choose(request("r", *HOT, "x"), ["b"], SOURCES).source is not None  # the control
+    # positive control
+    assert one.choose(request("r", *HOT, "x"), ["b"], SOURCES).source is not None
     assert one.choose(request("r", *HOT, "x"), ["b"], {"c": "/exchange/c"}).source is None
 
 
@@ -153,7 +154,8 @@ def test_after_a_fetch_of_which_nothing_came_none_is_tried_for_a_while() -> None
     later = request("r2", *HOT, "y")
     assert one.choose(later, ["b"], SOURCES).source is None
     others = replace(later, request_id="r3", namespace=b"b" * 16)
-    others = replace(others, block_keys=bytes(bytearray(later.block_keys)))  # no request seen yet
+    # another request's keys
+    others = replace(others, block_keys=bytes(bytearray(later.block_keys)))
     assert one.choose(others, ["b"], SOURCES).source is not None, "another tenant's"
     clock.now += HOLD_OFF_S
     assert one.choose(request("r2", *HOT, "y"), ["b"], SOURCES).source is not None
@@ -215,7 +217,7 @@ class TestRates:
     def test_where_computing_is_fast_a_fetch_is_tried_all_the_same_and_what_it_takes_is_learned(
         self,
     ) -> None:
-        """The model is small and its GPU fast; a fixed guess would be slower than computing."""
+        """The model is small and the GPU fast. A fixed guess would be slower than computing."""
         fast = COMPUTE_S / 20
         one = FirstTokenRouter(clock := Clock())
         one.heard("a", cached(*range(256)))

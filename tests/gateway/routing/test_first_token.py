@@ -1,4 +1,4 @@
-"""The router that serves: caches, queues, rates, herds, and what it forgets."""
+"""The router that serves: caches, queues, rates, herds, and forgotten replicas."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_choices_of_one_prompt_wait_for_the_first_of_them_though_others_are_idle
         return {send(one, f"choice {number}", *range(64)) for number in range(4)}
 
     assert len(replicas_of(router())) == 1
-    assert len(replicas_of(FirstTokenRouter(Clock(), Balance(others=0.0)))) > 1  # the control
+    assert len(replicas_of(FirstTokenRouter(Clock(), Balance(others=0.0)))) > 1  # positive control
 
 
 def test_a_herd_is_spread_when_waiting_costs_more_than_computing() -> None:
@@ -146,7 +146,7 @@ def test_the_faster_replica_is_given_more() -> None:
 
 
 def test_a_replica_of_which_little_is_known_is_taken_to_be_like_the_others() -> None:
-    """A replica's first prompts run together, and one seems to have taken the time of all."""
+    """A replica's first prompts run together, so each seems to take the time of all."""
     clock = Clock()
     one = FirstTokenRouter(clock)
 
@@ -189,7 +189,7 @@ def test_nothing_is_known_of_a_replica_that_is_gone() -> None:
     one.sent("b", request("r2", "x"))
     asked = request("r3", *range(100))
     assert one.choose(asked, READY).replica == fresh.choose(asked, READY).replica
-    one.began("a", "r1", None, None)  # late news of it
+    one.began("a", "r1", None, None)  # a late report
     one.ended("a", "r1")
 
 
@@ -201,11 +201,11 @@ def test_a_request_without_the_cache_goes_where_least_waits() -> None:
     assert one.choose(asked, READY).replica == "b"
     one.sent("b", asked)
     one.began("b", "r", reused(), timing(prefill=1.0))
-    assert one.choose(request("short", tail=3), READY).replica in READY  # no whole block at all
+    assert one.choose(request("short", tail=3), READY).replica in READY  # less than a whole block
 
 
 class Calls(RuleBasedStateMachine):
-    """Any calls in any order: all that is counted adds up, and is nothing when all is over."""
+    """Random calls in any order: all counts add up, and are 0 when all requests are over."""
 
     @initialize()
     def start(self) -> None:
@@ -272,7 +272,8 @@ def test_whatever_is_called_in_whichever_order_the_counts_add_up() -> None:
 class TestRates:
     def test_overlapping_prompts_count_their_time_once(self) -> None:
         rates = ReplicaRates()
-        for number in range(1, 60):  # four at a time, each of a second: a thousand tokens in 0.25 s
+        # four at a time, each of a second: 0.25 s for a thousand tokens
+        for number in range(1, 60):
             rates.began(1000, reused(), timing(prefill=1.0), now=0.25 * number)
         assert rates.compute.per_token == pytest.approx(0.25e-3, rel=0.02)
 
@@ -283,7 +284,7 @@ class TestRates:
         assert rates.compute.per_token == pytest.approx(0.5e-3, rel=0.02)
 
     def test_whoever_hears_late_learns_the_same(self) -> None:
-        """A gateway that is busy reads many first tokens at one moment, some time after."""
+        """A busy gateway reads many first tokens at one moment, some time later."""
         on_time, late = ReplicaRates(), ReplicaRates()
         for number in range(1, 61):
             told = timing(prefill=1.0, at=7e6 + 0.25 * number)
@@ -294,7 +295,7 @@ class TestRates:
 
     def test_what_one_of_several_gateways_says_late_is_not_counted_twice(self) -> None:
         rates = ReplicaRates()
-        for number in range(2, 60, 2):  # of each two the later one's gateway is heard first
+        for number in range(2, 60, 2):  # of each pair, the later one is reported first
             for one in (number, number - 1):
                 rates.began(1000, reused(), timing(prefill=1.0, at=7e6 + 0.25 * one), now=number)
         assert rates.compute.per_token == pytest.approx(0.25e-3, rel=0.1)
@@ -394,10 +395,10 @@ def test_the_random_router_has_a_seed() -> None:
 def test_short_prompts_that_begin_alike_are_split_so_that_first_tokens_come_soon(
     shared: int, own: int, split: tuple[int, int]
 ) -> None:
-    """Eight at once, whose beginning one of two replicas has; six and two may be the best.
+    """Eight prompts at once, with a prefix cached on one of two replicas; six and two may be best.
 
-    The other one computes that beginning first, so whoever goes there waits for it; whoever stays
-    waits for those before.
+    The other replica computes the prefix first, so its prompts wait for that. The others wait for
+    the prompts before them.
     """
     one, counts = router(), Counter[str]()
     one.heard("a", cached(*range(shared)))
@@ -409,7 +410,7 @@ def test_short_prompts_that_begin_alike_are_split_so_that_first_tokens_come_soon
     assert (counts["a"], counts["b"]) == split
 
     def waited(away: int) -> int:
-        """Tokens before the first tokens of all, with so many at the one that has nothing."""
+        """Return the tokens before all first tokens, if `away` prompts go to the empty replica."""
         tokens, here = own * BLOCK + 1, 8 - away
         ones = (here * (here + 1) + away * (away + 1)) // 2
         return away * shared * BLOCK + ones * tokens

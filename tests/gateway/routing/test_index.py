@@ -1,4 +1,4 @@
-"""The index against whoever applies events literally, and behind a network that does its worst."""
+"""The index, compared with literal application of events, behind a faulty network."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ PATHS = (path("published", "tenant"), path("other"))
 
 
 def literal(listener: CacheListener, block_keys: bytes) -> tuple[int, int, int]:
-    """Count a prompt's blocks by tier in the listener, up to the first block that it lacks."""
+    """Count a prompt's blocks by tier in the listener, up to the first missing block."""
     counts = {"device": 0, "host": 0, "disk": 0}
     for key in split_keys(block_keys):
         if key not in listener.held:
@@ -54,13 +54,13 @@ def by_tier(index: CacheIndex, block_keys: bytes, replica: str) -> tuple[int, in
 
 
 class Wire:
-    """One engine's cache and its feed, the network, and the gateway's end of both."""
+    """One engine's cache and feed, the network, and the gateway's end of both."""
 
     def __init__(self, name: str, index: CacheIndex) -> None:
         self.scene = TierScene(12, 2, host=10, disk=16)
         self.feed = CacheFeed(self.scene.cache.tree)
         self.on_the_way: list[CacheEvents] = []
-        self.old: list[CacheEvents] = []  # may come once more
+        self.old: list[CacheEvents] = []  # events that may come again
         self.listener = CacheListener()
         self._name, self._index = name, index
         self.subscription = CacheSubscription(
@@ -81,7 +81,7 @@ class Wire:
     def serve(self, where: NamespacePath, prompt: TokenIds) -> None:
         scene = self.scene
         lease = scene.acquire_loading(where, prompt, None)
-        while lease is None:  # copies make room first
+        while lease is None:  # copies first make room
             scene.end_copies()
             lease = scene.acquire_loading(where, prompt, None)
         while not lease.ready:
@@ -106,7 +106,7 @@ class Wire:
 
 
 class Chaos(RuleBasedStateMachine):
-    """Caches change, messages are lost, doubled and late; what remains is a miss or nothing."""
+    """Caches that change while messages are lost, repeated and late; errors become misses."""
 
     @initialize()
     def start(self) -> None:
@@ -127,7 +127,7 @@ class Chaos(RuleBasedStateMachine):
         flushes: bool,
         fates: list[str],
     ) -> None:
-        """An engine serves these and says what has changed; the network does its worst."""
+        """Let an engine serve these and report changes over the faulty network."""
         wire = self.wires[name]
         if flushes:
             wire.scene.cache.flush()
@@ -146,12 +146,12 @@ class Chaos(RuleBasedStateMachine):
 
     @rule(name=st.sampled_from(REPLICAS), is_replaced=st.sampled_from((False, False, True)))
     def heal(self, name: str, is_replaced: bool) -> None:
-        """The network works again: once a snapshot is through, the index is right."""
-        if is_replaced:  # by another engine, with nothing in its cache
+        """Repair the network; after a snapshot the index is right."""
+        if is_replaced:  # replaced by another engine with an empty cache
             self.index.forget(name)
             self.wires[name] = Wire(name, self.index)
         wire = self.wires[name]
-        for number in range(3):  # what was lost last is found out with the next message
+        for number in range(3):  # the next message reveals what was lost last
             wire.serve(PATHS[0], tokens(50 + number, self.served, self.served))
             self.served += 1
             wire.publish()
@@ -178,7 +178,7 @@ class Chaos(RuleBasedStateMachine):
 
 
 def is_closed(listener: CacheListener, block_keys: bytes) -> bool:
-    """Return whether a listener has only a prompt's beginning, faster tiers before slower ones."""
+    """Return whether a listener has only a prompt's beginning, with faster tiers first."""
     levels = [
         ("device", "host", "disk").index(listener.held[key]) if key in listener.held else 3
         for key in split_keys(block_keys)
@@ -188,7 +188,7 @@ def is_closed(listener: CacheListener, block_keys: bytes) -> bool:
 
 @pytest.fixture(autouse=True)
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make pieces small, so that a snapshot of some ten blocks takes several turns."""
+    """Make pieces small, so that a snapshot of about ten blocks takes several turns."""
     monkeypatch.setattr(cache_feed, "PIECE_BLOCKS", 4)
 
 
@@ -210,7 +210,7 @@ def test_every_replica_is_asked_at_once() -> None:
     assert index.find(keys_of(b""), ["long"]) == {}
     assert index.find(keys_of(chained(*range(3))[:-1]), ["long"]) == {
         "long": FoundBlocks(2)
-    }  # cut off
+    }  # the keys are cut off
 
 
 def test_blocks_are_counted_by_their_tiers() -> None:
@@ -267,7 +267,7 @@ def test_all_lengths_are_found(data: st.DataObject) -> None:
 def test_where_blocks_are_missing_in_between_an_answer_ends_at_one_that_is_there(
     data: st.DataObject,
 ) -> None:
-    """A snapshot can leave such gaps. Any of the ends may be told; the engine finds out."""
+    """A snapshot can leave such gaps. The answer may end at any of them; the engine finds out."""
     total = data.draw(st.integers(1, 30))
     contents, index = [*range(total)], CacheIndex()
     keys = split_keys(chained(*contents))
@@ -301,7 +301,7 @@ def test_a_lost_message_is_noticed_and_only_because_of_its_number(is_ordered: bo
     wire.deliver()
     wire.scene.cache.flush()
     wire.publish()
-    wire.on_the_way.clear()  # lost
+    wire.on_the_way.clear()  # lose them
     wire.serve(PATHS[1], PROMPTS[1])
     for _ in range(4):
         wire.publish()

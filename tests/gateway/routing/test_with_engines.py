@@ -1,4 +1,4 @@
-"""The router that serves and two engines behind their sockets; only the model is a fake."""
+"""The router that serves, with two engines behind sockets; only the model is a double."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PROMPT = range(1, 40)
 async def serve(
     router: FirstTokenRouter, name: str, client: EngineClient, request: Generate
 ) -> int:
-    """Send a request to this replica; returns how many of its tokens were cached."""
+    """Send a request to this replica; return its number of cached tokens."""
     cached = 0
     router.sent(name, routing_request(request))
     async for event in client.generate(request):
@@ -50,7 +50,7 @@ async def test_a_prompt_goes_where_it_is_cached_until_that_engine_is_gone() -> N
         other = generate("other", [50, 51, 52], max_tokens=1)
         assert (
             router.choose(routing_request(generate("x", PROMPT)), READY).replica == "a"
-        )  # of equals the first
+        )  # the first of equals
         assert await serve(router, "b", clients["b"], generate("first", PROMPT, max_tokens=1)) == 0
         await serve(router, "a", clients["a"], other)
         again = generate("again", PROMPT, max_tokens=1)

@@ -1,4 +1,4 @@
-"""A tenant that loads many adapters of its own waits for itself, and another tenant does not."""
+"""A tenant that loads many adapters waits for itself, and other tenants do not wait."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.gateway.state.memory_store import MemoryStore
 
 
 class AdapterReaderThatWaits:
-    """An engine that reads each adapter until it is let go on."""
+    """An engine whose reading of each adapter waits until it is released."""
 
     def __init__(self) -> None:
         self.reading: list[str] = []

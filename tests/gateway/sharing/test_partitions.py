@@ -1,4 +1,4 @@
-"""The engine is told whose part of the cache is how large, whenever the operator changes it."""
+"""The engine gets the shares of its cache whenever the operator changes them."""
 
 from __future__ import annotations
 

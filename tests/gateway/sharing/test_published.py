@@ -1,4 +1,4 @@
-"""What is in force on one gateway, and what it has an engine pin."""
+"""The published prefixes of one gateway, and the pins that it asks an engine for."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ async def test_what_another_gateway_stores_is_found_and_pinned_without_news(
     await gateway.store.create(record)
     await until(lambda: record.id in gateway.engine.pinned, WITHIN_S)
     assert gateway.blocks() == 3
-    assert gateway.engine.pinned[record.id] == 4  # the last one is not full
+    assert gateway.engine.pinned[record.id] == 4  # the last block is not full
     await put(gateway.store, replace(record, deleted_at=5.0))
     await until(lambda: record.id not in gateway.engine.pinned, WITHIN_S)
     assert gateway.blocks() == 0
@@ -119,7 +119,7 @@ async def test_what_another_gateway_stores_is_found_and_pinned_without_news(
 async def test_of_a_model_with_states_the_last_whole_block_is_the_end_of_a_pin(
     gateway: Gateway,
 ) -> None:
-    """Requests continue from the state there."""
+    """Requests continue from the state at that block's end."""
     gateway.engine.welcome = replace(WELCOME, has_states=True)
     record = prefix()
     await gateway.store.create(record)
@@ -127,7 +127,7 @@ async def test_of_a_model_with_states_the_last_whole_block_is_the_end_of_a_pin(
     assert gateway.engine.pinned[record.id] == gateway.blocks() == 3
     assert gateway.blocks(TEXT[:-20]) == 0
     gateway.engine.welcome = replace(WELCOME, engine_id="another")
-    await until(lambda: gateway.engine.pinned[record.id] == 4, WITHIN_S)  # the control
+    await until(lambda: gateway.engine.pinned[record.id] == 4, WITHIN_S)  # positive control
     assert gateway.blocks(TEXT[:-20]) == 2
 
 
@@ -137,7 +137,7 @@ async def test_a_new_engine_is_sent_everything_again(gateway: Gateway) -> None:
     await until(lambda: record.id in gateway.engine.pinned, WITHIN_S)
     gateway.engine.pinned.clear()
     await gateway.published.renew()
-    assert gateway.engine.pinned == {}  # the control: the same engine is not told twice
+    assert gateway.engine.pinned == {}  # positive control: the same engine is not asked twice
     gateway.engine.welcome = replace(WELCOME, engine_id="another")
     await until(lambda: record.id in gateway.engine.pinned, WITHIN_S)
 
@@ -199,9 +199,9 @@ async def test_a_prefix_that_is_not_pinned_is_not_shared(gateway: Gateway) -> No
     await until(lambda: gateway.published.refusal(record.id) == "full", WITHIN_S)
     await until(lambda: gateway.blocks() == 0, WITHIN_S)
     gateway.engine.pin_error = None
-    gateway.engine.welcome = replace(WELCOME, engine_id="another")  # is asked at once
+    gateway.engine.welcome = replace(WELCOME, engine_id="another")  # asks at once
     await until(lambda: record.id in gateway.engine.pinned, WITHIN_S)
-    await until(lambda: gateway.blocks() == 3, WITHIN_S)  # the control
+    await until(lambda: gateway.blocks() == 3, WITHIN_S)  # positive control
 
 
 async def test_a_refusal_is_asked_again_later() -> None:

@@ -1,4 +1,4 @@
-"""What is published, over HTTP: one gateway, two tenants, an engine that is a double."""
+"""Published prefixes over HTTP: one gateway, two tenants, a double of an engine."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def admin(served: Served, method: str, path: str, **sent: Any) -> Any:
 
 
 def cached(served: Served, key: str, words: str, **extra: Any) -> int:
-    """Prompt tokens that a chat found."""
+    """Return the cached prompt tokens of a chat."""
     messages = [SYSTEM, {"role": "user", "content": words}]
     body = {"model": MODEL, "messages": messages, "max_tokens": 1, **extra}
     headers = {"authorization": f"Bearer {key}"}
@@ -75,7 +75,7 @@ def test_a_chat_with_the_published_tools_finds_them(
 def test_a_chat_with_other_tools_finds_what_they_have_in_common(
     served: Served, tool_pack: dict[str, Any]
 ) -> None:
-    common = json.dumps(TOOLS).index("weather")  # and the w of wind
+    common = json.dumps(TOOLS).index("weather")  # plus the w of "wind"
     other = cached(served, served.key, LONG, tools=OTHERS, tool_choice="none")
     assert other == (2 + len("tools:") + common + 1) // 16 * 16
     assert 0 < other < tool_pack["tokens"] // 16 * 16

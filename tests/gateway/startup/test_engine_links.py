@@ -1,4 +1,4 @@
-"""Real engines behind real sockets, as one; only the model is a fake."""
+"""Several real engines behind sockets, used as one; only the model is a double."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def none_recorded() -> FlushReader:
 
 
 def knows(engine: Engine) -> bool:
-    """Return whether the router has heard of all blocks of a prompt and its answer."""
+    """Return whether the router knows all blocks of a prompt and its answer."""
     blocks = sum(one.known_blocks for one in engine.replicas.values())
     return blocks == (len(PROMPT) + 3) // BLOCK_SIZE  # the last token is not computed
 
@@ -65,7 +65,7 @@ async def test_the_router_hears_where_a_prompt_is_cached(tmp_path: Path) -> None
 
 
 async def test_a_wrong_index_costs_a_miss_and_no_more(tmp_path: Path) -> None:
-    """The engine compares tokens itself, so what is not there is computed."""
+    """The engine compares tokens itself, so missing blocks are computed."""
     paths = [str(tmp_path / f"{name}.sock") for name in "ab"]
     with EngineThread(paths[0]), EngineThread(paths[1]):
         async with connected(config_of(tmp_path, "a", "b"), none_recorded()) as engine:

@@ -37,11 +37,11 @@ GIVEN = "the-operator-chose-this-one"
 
 
 class PowerCut(BaseException):
-    """Nothing that the code under test may catch."""
+    """An error that no code under test may catch."""
 
 
 class FailingClock:
-    """A clock whose `fail_at`-th reading never comes back."""
+    """A clock that raises PowerCut at reading number `fail_at`."""
 
     def __init__(self, fail_at: int) -> None:
         self.fail_at = fail_at
@@ -60,7 +60,7 @@ def data_dir(tmp_path: Path) -> Path:
 
 
 async def tenant_of(data_dir: Path, key: str | None) -> str:
-    """The name that `key` opens with."""
+    """Return the name of the tenant that `key` opens."""
     store = SqliteStore(data_dir / STATE_FILE)
     try:
         keyring = Keyring(store, load_secrets(data_dir).pepper, CLOCK)
@@ -79,7 +79,7 @@ async def tenant_names(data_dir: Path) -> list[str]:
 
 
 async def assert_whole(data_dir: Path, start: FirstStart) -> None:
-    """The installation in `data_dir` works, with the keys of `start`."""
+    """Check that the installation in `data_dir` works with the keys of `start`."""
     assert await tenant_of(data_dir, start.demo_key) == "demo"
     assert await tenant_of(data_dir, start.demo2_key) == "demo2"
     assert await tenant_names(data_dir) == ["demo", "demo2"]
@@ -200,13 +200,13 @@ async def test_nothing_that_prints_a_start_shows_a_key(data_dir: Path) -> None:
         assert str(key) not in repr(start) + str(start)
 
 
-# --- starts that broke off ------------------------------------------------------------
+# --- interrupted starts ---------------------------------------------------------------
 
 
 async def test_a_start_cut_off_at_any_reading_of_the_clock_heals(tmp_path: Path) -> None:
     whole = FailingClock(fail_at=0)
     await ensure_first_start(tmp_path / "whole", clock=whole)
-    assert whole.readings == 4  # two tenants, two keys
+    assert whole.readings == 4  # two tenants and two keys
     for fail_at in range(1, whole.readings + 1):
         data_dir = tmp_path / str(fail_at)
         with pytest.raises(PowerCut):
@@ -265,7 +265,7 @@ async def test_two_first_starts_at_once_agree(data_dir: Path) -> None:
     await assert_whole(data_dir, starts[0])
 
 
-# --- what an operator may have done ---------------------------------------------------
+# --- changes by an operator -----------------------------------------------------------
 
 
 async def test_a_given_admin_key_wins_now_and_is_kept(data_dir: Path) -> None:

@@ -1,4 +1,4 @@
-"""Connections leave room for the files that the process itself opens."""
+"""The limit on connections leaves room for the files that the process opens."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A start with a state that is not what it was: refused, and accepted with `--new-state`."""
+"""A start with another state than before: refused, and accepted with `--new-state`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def start(data_dir: Path, *, new_state: bool = False) -> FirstStart:
 
 
 async def tenant_of(data_dir: Path, key: str | None) -> str:
-    """The id of the tenant that `key` opens."""
+    """Return the id of the tenant that `key` opens."""
     store = SqliteStore(data_dir / STATE_FILE)
     try:
         keyring = Keyring(store, load_secrets(data_dir).pepper, CLOCK)
@@ -128,7 +128,7 @@ async def test_a_damaged_state_is_set_aside_and_none_is_overwritten(tmp_path: Pa
     for number in (1, 2):
         overwrite(tmp_path / STATE_FILE, number)
         damaged = (tmp_path / STATE_FILE).read_bytes()
-        await start(tmp_path)  # it starts, and the gateway is red
+        await start(tmp_path)  # the start succeeds, and the gateway reports a fault
         accepted = await start(tmp_path, new_state=True)
         assert await tenant_of(tmp_path, accepted.demo_key)
         assert (tmp_path / f"{STATE_FILE}.damaged-{number}").read_bytes() == damaged

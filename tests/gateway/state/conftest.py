@@ -1,4 +1,4 @@
-"""What tests of the state share."""
+"""Fixtures of the tests of the state."""
 
 from __future__ import annotations
 

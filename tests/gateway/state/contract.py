@@ -1,5 +1,7 @@
-"""What every home of the state promises. A home's test module subclasses `StoreContract` and
-provides the `store` fixture; pytest runs every test below against it.
+"""Properties of every store of the state.
+
+A store's test module subclasses `StoreContract` and provides the fixture `store`; pytest runs every
+test below with it.
 """
 
 from __future__ import annotations
@@ -96,13 +98,13 @@ def a_schema(tenant: Tenant, number: int = 1, text: str = "") -> ModuleSchema:
 
 
 def room_for(of_tenant: int, of_all: int = 1000) -> ResponseRoom:
-    """Room for so many of `a_response`, in which every number has one digit."""
+    """Make room for this many of `a_response` with one-digit numbers."""
     size = len(msgspec.json.encode(a_response(a_tenant())))
     return ResponseRoom(of_one=size, of_tenant=of_tenant * size, of_all=of_all * size)
 
 
 async def kept(store: Store, tenant: Tenant, most: int = 9) -> list[int]:
-    """The numbers of those of the tenant's responses that are there."""
+    """Return the numbers of the tenant's stored responses."""
     numbers = []
     for number in range(1, most + 1):
         try:
@@ -119,7 +121,7 @@ def a_row(day: str = "2026-01-31", tenant: str = "tn_a", key: str = "key_1", **n
 
 
 class StoreContract:
-    """The promises, one test each."""
+    """The properties, one test each."""
 
     async def test_a_tenant_comes_back_as_it_was_stored(self, store: Store) -> None:
         tenant = Tenant(id="tn_1", name="acme", created_at=12.25, disabled=True, weight=2.5)
@@ -183,7 +185,7 @@ class StoreContract:
         assert seen.disabled
         after = await store.get(Tenant, tenant.id)
         assert (after.disabled, after.weight) == (True, tenant.weight + 8)
-        await put(store, tenant)  # the control: who has read it before puts all of it back
+        await put(store, tenant)  # positive control: an outdated record overwrites everything
         assert await store.get(Tenant, tenant.id) == tenant
 
     async def test_a_change_that_cannot_be_made_changes_nothing(self, store: Store) -> None:
@@ -384,11 +386,12 @@ class StoreContract:
         await put(store, replace(prefix, deleted_at=5.0))
         await store.delete(Group, group.id)
         assert await store.every(Group) == []
-        assert (await store.get(PublishedPrefix, prefix.id)).scope == group.id  # history stays
+        # deleted prefixes keep their scope
+        assert (await store.get(PublishedPrefix, prefix.id)).scope == group.id
         await store.create(group)
         await put(store, member)
         await store.delete(Tenant, member.id)
-        await store.delete(Group, group.id)  # a deleted tenant belongs to nothing
+        await store.delete(Group, group.id)  # a deleted tenant belongs to no group
 
     async def test_prefixes_come_back_as_they_were_stored(self, store: Store) -> None:
         first = a_prefix("rules", 1)
@@ -416,7 +419,7 @@ class StoreContract:
         for one in (prefix, alone):
             await store.create(one)
             kept = (await store.get(PublishedPrefix, one.id)).source.tools
-            assert json.dumps(kept) == json.dumps(tools)  # fields in their order, too
+            assert json.dumps(kept) == json.dumps(tools)  # with fields in the same order
         await put(store, replace(prefix, tokens=3))
         assert (await store.get(PublishedPrefix, prefix.id)).source == source
         await put(store, replace(prefix, deleted_at=7.0))
@@ -430,7 +433,7 @@ class StoreContract:
         with pytest.raises(Conflict):
             await store.create(again)
         with pytest.raises(Conflict):
-            await store.create(replace(prefix, version=2))  # its id is taken
+            await store.create(replace(prefix, version=2))  # the id is in use
         assert await store.every(PublishedPrefix) == [prefix]
         await put(store, replace(prefix, deleted_at=7.0))
         with pytest.raises(Conflict):
@@ -462,7 +465,7 @@ class StoreContract:
         with pytest.raises(Conflict):
             await store.keep_response(ours, room_for(9))
         theirs = replace(ours, tenant_id=other.id, content=msgspec.Raw(b'"theirs"'))
-        assert await store.keep_response(theirs, room_for(9))  # ids are by tenant
+        assert await store.keep_response(theirs, room_for(9))  # each tenant has its own ids
         assert await store.find_response(mine.id, ours.id, now=1.0) == ours
         await store.drop_response(mine.id, ours.id, now=1.0)
         with pytest.raises(NotFound):
@@ -531,7 +534,7 @@ class StoreContract:
         await store.drop_expired_responses(now=101.5)
         assert await kept(store, tenant) == [2]
         assert await store.count_responses(tenant.id) == 1
-        for number in (3, 4):  # what has expired takes no room
+        for number in (3, 4):  # expired responses take no room
             await store.keep_response(a_response(tenant, number), room_for(3))
         assert await kept(store, tenant) == [2, 3, 4]
 
@@ -567,7 +570,7 @@ class StoreContract:
         big = a_response(tenant, 2, text="é 🌱!")
         assert not await store.keep_response(big, room_for(9))
         assert await kept(store, tenant) == [1]
-        assert await store.keep_response(a_response(tenant, 2), room_for(9))  # the control
+        assert await store.keep_response(a_response(tenant, 2), room_for(9))  # positive control
 
     @pytest.mark.parametrize("change", ["deleted", "disabled"])
     async def test_responses_go_with_their_tenant(self, store: Store, change: str) -> None:
@@ -581,7 +584,7 @@ class StoreContract:
         else:
             await put(store, replace(tenant, disabled=True))
         assert (await kept(store, tenant), await kept(store, other)) == ([], [1, 2])
-        with pytest.raises(NotFound):  # as an answer does that ends after the change
+        with pytest.raises(NotFound):  # like an answer that ends after the change
             await store.keep_response(a_response(tenant, 3), room_for(2, 4))
         if change == "deleted":
             await store.create(tenant)
@@ -806,7 +809,7 @@ class StoreContract:
         assert {t.id: t for t in tenants} == model.tenants
         stored = [key for tenant in tenants for key in await store.list_keys(tenant.id)]
         assert {key.id: key for key in stored} == model.keys
-        assert model.keys  # the walk did not end where everything is deleted
+        assert model.keys  # positive control: not everything was deleted
 
 
 async def _random_change(store: Store, rng: random.Random) -> str:
@@ -827,5 +830,5 @@ async def _random_change(store: Store, rng: random.Random) -> str:
     try:
         await change()
     except (Conflict, NotFound):
-        return "refused"  # where both apply, either may be named
+        return "refused"  # if both errors apply, either may be raised
     return "done"

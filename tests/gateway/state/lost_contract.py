@@ -1,6 +1,6 @@
-"""What every home of the state promises about a state that is not what it was.
+"""Properties of every store about a state that was lost or exchanged.
 
-A home's test module subclasses `LostStateContract` and provides the `place` fixture.
+A store's test module subclasses `LostStateContract` and provides the fixture `place`.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ class Place:
             yield home
 
     def open(self, *, new_state: bool = False) -> AbstractAsyncContextManager[Home]:
-        """The state, looked at; WrongState when it is not the one."""
+        """Open the state and check it. Raises WrongState if it is another one."""
         return self._open(new_state=new_state)
 
 
 class LostStateContract:
-    """The promises, one test each."""
+    """The properties, one test each."""
 
     async def test_a_first_start_and_a_second_find_one_state(self, place: Place) -> None:
         async with place.open() as home:

@@ -1,5 +1,7 @@
-"""The plainest home of the state: dictionaries. The contract holds for it as well, so it can
-stand in for any other home and serve as the model of random tests.
+"""The simplest store of the state: dictionaries.
+
+It has the properties of `StoreContract`, so it can replace any other store, and is the model of
+random tests.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from tests.gateway.state.memory_store import MemoryStore
 
 
 class Watched(MemoryStore):
-    """Tells when it was asked to drop what has expired; the first time it is away."""
+    """A store that reports each call to drop expired records; it is away the first time."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Who is told of faults, and when."""
+"""Listeners of faults, and when they are called."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ DAMAGED, FULL = damaged("state", "s"), no_room("the disk")
 
 
 class Patient:
-    """Has the fault that the test gives it, once it is looked at."""
+    """A watched store whose next check finds the test's fault."""
 
     def __init__(self) -> None:
         self.fault: Fault | None = None

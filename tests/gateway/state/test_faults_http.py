@@ -1,4 +1,4 @@
-"""What tenants, load balancers and scrapers see of a fault, over HTTP before a fake engine."""
+"""A fault as tenants, load balancers and scrapers see it, over HTTP before a fake engine."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LIMITED = {"limits": {"requests_per_minute": 100, "budget": {"units": 1000}}}
 
 @pytest.fixture(autouse=True)
 def _often(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Faults are looked for, and keys asked for again, sooner than they are."""
+    """Make checks of faults and repeated look-ups of keys more frequent."""
     monkeypatch.setattr(faults, "CHECK_S", 0.1)
     monkeypatch.setattr(database, "CHECK_EVERY_S", 0.2)
     monkeypatch.setattr(keyring, "IDENTITY_TTL_S", 0.2)
@@ -47,13 +47,13 @@ def ready(gateway: Served) -> tuple[int, str]:
 
 
 def damaged(gateway: Served, path: Path) -> tuple[int, str]:
-    """Damage the file, and look. Once is not enough: a write-back of the WAL may mend it."""
+    """Damage the file, and check, repeatedly: a write-back of the WAL may repair it."""
     overwrite(path, 1)
     return ready(gateway)
 
 
 def chat(gateway: Served) -> str | None:
-    """The error code of a chat; None where it is answered. Any other end is an error."""
+    """Return the error code of a chat; None if it is answered. Any other end raises an error."""
     place: Any = {"base_url": gateway.url + "/v1", "api_key": gateway.key, "max_retries": 0}
     with openai.OpenAI(**place, timeout=60) as client:
         try:

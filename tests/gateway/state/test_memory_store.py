@@ -7,7 +7,7 @@ from tests.gateway.state.memory_store import MemoryStore
 
 
 class TestMemoryStore(StoreContract):
-    """The double keeps the contract too."""
+    """The double has the properties too."""
 
     @pytest.fixture
     def store(self) -> MemoryStore:

@@ -1,4 +1,4 @@
-"""Records that were stored before their structs had all the fields of today."""
+"""Records stored before their structs had all of today's fields."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Redis away, frozen, slow, flushed, restarted empty, read-only and full: nobody hangs, nothing
-opens, and everything is as before once it is back.
+"""Redis away, frozen, slow, flushed, restarted empty, read-only and full.
+
+Nothing hangs, no unknown key is accepted, and everything is as before once Redis is back.
 """
 
 from __future__ import annotations
@@ -41,13 +42,13 @@ ENTRY = AuditEntry(time=1.0, actor="op", action="a", target="t")
 
 @dataclass
 class Site:
-    """A gateway's state with a short timeout, and a key that it knows and one that it does not."""
+    """A gateway's state with a short timeout, and two keys, of which it has looked up one."""
 
     server: RedisServer
     link: RedisLink
     store: RedisStore
     keyring: Keyring
-    monotonic: ManualClock  # of the keyring
+    monotonic: ManualClock  # the keyring's clock
     breaker_clock: ManualClock
     known: IssuedKey
     unused: IssuedKey
@@ -56,7 +57,7 @@ class Site:
         self.monotonic.advance(IDENTITY_TTL_S)
 
     async def recover(self) -> None:
-        """Let the breaker probe until an answer comes."""
+        """Let the breaker probe until Redis answers."""
         async with asyncio.timeout(20):
             while True:
                 self.breaker_clock.advance(1.0)
@@ -68,7 +69,7 @@ class Site:
                     return
 
     async def lost(self) -> None:
-        """Let the breaker probe until an answer comes, and that is from another state."""
+        """Let the breaker probe until Redis answers with another state."""
         async with asyncio.timeout(20):
             while self.store.link.fault is None:
                 self.breaker_clock.advance(1.0)
@@ -76,7 +77,7 @@ class Site:
                 await asyncio.sleep(0.01)
 
     async def refused(self) -> None:
-        """Every method says Unavailable with a time to come back after."""
+        """Check that every method raises Unavailable with a time for a retry."""
         for attempt in (
             self.store.create(ACME),
             self.store.every(Tenant),
@@ -130,7 +131,7 @@ async def site(server: RedisServer) -> AsyncIterator[Site]:
 
 @asynccontextmanager
 async def held_up(seconds: float) -> AsyncIterator[None]:
-    """Every turn of the loop takes so long."""
+    """Make every turn of the loop take a given time."""
 
     async def work() -> None:
         while True:
@@ -152,10 +153,11 @@ async def refusal(site: Site, issued: IssuedKey) -> GatewayError:
 
 
 async def outage(site: Site) -> None:
-    """Check what holds while no answer comes, whatever the reason."""
+    """Check what holds while Redis does not answer, for any reason."""
     site.forget_by_time()
     assert (await site.keyring.identify(site.known.secret)).tenant_id == ACME.id
-    assert isinstance(await refusal(site, site.unused), Unavailable)  # 503: it may be good
+    # 503, since the key may be valid
+    assert isinstance(await refusal(site, site.unused), Unavailable)
     await site.refused()
     site.monotonic.advance(OUTAGE_TTL_S)
     assert isinstance(await refusal(site, site.known), Unavailable)
@@ -164,16 +166,16 @@ async def outage(site: Site) -> None:
 async def test_redis_killed_and_started_again_empty(site: Site) -> None:
     site.server.kill()
     await outage(site)
-    site.server.start()  # with nothing in it
+    site.server.start()  # now empty
     await site.lost()
-    assert isinstance(await refusal(site, site.known), StateLost)  # lost, and closed
+    assert isinstance(await refusal(site, site.known), StateLost)  # lost, so keys are refused
     assert site.store.link.fault is not None
     assert site.store.link.fault.status == "state_missing"
-    assert await site.link.command("DBSIZE") == 0  # nothing was begun in it
-    begun = RedisStore(RedisLink(connect(site.server.url), timeout_s=5.0))  # as --new-state does
+    assert await site.link.command("DBSIZE") == 0  # the gateway wrote nothing
+    begun = RedisStore(RedisLink(connect(site.server.url), timeout_s=5.0))  # like --new-state
     await begun.create(ACME)
     await begun.close()
-    assert isinstance(await refusal(site, site.known), StateLost)  # not ours, until a restart
+    assert isinstance(await refusal(site, site.known), StateLost)  # another state until a restart
 
 
 async def test_redis_frozen_and_thawed(site: Site) -> None:
@@ -202,7 +204,7 @@ async def test_a_frozen_redis_is_waited_for_five_times_and_then_not_at_all(site:
     for _ in range(50):
         with pytest.raises(Unavailable):
             await site.link.run(work)
-    assert asked == 6  # one probe
+    assert asked == 6  # only one probe
     site.server.thaw()
     site.breaker_clock.advance(1.0)
     await site.link.run(work)
@@ -229,7 +231,7 @@ async def test_a_crowd_that_asks_at_once_is_answered(server: RedisServer) -> Non
 
 
 async def test_a_late_answer_never_reaches_the_next_command(site: Site) -> None:
-    """A connection that was given up must not hand its answer to the next command."""
+    """A connection that was given up must not pass its answer to the next command."""
     site.server.freeze()
     with pytest.raises(Unavailable):
         await site.link.command("ECHO", "late")
@@ -246,7 +248,7 @@ async def test_a_flush_closes_everything(site: Site) -> None:
         assert isinstance(await refusal(site, issued), StateLost)
     await site.refused()
     assert await site.link.command("DBSIZE") == 0  # nothing was written
-    site.server.kill()  # and what was known before the flush does not come back now
+    site.server.kill()  # keys known before the flush stay refused
     site.forget_by_time()
     assert isinstance(await refusal(site, site.known), Unavailable)
 
@@ -258,7 +260,7 @@ async def test_after_a_flush_the_right_state_is_taken_again(site: Site) -> None:
     await site.link.command("FLUSHALL")
     await site.store.link.check()
     assert site.store.link.fault is not None
-    await site.link.command("SET", STATE_ID, "f" * 32)  # somebody else's
+    await site.link.command("SET", STATE_ID, "f" * 32)  # another installation's id
     assert isinstance(await refusal(site, site.unused), StateLost)
     await site.link.command("FLUSHALL")
     for key, value in saved.items():
@@ -292,12 +294,12 @@ async def test_a_read_only_redis_still_says_who_may_come_in(
     site: Site, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     with redis_server(tmp_path_factory.mktemp("primary")) as primary:
-        # Read-only as soon as it has a primary; this one is never asked for data.
+        # Redis is read-only as soon as it has a primary; no data is ever requested from this one.
         primary.freeze()
         await site.link.command("REPLICAOF", "127.0.0.1", primary.port)
         site.forget_by_time()
         assert (await site.keyring.identify(site.unused.secret)).tenant_id == ACME.id
-        for _ in range(10):  # more than a breaker bears; it is not for this
+        for _ in range(10):  # more errors than open a breaker, which ignores these
             with pytest.raises(Unavailable) as caught:
                 await put(site.store, replace(site.known.record, revoked_at=1.0))
             assert caught.value.retry_after_s
@@ -329,7 +331,7 @@ async def test_a_full_redis_takes_nothing_by_halves(site: Site) -> None:
     await site.store.link.check()
     assert site.store.link.fault is None
     assert await site.store.every(Tenant) == [ACME]
-    await site.store.create(other)  # neither its id nor its name was taken
+    await site.store.create(other)  # its id and name are still free
     with pytest.raises(Conflict):
         await site.store.create(other)
     assert await site.store.usage("2026-01-01", "2026-12-31") == []

@@ -1,4 +1,4 @@
-"""The ballast, on a disk that is really full, and on one that is not."""
+"""The reserved disk space, on a disk that is really full, and on one that is not."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ def test_it_is_private_and_takes_real_room(tmp_path: Path) -> None:
 
 def test_it_is_given_up_but_for_what_a_start_needs(tmp_path: Path) -> None:
     room = ReservedRoom(tmp_path)
-    assert not room.give_up()  # there is none yet
+    assert not room.give_up()  # nothing is reserved yet
     room.look()
     assert room.give_up()
     assert size(tmp_path) == START_BYTES
     assert not room.give_up()
     assert room.fault is not None
     assert room.give_up(keep=0)
-    room.look()  # there is room
+    room.look()  # reserves space again
     assert size(tmp_path) == BALLAST_BYTES
     assert room.fault is None
 

@@ -1,4 +1,4 @@
-"""A request as it is after admission, with prompts of given lengths."""
+"""Admitted requests with prompts of given lengths."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from gateway.prompts.generation_request import AdmittedRequest, TextRules
 
 
 def admitted(*prompts: int, choices: int = 1, use_cache: bool = True) -> AdmittedRequest:
-    """With `choices` of each prompt; `prompts` are lengths in tokens."""
+    """Make a request with `choices` of each prompt; `prompts` are lengths in tokens."""
     generates = tuple(
         Generate(
             request_id=f"{prompt}-{choice}",

@@ -1,4 +1,4 @@
-"""Agents in each dialect, and a gateway before a fake engine that plays a recorded conversation."""
+"""Agents in each dialect, and a gateway before a fake engine that plays a recording."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ class Used:
     prompt: int
     cached: int
     answer: int
-    counted: int  # what was counted beforehand
+    counted: int  # the tokens counted before the request
 
 
 @dataclass
 class OpenAIAgent:
-    """An agent that speaks OpenAI's chat."""
+    """An agent for OpenAI's chat completions."""
 
     http: httpx.Client
     keeps_reasoning: bool = True
@@ -82,7 +82,7 @@ class OpenAIAgent:
         self.messages.append({"role": "user", "content": text})
 
     def _take(self, message: dict[str, Any]) -> None:
-        """Give the answer back as clients do: arguments parsed and spelled again."""
+        """Append the answer as clients do: arguments are parsed and encoded again."""
         if not self.keeps_reasoning:
             message.pop("reasoning_content", None)
             message.pop("reasoning", None)
@@ -102,7 +102,7 @@ class OpenAIAgent:
 
 @dataclass
 class AnthropicAgent:
-    """An agent that speaks Anthropic's Messages."""
+    """An agent for Anthropic's Messages."""
 
     http: httpx.Client
     keeps_reasoning: bool = True
@@ -151,9 +151,9 @@ class AnthropicAgent:
 
 @dataclass
 class ResponsesAgent:
-    """An agent that speaks OpenAI's Responses.
+    """An agent for OpenAI's Responses.
 
-    One that keeps reasoning continues the stored response; the other sends all items again.
+    With reasoning it continues the stored response. Otherwise it sends all items again.
     """
 
     http: httpx.Client
@@ -218,16 +218,16 @@ class Stage:
     served: Served
 
     def play(self, recording: list[Turn]) -> None:
-        """The next answers are these, in this order."""
+        """Answer with these turns, in order."""
         self.play_tokens([self.written(turn) for turn in recording])
 
     def play_tokens(self, recording: list[list[int]]) -> None:
-        """The next answers are these, in this order."""
+        """Answer with these tokens, in order."""
         self.engine.requests.clear()
         self.engine.script = lambda _: recording[len(self.engine.requests) - 1]
 
     def written(self, turn: Turn) -> list[int]:
-        """The tokens of a turn."""
+        """Return the tokens of a turn."""
         reasoning, text, calls = turn
         return self.model.writes(reasoning, text, *calls)
 

@@ -1,4 +1,4 @@
-"""The end of a choice, as the engine and then the choice tell it."""
+"""The end of a choice, as the engine and then the choice report it."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from gateway.requests.request_metrics import RequestMetrics
 def engine_end(
     prompt_tokens: int, generated: int, reused: Reused | None = None, computed: int | None = None
 ) -> Finished:
-    """The engine's, of a choice that it cancelled after `generated` tokens; `computed` by default
-    all of the prompt that was not reused.
+    """Make the engine's end of a choice that was cancelled after `generated` tokens.
+
+    `computed` is by default all of the prompt that was not reused.
     """
     reused = reused or Reused()
     return Finished(
@@ -33,6 +34,6 @@ def end_choice(
     prompt_tokens: int,
     reused: Reused | None = None,
 ) -> None:
-    """A choice ends after so many tokens."""
+    """End a choice after this many tokens."""
     request_metrics.end(index, engine_end(prompt_tokens, generated, reused))
     request_metrics.see(ChoiceEnded(index, reason, generated))

@@ -1,5 +1,7 @@
-"""The families that are served, as tiny tokenizers: each with its special tokens, its way of
-cutting text, and its chat template, but a vocabulary trained on a few lines.
+"""The served families as tiny tokenizers.
+
+Each has its special tokens, its way to cut text and its chat template, but a vocabulary trained on
+a few lines.
 """
 
 from __future__ import annotations
@@ -34,12 +36,12 @@ _CUT = Regex(
 
 @dataclass(frozen=True)
 class Family:
-    """A tokenizer of the library's own, ours of the same, and the template."""
+    """A family's tokenizer in the library, Ratoon's of the same file, and its template."""
 
     inner: Tokenizer
     ours: Ours
     template: ChatTemplate
-    end: str  # the token at which the model stops
+    end: str  # the token that ends an answer
 
     def id_of(self, token: str) -> int:
         token_id = self.inner.token_to_id(token)
@@ -77,7 +79,7 @@ def _byte_level(added: list[AddedToken], *, ignore_merges: bool = False) -> Toke
 
 
 def _sentencepiece(added: list[AddedToken], *, legacy: bool) -> Tokenizer:
-    """Make a tokenizer as converted from SentencePiece; `legacy`: `▁` is put before every piece."""
+    """Make a tokenizer converted from SentencePiece; `legacy`: `▁` is put before every piece."""
     inner = Tokenizer(models.BPE(byte_fallback=True, fuse_unk=True, unk_token="<unk>"))
     if legacy:
         steps = [normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")]
@@ -87,7 +89,7 @@ def _sentencepiece(added: list[AddedToken], *, legacy: bool) -> Tokenizer:
     first = [*added, *(AddedToken(f"<0x{byte:02X}>") for byte in range(256))]
     trainer = BpeTrainer(vocab_size=500, special_tokens=first, show_progress=False)
     inner.train_from_iterator(_LINES, trainer)
-    # The trainer makes tokens of the bytes, which in such a file are none.
+    # The trainer makes normal tokens of the bytes, which such a file does not have.
     bare = Tokenizer(inner.model)
     if legacy:
         bare.normalizer = inner.normalizer

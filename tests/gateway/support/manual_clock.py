@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class ManualClock:
-    """Call it for the time; `advance` moves it."""
+    """A clock that returns its time when called, and moves by `advance`."""
 
     def __init__(self, now: float = 1_000_000.0) -> None:
         self.now = now

@@ -1,4 +1,4 @@
-"""An engine as the operator sees it: connected or not, with counters, forgetting on order."""
+"""An engine as the operator sees it: connected or not, with counters, and with flushes."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ WELCOME = Welcome(
 
 
 def some_tiers() -> TierStats:
-    """Every number another one."""
+    """Make tier stats in which every number differs."""
     way = DirectionStats(
         source="host", target="device", blocks=3, failed=1, seconds=0.5, under_way=0
     )
@@ -140,7 +140,7 @@ def some_stats(
 
 
 def some_overview(**fields: Any) -> Overview:
-    """An idle engine's, but for `fields`."""
+    """Make the overview of an idle engine, changed by `fields`."""
     counts: dict[str, Any] = {
         "query_id": "",
         "engine_id": "engine-1",
@@ -157,7 +157,7 @@ def some_overview(**fields: Any) -> Overview:
 
 
 class OperatedEngine:
-    """Implements `engine.link.interface.Engine`; `flushes` holds what it was told to forget."""
+    """An `engine.link.interface.Engine` that keeps its orders to forget in `flushes`."""
 
     def __init__(self) -> None:
         self.connected = True

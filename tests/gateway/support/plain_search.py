@@ -1,10 +1,10 @@
-"""Where an answer ends, found the plain way: what the scanner is held to."""
+"""The end of an answer, found by a plain search, as the reference of the scanner."""
 
 from __future__ import annotations
 
 
 def search(text: str, stops: list[str], *, include: bool) -> tuple[str, str | None]:
-    """The plain way: grow the text by one character until a stop string ends it."""
+    """Extend the text by one character at a time until a stop string ends it."""
     for end in range(1, len(text) + 1):
         for stop in sorted(stops, key=len, reverse=True):
             if text[:end].endswith(stop):

@@ -1,4 +1,4 @@
-"""A record put in the place of the one with its id, as who has read it before would."""
+"""A record that replaces the stored one with its id, like an outdated copy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""HTTP by hand, for what no client library would send."""
+"""HTTP written by hand, for requests that no client library sends."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Answer:
 
     @property
     def error(self) -> dict[str, Any]:
-        """The error in OpenAI's shape, which has just these four names."""
+        """Return the error in OpenAI's form, which has exactly four fields."""
         error: dict[str, Any] = json.loads(self.body)["error"]
         assert set(error) == {"message", "type", "param", "code"}
         return error
@@ -38,7 +38,7 @@ def connected(served: Served, timeout: float = 10.0) -> Iterator[socket.socket]:
 def head(
     served: Served, path: str, *extra: str, method: str = "POST", key: str | None = None
 ) -> bytes:
-    """A request's head with the first tenant's key, up to and with the empty line."""
+    """Write a request's head with the first tenant's key, up to the empty line."""
     lines = [
         f"{method} {path} HTTP/1.1",
         "host: x",
@@ -49,7 +49,7 @@ def head(
 
 
 def request(served: Served, path: str, body: bytes) -> bytes:
-    """A whole request."""
+    """Write a whole request."""
     return head(served, path, f"content-length: {len(body)}") + body
 
 
@@ -61,7 +61,7 @@ def post(served: Served, path: str, body: bytes) -> Answer:
 
 
 def read_answer(connection: socket.socket) -> Answer:
-    """One answer with a content-length."""
+    """Read one answer with a content-length."""
     data = b""
     while b"\r\n\r\n" not in data:
         data += _some(connection)
@@ -81,6 +81,6 @@ def _some(connection: socket.socket) -> bytes:
 
 
 def reset(connection: socket.socket) -> None:
-    """Close with RST."""
+    """Close the connection with RST."""
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     connection.close()

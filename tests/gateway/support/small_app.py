@@ -1,4 +1,4 @@
-"""The least application around a router: it renders the gateway's errors and nothing else."""
+"""A minimal application around a router, which also renders the gateway's errors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def small_app(*routers: APIRouter) -> FastAPI:
     app = FastAPI()
     app.add_middleware(RequestHead, Dialects(*DIALECTS))
     for router in routers:
-        app.routes.extend(router.routes)  # as `build_app` does
+        app.routes.extend(router.routes)  # like `build_app`
 
     @app.exception_handler(GatewayError)
     async def refused(request: Request, error: GatewayError) -> JSONResponse:
@@ -32,7 +32,7 @@ def small_app(*routers: APIRouter) -> FastAPI:
 
 
 def client_of(app: FastAPI, key: str | None = None) -> httpx.AsyncClient:
-    """Speaks to `app` over ASGI, with `key` as its bearer."""
+    """Make a client of `app` over ASGI, with `key` as its bearer token."""
     headers = {"authorization": f"Bearer {key}"} if key else {}
     return httpx.AsyncClient(
         transport=httpx.ASGITransport(app), base_url="http://ratoon", headers=headers

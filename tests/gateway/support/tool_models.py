@@ -1,7 +1,8 @@
-"""Models that call tools, one for each format: a tokenizer of bytes with the format's tokens, and a
-chat template that writes what the family's own does, but for space and order.
+"""Models that call tools, one for each format.
 
-Qwen3's template is its own; the others are as short as the format allows.
+Each has a byte tokenizer with the format's tokens, and a chat template that writes the same as the
+family's own, apart from spaces and order. Qwen3's template is its own; the others are as short as
+the format allows.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ _HARMONY = """\
 
 
 def _each(call: str, between: str = "") -> str:
-    """`call` for each call; NAME and JSON are its name and its arguments."""
+    """Write a template's loop over calls; NAME and JSON stand for name and arguments."""
     call = call.replace("NAME", "{{ call.function.name }}")
     call = call.replace("JSON", "{{ call.function.arguments | tojson }}")
     last = f"{{{{ {json.dumps(between)} if not loop.last }}}}" if between else ""
@@ -80,7 +81,7 @@ def _each(call: str, between: str = "") -> str:
 
 
 def _tagged(each: str) -> str:
-    """`each` for each argument; KEY and VALUE are its name and its value."""
+    """Write template code that puts `each` for each argument; KEY and VALUE stand for its parts."""
     each = each.replace("KEY", "{{ k }}")
     each = each.replace("VALUE", "{{ v if v is string else v | tojson }}")
     arguments = "call.function.arguments | dictsort(reverse=true)"
@@ -127,7 +128,7 @@ def _in_dsml(block: str) -> str:
 _COHERE = '{"tool_call_id": "{{ loop.index0 }}", "tool_name": "NAME", "parameters": JSON}'
 _NAMED = '{"name": "NAME", "arguments": JSON}'
 _KIMI = "<|tool_call_begin|>{{ call.id }}<|tool_call_argument_begin|>JSON<|tool_call_end|>"
-# How templates write calls and reasoning; "": calls as a template of its own has them.
+# How templates write calls and reasoning; "": the template is separate.
 _WRITES: dict[str, tuple[str, tuple[str, str] | None]] = {
     "hermes": ("", _THINK),
     "harmony": ("", ("<|channel|>analysis<|message|>", "<|end|><|start|>assistant")),
@@ -251,19 +252,19 @@ _WRITES: dict[str, tuple[str, tuple[str, str] | None]] = {
     "internlm2": (_each("<|action_start|><|plugin|>\n" + _NAMED + "<|action_end|>", "\n"), None),
     "nemotron_nano2": ("<TOOLCALL>[" + _each(_NAMED, ", ") + "]</TOOLCALL>", _THINK),
 }
-_PLAIN = ("<tool_call>", "</tool_call>", "<think>", "</think>")  # added, but not special
+_PLAIN = ("<tool_call>", "</tool_call>", "<think>", "</think>")  # added tokens that are not special
 _CHATML = ("<|im_start|>", "<|im_end|>")
-_QUOTED = {"pythonic", "lfm2"}  # formats that a model may spell with other quotes
+_QUOTED = {"pythonic", "lfm2"}  # formats in which a model may use other quotes
 
 
 @dataclass(frozen=True)
 class ToolModel:
-    """A model's directory, and how it writes."""
+    """A model's directory, and the way it writes turns."""
 
     format_name: str
     directory: Path
     inner: Tokenizer
-    opens: str | None  # before its reasoning; None: it does not reason
+    opens: str | None  # text before its reasoning; None: it does not reason
     closes: str
 
     @property
@@ -279,7 +280,7 @@ class ToolModel:
         )
 
     def writes(self, reasoning: str, text: str, *calls: Call) -> list[int]:
-        """The tokens of a turn as the model writes it, without the one that ends it."""
+        """Return the tokens of a turn as the model writes it, without its end token."""
         thought = "" if self.opens is None else f"{self.opens}{reasoning}{self.closes}"
         if self.format_name == "harmony" and not calls:
             text = f"<|channel|>final<|message|>{text}"
@@ -289,7 +290,7 @@ class ToolModel:
         return ids
 
     def _calls(self, calls: Sequence[Call]) -> str:
-        """Spelled in another way than the template does, where there is a choice."""
+        """Write calls in another way than the template, if there is one."""
         written = FORMATS[self.format_name]
         if written.spell is not json.dumps:
             turn = written.turn(*calls)
@@ -301,7 +302,7 @@ class ToolModel:
 
 
 def write_tool_model(directory: Path, format_name: str, template: str | None = None) -> ToolModel:
-    """The model of a format, with its own template or another one."""
+    """Write the model of a format, with its own template or another one."""
     directory.mkdir(parents=True)
     calls, reasoning = _WRITES[format_name]
     opens, closes = reasoning or (None, "")
@@ -333,7 +334,7 @@ def _template(format_name: str, calls: str, opens: str, closes: str) -> str:
 
 
 def _reasoning_tokens(opens: str | None, closes: str, special: Sequence[str]) -> list[str]:
-    """The marks around thoughts that are tokens; others are made of the format's own."""
+    """Return the marks around thoughts that are tokens of their own."""
     if opens is None or opens.startswith("<|channel|>"):
         return []
     marks = [opens.strip().removesuffix("thought"), closes.strip()]

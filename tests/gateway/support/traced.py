@@ -1,4 +1,4 @@
-"""A gateway that traces to a collector."""
+"""A gateway that sends traces to a collector."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CHAT = {"model": MODEL, "messages": [{"role": "user", "content": "hello"}], "max
 
 
 class Traced:
-    """A gateway that traces to a collector, for one test: spans are there when it has ended."""
+    """A gateway for one test that sends traces to a collector; spans are complete after its end."""
 
     def __init__(self, tiny_model: Path, data_dir: Path) -> None:
         self.engine = FakeEngine()
@@ -28,7 +28,7 @@ class Traced:
     def run(
         self, ask: Callable[[Served, httpx.Client], object], url: str | None = None
     ) -> list[Span]:
-        """All spans of what `ask` did."""
+        """Run `ask`; return all spans."""
         with collecting() as collector:
             with self.serving(url or collector.url) as served, self.client(served) as client:
                 ask(served, client)
@@ -37,12 +37,12 @@ class Traced:
         return collector.spans
 
     def serving(self, url: str | None) -> AbstractContextManager[Served]:
-        """The gateway, tracing to `url`."""
+        """Run the gateway with traces to `url`."""
         config = config_of(self._tiny_model, self._data_dir, otlp_endpoint=url)
         return serving(config, self.engine)
 
     @staticmethod
     def client(served: Served) -> httpx.Client:
-        """Speaks under the first tenant's key."""
+        """Make a client with the first tenant's key."""
         headers = {"authorization": f"Bearer {served.key}"}
         return httpx.Client(base_url=served.url, headers=headers, timeout=60)

@@ -1,4 +1,4 @@
-"""How entries become lines, and what happens when nobody reads them."""
+"""Log entries as lines, and a log that nobody reads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Characters that a terminal obeys, and those that it shows."""
+"""Characters that control a terminal, and those that it shows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A collector that is away, or hangs, costs requests nothing."""
+"""A collector that is away, or hangs, does not slow down requests."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from gateway.telemetry.span_export import collector, exporting
 from tests.doubles.gateway.collector import collecting
 from tests.gateway.support.traced import CHAT, Traced
 
-# Far less than an export may take before it gives up, far more than a request does.
+# Far less than an export may take before it gives up, and far more than a request takes.
 SOON_S = 4.0
 
 
 @pytest.fixture(autouse=True)
 def no_thread_is_left() -> Iterator[None]:
-    """Wait for the threads that a gateway leaves when it ends, so that the next test has none."""
+    """Wait for the threads of a gateway that has ended, so that the next test has none."""
     yield
     for thread in threading.enumerate():
         if "otel" in thread.name.lower() or "otlp" in thread.name:
@@ -36,7 +36,9 @@ def no_thread_is_left() -> Iterator[None]:
 
 
 def ask_often(traced: Traced, url: str, times: int = 20) -> tuple[set[int], float]:
-    """The statuses of some requests to a gateway that traces to `url`; how long it took to end."""
+    """Send requests to a gateway that traces to `url`; return statuses, and how long it took to
+    end.
+    """
     with traced.serving(url) as served, traced.client(served) as client:
         statuses = {
             client.post("/v1/chat/completions", json=CHAT).status_code for _ in range(times)
@@ -75,7 +77,7 @@ def test_somebody_listens_and_never_answers(
 
 
 def test_a_collector_that_is_stopped(traced: Traced, caplog: pytest.LogCaptureFixture) -> None:
-    """The collector's machine still accepts connections and bytes, but nobody reads them."""
+    """The collector's machine accepts connections and bytes, but nothing reads them."""
     caplog.set_level(logging.CRITICAL, "opentelemetry")
     listening = "import socket, time; s = socket.create_server(('127.0.0.1', 0)); "
     listening += "print(s.getsockname()[1], flush=True); time.sleep(600)"
@@ -93,7 +95,7 @@ def test_a_collector_that_is_stopped(traced: Traced, caplog: pytest.LogCaptureFi
 
 
 class Stuck(SpanExporter):
-    """Takes one batch and keeps it."""
+    """An exporter that takes one batch and keeps it."""
 
     def __init__(self) -> None:
         self.taken = 0
@@ -109,7 +111,7 @@ class Stuck(SpanExporter):
         return SpanExportResult.SUCCESS
 
     def shutdown(self) -> None:
-        """Nothing."""
+        """Do nothing."""
 
 
 def test_what_waits_is_bounded_and_the_eldest_go(caplog: pytest.LogCaptureFixture) -> None:
@@ -134,7 +136,7 @@ def test_the_endpoint_may_or_may_not_name_the_path(end: str) -> None:
 
 
 def answering(collector: socket.socket, piece: bytes, sent: list[int]) -> None:
-    """Answer one export with pieces without end, until the client closes."""
+    """Answer one export with endless pieces, until the client closes."""
     connection, _ = collector.accept()
     with connection, suppress(OSError):
         connection.recv(1 << 16)

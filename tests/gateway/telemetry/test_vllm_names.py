@@ -1,4 +1,4 @@
-"""Metrics under vLLM's names: the same values, and nothing that means something else."""
+"""Metrics under vLLM's names: the same values, and none with another meaning."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.gateway.support.operated_engine import some_stats
 
 
 def values(shown: bytes) -> dict[str, float]:
-    """By sample, with its labels."""
+    """Return values by sample, with its labels."""
     return {
         f"{sample.name}{sorted(sample.labels.items())}": sample.value
         for family in text_string_to_metric_families(shown.decode())

@@ -1,4 +1,4 @@
-"""How each format writes calls, said once more and plainly: parsers and grammars must agree."""
+"""A second, plain description of how each format writes calls, to check parsers and grammars."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Call = tuple[str, object]
 
 
 def tagged(each: str) -> Callable[[dict[str, object]], str]:
-    """Arguments, each as `each` has it, with %s for its name and its value."""
+    """Return a function that writes arguments by `each`, with %s for name and value."""
 
     def spelled(arguments: dict[str, object]) -> str:
         values = {
@@ -46,7 +46,7 @@ def tagged(each: str) -> Callable[[dict[str, object]], str]:
 
 
 def in_dsml(arguments: dict[str, object]) -> str:
-    """Arguments with a tag that says whether each is a text."""
+    """Write arguments with a tag that says whether each is a text."""
     return "".join(
         f'<{DSML}parameter name="{name}" string="{str(isinstance(value, str)).lower()}">'
         f"{value if isinstance(value, str) else json.dumps(value)}</{DSML}parameter>\n"
@@ -55,7 +55,7 @@ def in_dsml(arguments: dict[str, object]) -> str:
 
 
 def in_xtml(arguments: dict[str, object]) -> str:
-    """Arguments with a tag that says each one's type."""
+    """Write arguments with a tag for each one's type."""
     kinds = {bool: "boolean", dict: "object", list: "array", str: "string"}
     return "".join(
         f'<|open|>argument key="{name}" type="{kinds.get(type(value), "number")}"<|sep|>'
@@ -65,7 +65,7 @@ def in_xtml(arguments: dict[str, object]) -> str:
 
 
 def in_cdata(arguments: dict[str, object]) -> str:
-    """Arguments, whose texts are quoted where they have `<`."""
+    """Write arguments, quoting texts that contain `<`."""
     quoted = {
         name: f"<![CDATA[{value}]]>" if isinstance(value, str) and "<" in value else value
         for name, value in arguments.items()
@@ -74,7 +74,7 @@ def in_cdata(arguments: dict[str, object]) -> str:
 
 
 def in_elements(arguments: dict[str, object]) -> str:
-    """Arguments as elements of their names; lists and trees likewise, other objects as JSON."""
+    """Write arguments as elements of their names; lists and trees too, other objects as JSON."""
     return "".join(
         f"{NS}<{name}>{_in_element(value)}{NS}</{name}>" for name, value in arguments.items()
     )
@@ -105,24 +105,24 @@ def in_gemma(value: object, quote: str) -> str:
 
 
 class Written(Struct, frozen=True):
-    """The way in which a format writes calls, spelled again to check its grammars against."""
+    """A format's way to write calls, described again to check its grammars."""
 
     format: type[Any]
     call: str  # with %s for the name and the arguments
-    names: int = 1  # how often the name is written
+    names: int = 1  # number of times that the name is written
     between: str = ""
     opens: str = ""
     closes: str = ""
-    holds_arguments: bool = False  # until each is whole
+    holds_arguments: bool = False  # holds back arguments until each is complete
     special: tuple[str, ...] = ()
-    keeps_space: bool = False  # around marks
-    before_text: str = ""  # before text that grammars take
-    has_token: bool = False  # calls after text begin with what must be a token
+    keeps_space: bool = False  # keeps spaces around marks
+    before_text: str = ""  # text that precedes the text accepted by grammars
+    has_token: bool = False  # after a text, calls begin with a token
     starts_turn: bool = False  # calls cannot follow text
     spell: Callable[[Any], str] = json.dumps
-    after_text: str = ""  # what begins calls after text; before `opens`
-    marks_text: bool = False  # text may stand between marks, too
-    text_end: str = ""  # the mark that ends a text before calls, and is none itself
+    after_text: str = ""  # text between a text and calls, before `opens`
+    marks_text: bool = False  # text may also stand between marks
+    text_end: str = ""  # the mark that ends a text before calls
 
     def turn(self, *calls: Call) -> str:
         written = [

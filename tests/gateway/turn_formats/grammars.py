@@ -1,4 +1,4 @@
-"""Asks llguidance what a grammar accepts, over a tokenizer of single bytes."""
+"""llguidance's verdict on a grammar, over a tokenizer of single bytes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _EOS = "<eos>"
 
 
 class Bytes:
-    """A tokenizer of bytes, and of these special tokens."""
+    """A tokenizer of bytes and these special tokens."""
 
     def __init__(self, llguidance: ModuleType, special_tokens: Sequence[str] = ()) -> None:
         alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
@@ -33,11 +33,11 @@ class Bytes:
         }
 
     def error(self, grammar: str) -> str:
-        """Why llguidance refuses the grammar; empty where it does not."""
+        """Return why llguidance refuses the grammar; "" if it accepts it."""
         return str(self._matcher.validate_grammar(_prepared(grammar), self._vocabulary))
 
     def accepts(self, grammar: str, written: str) -> bool:
-        """Whether `written` is a whole turn of the grammar."""
+        """Return whether `written` is a whole turn of the grammar."""
         if grammar not in self._compiled:
             self._compiled[grammar] = self._matcher(self._vocabulary, _prepared(grammar))
         matcher = self._compiled[grammar].deep_copy()
@@ -47,5 +47,5 @@ class Bytes:
 
 
 def _prepared(lark: str) -> str:
-    """Prepare a grammar as the engine gives it to the library."""
+    """Prepare a grammar as the engine does for the library."""
     return prepared(Grammar("lark", lark))

@@ -1,4 +1,4 @@
-"""What holds of every format and every text, however it comes."""
+"""Properties of every format for any text, in any pieces."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ COMMON += ["get_weather", "<", ">", "'", "=", "(", ")", "\N{GRINNING FACE}", "ci
 
 
 def texts(name: str) -> st.SearchStrategy[list[str]]:
-    """Pieces of text, many of them the format's own."""
+    """Draw pieces of text, many of them from the format."""
     one = WRITTEN[name]
     marks = [*one.special, *FORMATS[name].markers, *one.turn(("clock", {})).split("clock")]
     bits = st.sampled_from(

@@ -1,4 +1,4 @@
-"""What tells a format in a template; excerpts are what the families' own templates write."""
+"""Templates and the formats found in them; excerpts are from the families' own templates."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ EXCERPTS = {
 
 
 def of_source(source: str | None, name: str | None = None) -> str | None:
-    """The format of a template that shows no turn."""
+    """Return the format of a template that shows no turn."""
     found = tool_format(None if source is None else ShownTurns(source), name)
     return None if found is None else found.name
 
@@ -107,7 +107,7 @@ def test_xlams_template_says_that_calls_have_no_marks() -> None:
 
 
 def shown_format(turn: str, tokens: tuple[str, ...] = ()) -> str | None:
-    """The format of a template that shows this turn, whatever its source is."""
+    """Return the format of a template that shows this turn, whatever its source."""
     shown = ShownTurns(EXCERPTS["qwen3_coder"], tool=WEATHER, call=turn)
     found = tool_format(shown, None, {token: place for place, token in enumerate(tokens)})
     return None if found is None else found.name
@@ -136,7 +136,7 @@ def test_a_name_wins_and_an_unknown_one_is_refused_with_the_list() -> None:
 
 
 def reasoning_of(source: str, turn: str | None = None) -> tuple[str, str] | None:
-    """The marks of a template, and of a turn that it shows."""
+    """Return the reasoning marks of a template, and of a turn that it shows."""
     found = reasoning_format(ShownTurns(source, thinks="Hm. So.", thought=turn))
     return None if found is None else (found.opens, found.closes)
 

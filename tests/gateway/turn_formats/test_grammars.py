@@ -1,4 +1,4 @@
-"""What each format's grammars accept, and that its parser reads that as calls."""
+"""The grammar of each format: what it accepts, its parser reads as calls."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def test_a_text_may_follow_a_grammar_that_is_recursive(
 def test_no_clients_schema_holds_a_grammar(
     tool_format: ToolFormat, vocabulary: Bytes, written: Written
 ) -> None:
-    """A free-text tool's grammar, the control, is a string that JSON has not."""
+    """Positive control: a free-text tool's grammar is a string that is no valid JSON."""
     sent = {"type": "object", "properties": {"input": {"type": "string", LARK: NESTED}}}
     turn = written.turn(("calc", {"input": "((a)"}))
     said = [ToolSpec("calc", sent), lark_spec(ToolSpec("calc", None), NESTED)]
@@ -184,7 +184,7 @@ def test_wrong_calls_are_refused(
     turn = written.turn(wrong)
     assert not vocabulary.accepts(tool_format.call_grammar(TOOLS), turn)
     pieces = read(tool_format.parser(TOOLS), [turn])
-    is_text = pieces == [text(turn)]  # a list of the user's own, say
+    is_text = pieces == [text(turn)]  # for example a list of the user's own
     assert not vocabulary.accepts(tool_format.text_grammar(TOOLS), turn) or is_text
 
 

@@ -23,7 +23,7 @@ BROKEN = [
     f"[{'1' * 500}]",
     f"{{{'a' * 500}: 1}}",
 ]
-MENDED = {  # what models write, and what is passed on
+MENDED = {  # text of models, and the JSON passed on
     '{"a": 1 , }': '{"a": 1  }',
     "[1,]": "[1]",
     "{'a': 'it\\'s \"so\"'}": '{"a": "it\'s \\"so\\""}',
@@ -40,7 +40,7 @@ MENDED = {  # what models write, and what is passed on
 
 
 def scan(parts: list[str]) -> tuple[str, int, bool, bool]:
-    """(what is passed on, characters read, whole, broken)"""
+    """Return (JSON passed on, characters read, is complete, is broken)."""
     scanner, shown, read = JsonScanner(), "", 0
     for part in parts:
         passed, end = scanner.feed(part)
@@ -76,7 +76,7 @@ def test_control_characters_in_strings_are_escaped_and_elsewhere_left() -> None:
 def test_what_is_nearly_json_is_passed_on_as_json(text: str) -> None:
     expected = (MENDED[text], len(text), True, False)
     assert scan([text]) == scan(list(text)) == expected
-    json.loads(MENDED[text]).__repr__().encode()  # no half of a surrogate pair is in it
+    json.loads(MENDED[text]).__repr__().encode()  # raises for half of a surrogate pair
 
 
 @pytest.mark.parametrize("text", [*MENDED, '{"a": {"b": [1.5, "c", {"d": null}], "e": true}}'])

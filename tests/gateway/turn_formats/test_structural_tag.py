@@ -1,4 +1,4 @@
-"""Structural tags as grammars: what each part of the tree accepts, and what is no tag."""
+"""Structural tags as grammars: what each part of the tree accepts, and invalid tags."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ TRIGGERED = tags("triggered_tags", triggers=["<n", "<t>"])
 WHOLE = TRIGGERED | {"triggers": ["<n>", "<t>"]}
 SEPARATED = tags("tags_with_separator", separator=", ")
 OLD = {"structures": [{"begin": "<n>", "schema": {"type": "integer"}, "end": "</n>"}]}
-# A tree, what is of it, and what is not.
+# For each: a tree, valid texts, and invalid texts.
 TREES: dict[str, tuple[dict[str, Any], list[str], list[str]]] = {
     "text": ({"type": "const_string", "value": 'a"'}, ['a"'], ["a", ""]),
     "number": (NUMBER, ["12"], ["x"]),
@@ -125,7 +125,7 @@ def llguidance() -> ModuleType:
 def test_a_tree(llguidance: ModuleType, case: str, special: tuple[str, ...]) -> None:
     tree, good, bad = TREES[case]
     if special and "<n" in tree.get("triggers", ()):
-        tree = tree | {"triggers": ["<n>", "<t>"]}  # a token has no beginning
+        tree = tree | {"triggers": ["<n>", "<t>"]}  # a token is indivisible, so it has no prefix
         bad = [text for text in bad if "<n" not in text.replace("<n>", "")]
     vocabulary = Bytes(llguidance, special)
     tag = msgspec.convert({"format": tree}, StructuralTag)
@@ -138,7 +138,7 @@ def test_a_tree(llguidance: ModuleType, case: str, special: tuple[str, ...]) -> 
 
 WORDS = {"type": "regex", "pattern": "[a-z ]+"}
 ANSWER = {"type": "const_string", "value": 'end: \n"\\'}
-# Parts of many lengths, what they have together, and what they have not.
+# For each: parts of many lengths, valid texts, and invalid texts.
 MEETING: dict[str, tuple[list[dict[str, Any]], list[str], list[str]]] = {
     "a regex before what it has": (
         [WORDS, ANSWER],
@@ -200,7 +200,7 @@ def test_a_tag_has_at_most_so_many_parts() -> None:
 
 
 class _Counted(dict[str, Any]):
-    """A schema that counts how often it is spelled."""
+    """A schema that counts how often it is serialised."""
 
     spelled = 0
 

@@ -1,6 +1,6 @@
-"""Turns as tables: what a model wrote, and the pieces that it must be read as.
+"""Turns as tables: a model's text, and the pieces that a parser must read.
 
-Each is fed whole, one character at a time, and cut in two at every third place.
+Each turn is fed whole, one character at a time, and cut in two at every third place.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from gateway.turn_formats.pieces import (
 from gateway.turn_formats.turn_format import ToolSpec, TurnParser
 
 Parsers = Callable[[], TurnParser]
-Turn = tuple[str, list[Piece]]  # what was written, what must be read
+Turn = tuple[str, list[Piece]]  # a model's text and the expected pieces
 
 WEATHER = ToolSpec(
     "get_weather",
@@ -49,12 +49,12 @@ def thought(value: str) -> Piece:
 
 
 def call(name: str, arguments: str) -> list[Piece]:
-    """A call whose arguments are written so."""
+    """Make a call whose arguments are spelled like this."""
     return [CallStarted(name), CallArguments(arguments)]
 
 
 def joined(pieces: Iterable[Piece]) -> list[Piece]:
-    """`pieces`, where adjacent ones of a kind are one."""
+    """Join adjacent pieces of one kind."""
     whole: list[Piece] = []
     for piece in pieces:
         last = whole[-1] if whole else None
@@ -83,14 +83,14 @@ def ways_to_cut(written: str) -> Iterator[list[str]]:
 
 
 def check(parsers: Parsers, turn: Turn, *, is_cut: bool = False) -> None:
-    """However it comes, the turn is read as it should be. `is_cut`: it would have gone on."""
+    """Check a turn in all pieces. `is_cut`: the text was cut off."""
     written, expected = turn
     for parts in ways_to_cut(written):
         assert read(parsers(), parts, is_cut=is_cut) == joined(expected), parts
 
 
 def calls_of(pieces: Iterable[Piece]) -> list[tuple[str, Any]]:
-    """The calls in joined pieces, with their arguments as values."""
+    """Return the calls in joined pieces, with their arguments as values."""
     calls: list[tuple[str, Any]] = []
     for piece in pieces:
         if isinstance(piece, CallStarted):

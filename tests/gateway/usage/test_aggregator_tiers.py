@@ -1,4 +1,4 @@
-"""From which tiers cached tokens came is told only to whom the operator lets see it."""
+"""The tiers of cached tokens are shown only to tenants that the operator allows to see them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A label is a row of the usage store, and nothing else is."""
+"""Each label of a cache writer is a row of the usage store, and there are no other rows."""
 
 from __future__ import annotations
 

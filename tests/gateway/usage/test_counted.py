@@ -1,4 +1,4 @@
-"""What one request adds to `/metrics`, every counter and label of it, however it ends."""
+"""A request's counts in `/metrics`, every counter and label, however it ends."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ OWN = tuple(
 
 
 def counts(served: Served) -> Counts:
-    """The gateway's own counters, and how often each histogram was told something."""
+    """Return the gateway's own counters, and the number of observations of each histogram."""
     headers = {"authorization": f"Bearer {served.admin_key}"}
     text = httpx.get(f"{served.url}/metrics", headers=headers, timeout=60).text
     samples = [
@@ -38,7 +38,7 @@ def counts(served: Served) -> Counts:
 
 
 def labels(sample: Sample) -> list[str]:
-    """The values, in the order of the names."""
+    """Return the values, in the order of the names."""
     return [sample.labels[name] for name in sorted(sample.labels)]
 
 
@@ -106,7 +106,7 @@ def test_an_answer_of_several_choices_to_several_prompts(
         ({"prompt": [1], "model": "other"}, "model_not_found"),
         ({}, "missing_required_parameter"),
         ({"prompt": [1] * 2, "stop": ["a"] * 160_000}, "invalid_json"),
-        ({"prompt": [[1]] * 65, "max_tokens": 1}, "rate_limit_exceeded"),  # 64 at once
+        ({"prompt": [[1]] * 65, "max_tokens": 1}, "rate_limit_exceeded"),  # 64 may run at once
     ],
 )
 def test_a_refusal_is_one_of_its_code_and_nothing_else(

@@ -1,4 +1,4 @@
-"""Reports that are asked for without a permit: one at a time, counted, none for who has gone."""
+"""Reports without a permit: one at a time, counted, and none for a client that has left."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from gateway.usage.reports import MOST_WAITING, Reports
 
 
 class Asker:
-    """A client that asks for a report, and may go. `error` is what its request ended with."""
+    """A client that asks for a report, and may leave. `error` is its request's error."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class Asker:
 
 
 class Maker:
-    """Makes reports of `size` bytes when it may."""
+    """A maker of reports of `size` bytes, which waits until it may run."""
 
     def __init__(self, size: int = 10) -> None:
         self.made = 0

@@ -1,4 +1,4 @@
-"""What a request is charged: tokens that were computed, however it ended."""
+"""A request is charged for computed tokens, however it ends."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.gateway.support.manual_clock import ManualClock
 
 
 def a_meter(*prompts: int, choices: int = 1, use_cache: bool = True) -> RequestMetrics:
-    """Make the meter of a request with prompts of so many tokens."""
+    """Make the meter of a request with prompts of these lengths."""
     request = admitted(*prompts, choices=choices, use_cache=use_cache)
     return RequestMetrics(GatewayMetrics(), "/v1/completions", request, 0.0, ManualClock())
 
@@ -71,7 +71,7 @@ def test_time_saved_is_what_the_engine_reported() -> None:
     assert request_metrics.saved_ms() == 3000.0
     nothing = Reused(saved_seconds=0.0)
     end_choice(request_metrics, 1, "stop", 1, prompt_tokens=100, reused=nothing)
-    assert request_metrics.saved_ms() == 0.0  # the prompt was computed after all
+    assert request_metrics.saved_ms() == 0.0  # in the end the prompt was computed
 
 
 def test_time_saved_that_nobody_measured_is_not_0() -> None:
@@ -95,7 +95,7 @@ def test_what_a_client_was_not_told_any_more_is_charged_too() -> None:
 def test_a_prompt_that_was_left_half_way_is_charged_as_far_as_it_was_computed() -> None:
     request_metrics = a_meter(100, 50, choices=2)
     request_metrics.end(0, engine_end(100, 0, Reused(TierTokens(16)), computed=48))
-    request_metrics.end(1, engine_end(100, 0, computed=0))  # it waited for the first
+    request_metrics.end(1, engine_end(100, 0, computed=0))  # it waited for the first choice
     request_metrics.end(2, engine_end(50, 0, Reused(TierTokens(32)), computed=0))
     assert request_metrics.worked() == TokenCounts(computed=48, cached=16)
 
@@ -108,7 +108,7 @@ def test_what_failed_is_charged_as_far_as_it_was_computed() -> None:
 
 
 def test_an_end_that_says_nothing_takes_nothing_back() -> None:
-    """A broken engine, or one whose process is gone, reports such an end."""
+    """A broken engine, or one whose process has ended, reports such an end."""
     request_metrics = a_meter(100)
     request_metrics.see(first(0, cached=32))
     request_metrics.see(Delta(0, "b", (2, 3), None))

@@ -1,4 +1,4 @@
-"""What is written into the cache and never read, by key, over HTTP: whatever ends a request."""
+"""Cached tokens that were never read, by key, over HTTP, however a request ends."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PROMPTS = count(1)
 
 
 def a_prompt(blocks: int) -> list[int]:
-    """Whole blocks that no other test has asked for."""
+    """Make a prompt of whole blocks that no other test uses."""
     return [next(_PROMPTS) % 250] * BLOCK * blocks
 
 
@@ -47,14 +47,14 @@ class House:
         return rows
 
     def engine_ms(self) -> list[float]:
-        """For each of the keys: the engine's time."""
+        """Return the engine's time for each key."""
         return [
             sum(row["engine_ms"] or 0.0 for row in self.rows() if row["key_id"] == key)
             for key in self.ids
         ]
 
     def unread(self) -> list[tuple[int, int]]:
-        """For each of the keys: tokens written, and those of them that nobody has found."""
+        """Return, for each key, the tokens written and those never read."""
         rows = self.rows()
         return [
             (
@@ -65,7 +65,7 @@ class House:
         ]
 
     def comes_to(self, *wanted: tuple[int, int]) -> bool:
-        """Return whether the usage store says so before long: it is written once a second."""
+        """Return whether the usage store soon has these counts; it is written once a second."""
         wait_for(lambda: self.unread() == list(wanted), WITHIN_S)
         return self.unread() == list(wanted)
 
@@ -101,7 +101,7 @@ def test_another_tenant_s_equal_prompt_reads_nothing(served: Served, engine: Fak
     house.ask(prompt)
     stranger.ask(prompt)
     assert stranger.comes_to((48, 48), (0, 0))
-    stranger.ask(prompt)  # the control
+    stranger.ask(prompt)  # positive control
     assert stranger.comes_to((48, 0), (0, 0))
     assert house.comes_to((48, 48), (0, 0))
 
@@ -110,12 +110,12 @@ def test_another_tenant_s_equal_prompt_reads_nothing(served: Served, engine: Fak
 def test_a_stop_string_does_not_hide_what_was_written(
     served: Served, engine: FakeEngine, choices: int
 ) -> None:
-    """The gateway ends the choice; what the engine tells of it comes after the answer."""
+    """The gateway ends the choice. The engine's report of it comes after the answer."""
     engine.script = saying("one. two")
     house, prompt = a_house(served, f"stops {choices}"), a_prompt(3)
     answer = house.ask(prompt, max_tokens=8, stop=["."], n=choices).json()
     assert {choice["text"] for choice in answer["choices"]} == {"one"}
-    unread = 48 if choices == 1 else 0  # choices find each other's prompt
+    unread = 48 if choices == 1 else 0  # further choices read the prompt's blocks
     assert house.comes_to((48, unread), (0, 0))
     house.ask(prompt, key=1, max_tokens=8, stop=["."])
     assert house.comes_to((48, 0), (0, 0))
@@ -140,7 +140,7 @@ def test_the_engine_s_time_counts_whoever_ends_a_choice(served: Served, engine: 
     house = a_house(served, "time")
     assert house.engine_ms() == [0.0, 0.0]
     house.ask(a_prompt(1), n=2)
-    house.ask(a_prompt(1), key=1, max_tokens=8, stop=["."])  # told after the answer
+    house.ask(a_prompt(1), key=1, max_tokens=8, stop=["."])  # reported after the answer
     one = ENGINE_SECONDS * 1000
     wait_for(lambda: house.engine_ms() == [2 * one, one], WITHIN_S)
     assert house.engine_ms() == [2 * one, one]

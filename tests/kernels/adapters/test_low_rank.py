@@ -1,4 +1,4 @@
-"""Adapters' products beside the model's: any mix of slots, any rank, whole or in parts."""
+"""Adapters' products are added to the model's: any mix of slots, any rank, whole or in parts."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from kernels.adapters.slots import SlotMatrices, TokenSlots
 from kernels.ops import Ops, torch_ops
 from tests.kernels.cases import relative_error
 
-SIZE_IN = 72  # not a multiple of the kernel's depth
-ROWS = (40, 24, 8)  # nor these of its features
+SIZE_IN = 72  # no multiple of the kernel's depth
+ROWS = (40, 24, 8)  # no multiples of the kernel's features
 NUM_SLOTS = 4
 
 
@@ -70,6 +70,6 @@ def test_a_slot_that_is_filled_again_keeps_nothing_of_the_one_before() -> None:
     matrices.clear(1)
     matrices.load(1, 2, draw(2, SIZE_IN), draw(ROWS[2], 2))
     after = ops.add_adapters(torch.zeros(2, sum(ROWS)), x, matrices, slots)
-    assert before[:, : -ROWS[2]].any()  # it would have been seen
+    assert before[:, : -ROWS[2]].any()  # positive control
     assert not after[:, : -ROWS[2]].any()
     assert after[:, -ROWS[2] :].any()

@@ -1,4 +1,4 @@
-"""Decodes that read a prefix together, with keys and values in fp8; what nobody wrote is NaN."""
+"""Decodes that share the reads of a prefix, with an fp8 cache; unwritten slots are NaN."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.kernels.test_shared_prefix import FORESTS, attend, grow
 
 
 def in_fp8(case: Case) -> Case:
-    """The same batch over a pool in fp8; its truth is of the numbers written out."""
+    """Return the batch over a pool in fp8; its reference has the dequantised numbers."""
     blocks, _, kv_heads, _, dim = case.kv.shape
     kv = pool_of(blocks, layout_of(kv_heads, dim), "cpu")[1]
     values, scales = fp8_kv.quantised(case.kv)

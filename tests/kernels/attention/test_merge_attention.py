@@ -1,4 +1,4 @@
-"""Partial outputs brought together: as if no part had been apart."""
+"""Merged partial outputs equal an output computed at once."""
 
 from __future__ import annotations
 

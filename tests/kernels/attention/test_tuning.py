@@ -1,4 +1,4 @@
-"""What ships as numbers: that it is within what the kernels can do, and the two thresholds."""
+"""The shipped tuning numbers are within the kernels' limits; the two thresholds."""
 
 from __future__ import annotations
 

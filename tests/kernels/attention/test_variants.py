@@ -1,4 +1,4 @@
-"""Windows, soft caps and sinks, alone and together, against plain runs of keys and values."""
+"""Windows, soft caps and sinks, alone and together, compared with plain runs of keys and values."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.kernels.cases import (
 )
 from tests.kernels.test_shared_prefix import grow
 
-# Contexts about the sizes of blocks, tiles and windows, and prompts that begin in the middle.
+# Contexts near the sizes of blocks, tiles and windows, and prompts that begin in the middle.
 ROWS = [(1, 1), (1, 16), (1, 130), (1, 700), (5, 5), (40, 100), (3, 300), (70, 150)]
 ROWS_THAT_SKIP = (1, 700), (20, 330)
 FEW_ROWS = [(1, 30), (1, 90), (9, 70)]
@@ -44,7 +44,7 @@ def with_all(case: Case, window: int | None) -> Case:
     return replace(case, window=window, softcap=2.0, sinks=sinks_for(case))
 
 
-# 128 float32 keys of 32 numbers are a tile: windows of less, of one and of several tiles.
+# A tile has 128 float32 keys of 32 numbers: windows below one tile, of one, and of several.
 @pytest.mark.parametrize("window", [1, 16, 17, 128, 300, 10_000])
 def test_a_window(ops: Ops, window: int) -> None:
     case = replace(make_case(Geometry(), ROWS), window=window)
@@ -74,7 +74,7 @@ def test_each_alone(ops: Ops, part: str) -> None:
 
 @pytest.mark.parametrize("part", ["window", "softcap", "sinks"])
 def test_each_shows(ops: Ops, part: str) -> None:
-    """The control: without one of them attention is another one."""
+    """Positive control: without one of them, attention has another result."""
     case = with_all(make_case(Geometry(), FEW_ROWS), 20)
     changed: dict[str, Any] = {part: None}
     without = replace(case, **changed)
@@ -100,14 +100,14 @@ def test_geometries(ops: Ops, geometry: Geometry) -> None:
 
 @pytest.mark.parametrize("window", [None, 16, 100, 660])
 def test_rows_that_share_a_prefix(ops: Ops, window: int | None) -> None:
-    """Windows that begin after, within and before what is shared."""
+    """Windows that begin after, within and before the shared prefix."""
     case = make_case(Geometry(), [(1, 700), (1, 650), (1, 641), (1, 90)])
     case = with_all(grow(case, [(3, 640), (1, 0)]), window)
     assert relative_error(attend(ops, case), case.truth()) < 1e-5
 
 
 def test_what_lies_before_a_window_is_not_read(ops: Ops) -> None:
-    """Blocks of NaN are there instead, up to the tile in which the window of the first query is."""
+    """Blocks there contain NaN, up to the tile in which the first query's window begins."""
     window, (decode, prompt) = 40, ROWS_THAT_SKIP
     case = replace(make_case(Geometry(), [decode, prompt]), window=window)
     tables, tile = case.layout.block_tables.clone(), prefill_tuning(32, torch.float32).tile
@@ -117,7 +117,7 @@ def test_what_lies_before_a_window_is_not_read(ops: Ops) -> None:
     tables[1, : seen // 16] = poison
     poisoned = replace(case, layout=replace(case.layout, block_tables=tables))
     assert relative_error(attend(ops, poisoned), case.truth()) < 1e-5
-    tables[:, seen // 16] = poison  # the control: one block more
+    tables[:, seen // 16] = poison  # positive control: one block more
     assert attend(ops, poisoned)[1].isnan().any()
 
 
@@ -140,7 +140,7 @@ def test_chunks_of_a_prompt_equal_one_shot(ops: Ops, chunk: int) -> None:
 
 @pytest.mark.parametrize("window", [None, 20, 300])
 def test_padding_gives_zero(ops: Ops, window: int | None) -> None:
-    """Though there are sinks, and the launch is made for longer rows."""
+    """Even with sinks, and in a launch for longer rows."""
     case = with_all(make_case(Geometry(), [(1, 40), (1, 40), (9, 30), (7, 40)]), window)
     contexts = torch.tensor([40, 0, 30, 0], dtype=torch.int32)
     tables = case.layout.block_tables.clone()
@@ -174,7 +174,7 @@ def test_the_splits_of_a_window_hold_it(head_dim: int, window: int, heads: int) 
     assert (most - 1) * tuning.tile < window + 15 <= most * tuning.tile
     cut = split_window(most, heads, tuning)
     assert cut.splits * cut.tiles >= most > (cut.splits - 1) * cut.tiles
-    # What memory is kept free for covers them.
+    # the memory that is kept free is enough for them
     bound = decode_tuning(head_dim, torch.bfloat16).splits + heads
     assert heads * cut.splits <= bound
 

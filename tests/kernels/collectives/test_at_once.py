@@ -1,7 +1,7 @@
-"""Ranks that run at the same time, each a process of its own, over memory that all of them share.
+"""Ranks that run concurrently, each in a process of its own, over shared memory.
 
-What is exchanged is the same bits on all ranks and the sum of what each had, however far one rank
-is behind another, whichever way it goes, and whatever else they exchange in between.
+Exchanged sums have the same bits on all ranks and equal the sum of the ranks' parts, however far
+one rank is behind another, in either mode, and whatever else is exchanged in between.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ pytestmark = pytest.mark.skipif(
 )
 
 ROWS, WIDTH, EPS = 5, 128, 1e-5
-# Of 16 bits the interpreter may read one half before a rank has written, and the other after it:
-# glibc's memcpy reads two bytes twice. A GPU reads them at once.
+# The interpreter may read the two bytes of a 16-bit number before and after a rank writes, since
+# glibc's memcpy reads two bytes separately. A GPU reads them at once.
 DTYPE = torch.float32
 EXCHANGES = 24
 WAYS = ("one-shot", "two-shot", "columns", "tokens")
@@ -43,7 +43,7 @@ def drawn(*shape: int, seed: int) -> Tensor:
 
 
 def exchanges(number: int) -> Iterator[tuple[int, str, int]]:
-    """The seed, way and number of rows of so many, in an order that is all ranks'."""
+    """Yield seed, mode and number of rows of `number` exchanges, in the same order on all ranks."""
     order = random.Random(181)
     for each in range(number):
         yield 100 * each, order.choice(WAYS), order.randint(1, ROWS + 1)
@@ -71,7 +71,7 @@ def exchange(rows: PeerRows, number: int) -> list[Tensor]:
 
 
 def wanted(num_ranks: int, number: int) -> list[Tensor]:
-    """The same, of what is gathered."""
+    """Return the expected results, from what is gathered."""
     weight = torch.ones(WIDTH, dtype=DTYPE)
     found: list[Tensor] = []
     for first, way, count in exchanges(number):
@@ -97,7 +97,10 @@ def test_the_control_two_shot_sums_follow_and_precede_every_way_and_take_two_lau
 
 
 def at_once(num_ranks: int, run: Callable[[int], None]) -> list[int | None]:
-    """The exit status of each rank; None: it still waits. A rank begins as this process is now."""
+    """Return the exit status of each rank; None: it still waits.
+
+    Ranks are forked from this process.
+    """
     fork = multiprocessing.get_context("fork")
     ranks = [fork.Process(target=run, args=(rank,), daemon=True) for rank in range(num_ranks)]
     for one in ranks:
@@ -112,7 +115,7 @@ def at_once(num_ranks: int, run: Callable[[int], None]) -> list[int | None]:
 
 
 def stand_still(rank: BaseProcess) -> None:
-    """Stop the rank wherever it is, for a while, as the others go on."""
+    """Stop the rank wherever it is for a while, as the others continue."""
     assert rank.pid is not None
     os.kill(rank.pid, signal.SIGSTOP)
     time.sleep(STILL_S)

@@ -1,4 +1,4 @@
-"""What is gathered or shared over peer memory is what all ranks, or the first one, have."""
+"""Data gathered or shared over peer memory equal the data of all ranks, or of the first."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ROWS, WIDTH = 6, 72
 
 
 def pieces(x: Tensor, width: int) -> Tensor:
-    """(R, C) as rows of `width`, those that end a row of x cut short with what is not looked at."""
+    """Split (R, C) into rows of `width`; padding at the ends of x's rows is never read."""
     cut = [piece for row in x for piece in row.split(width)]
     return torch.stack([torch.nn.functional.pad(one, (0, width - len(one))) for one in cut])
 
@@ -38,7 +38,7 @@ def test_columns_come_side_by_side(num_ranks: int) -> None:
 
 def test_more_rows_than_fit_go_one_after_the_other() -> None:
     peers = PlainPeers(2, ROWS, WIDTH, torch.int16)
-    x = torch.arange(100).half().expand(5, 100)  # of which a row takes two of the buffer
+    x = torch.arange(100).half().expand(5, 100)  # each row takes two rows of the buffer
     for own in peers.rows:
         halves = pieces(x[:1].view(torch.int16), WIDTH)
         own.own[:, 0::2], own.own[:, 1::2] = halves[0], halves[1]
@@ -47,7 +47,7 @@ def test_more_rows_than_fit_go_one_after_the_other() -> None:
 
 
 def test_tokens_of_the_first_rank() -> None:
-    """Tokens whose lower half has all bits set are included."""
+    """Includes tokens whose lower half has all bits set."""
     peers = PlainPeers(2, ROWS, WIDTH, torch.int16)
     for turn, count in enumerate((1, 40, 7)):
         generator = torch.Generator().manual_seed(turn)

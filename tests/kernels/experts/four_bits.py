@@ -1,4 +1,4 @@
-"""Matrices of experts in four bits, for tests: random ones, and what their numbers are."""
+"""Random four-bit matrices of experts, and their numbers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def drawn(
     *,
     bias: bool = False,
 ) -> tuple[FourBitMatrix, Tensor]:
-    """A matrix of `shape` (E, N, K), and its numbers in float64, worked out by themselves."""
+    """Draw a matrix of `shape` (E, N, K); return it, and its numbers in float64."""
     (experts, rows, columns), generator = shape, torch.Generator().manual_seed(sum(shape))
 
     def integers(least: int, most: int, *sizes: int) -> Tensor:
@@ -41,9 +41,9 @@ def drawn(
         numbers = sign * torch.tensor(E2M1, dtype=torch.float64)[codes % 8]
         numbers *= (exponents.double() - 127).exp2().repeat_interleave(group, 2)
     else:
-        kept = torch.float16 if dtype == torch.float32 else dtype  # as in files
+        kept = torch.float16 if dtype == torch.float32 else dtype  # the dtype of files
         steps = (torch.rand(by_group, generator=generator) / 100 + 0.001).to(kept)
-        zeros = integers(1, 17, *by_group)  # GPTQ's go to 16
+        zeros = integers(1, 17, *by_group)  # GPTQ's zero points go up to 16
         words = int4_scales(steps, zeros.int()).transpose(1, 2)
         spare = -(-columns // 128) * 128 // group - words.shape[1]
         scales = torch.nn.functional.pad(words, (0, 0, 0, spare)).contiguous()
@@ -55,7 +55,7 @@ def drawn(
 
 
 def moved(matrix: FourBitMatrix, device: str) -> FourBitMatrix:
-    """The same on another device."""
+    """Move it to another device."""
     shift = None if matrix.bias is None else matrix.bias.to(device)
     values, scales = matrix.values.to(device), matrix.scales.to(device)
     return replace(matrix, values=values, scales=scales, bias=shift)

@@ -1,6 +1,6 @@
-"""Numbers of four bits, widened: every word at every place, by the instructions of the device too.
+"""Widened four-bit numbers: every word at every place, also with the device's instructions.
 
-The interpreter knows no assembly, so it is carried out here, on registers of two halves.
+The interpreter has no assembly, so it is emulated here, on registers of two halves.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from kernels.experts.four_bit_numbers import BY_OPERATIONS, PACKED, numbers, sca
 from tests.kernels.experts.four_bits import E2M1
 
 WORDS = torch.arange(1 << 16)
-EXPONENTS = torch.tensor([[120, 119, 128, 3]], dtype=torch.uint8)  # of each place
-SCALE, ZERO = 0.01171875, 13  # a number of 16 bits
+EXPONENTS = torch.tensor([[120, 119, 128, 3]], dtype=torch.uint8)  # the exponent of each place
+SCALE, ZERO = 0.01171875, 13  # exact in 16 bits
 FORMS = pytest.mark.parametrize(
     ("kind", "dtype"),
     [("mxfp4", torch.bfloat16), ("int4", torch.bfloat16), ("int4", torch.float16)],
@@ -39,7 +39,7 @@ def _all_places(
     N: tl.constexpr,
     MXFP4: tl.constexpr,
 ) -> None:
-    """out (4, N) of what words are, and of_scales (4, 2) what the device multiplies by."""
+    """Compute out (4, N), the words' numbers, and of_scales (4, 2), the device's factors."""
     index, one = tl.arange(0, N), tl.arange(0, 1)
     given, bits = tl.load(words + index[None, :]), tl.load(scales + one)
     dtype: tl.constexpr = out.dtype.element_ty
@@ -66,7 +66,7 @@ def widened(kind: Kind, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
 
 
 def wanted(kind: Kind, dtype: torch.dtype) -> Tensor:
-    """(4, 65536) of `dtype`."""
+    """Return the expected numbers (4, 65536) of `dtype`."""
     words = WORDS.to(torch.int32).to(torch.int16).view(1, -1, 1).expand(1, 1 << 16, 32)
     codes = codes_of(words, kind).view(1 << 16, 4, 32)[:, :, 0].T
     if kind == "int4":
@@ -139,7 +139,7 @@ def result(name: str, kind: str, of: list[Tensor]) -> Tensor:
 
 
 def half(register: Tensor, at: int, dtype: torch.dtype) -> Tensor:
-    """The number in one half of registers, float64."""
+    """Return the number in one half of registers, float64."""
     return ((register >> at) & 0xFFFF).to(torch.int32).to(torch.int16).view(dtype).double()
 
 

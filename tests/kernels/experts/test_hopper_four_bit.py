@@ -1,6 +1,6 @@
-"""Products of experts in four bits for Hopper: what they compute on a CPU, in PyTorch.
+"""GEMMs of experts in four bits for Hopper: their results on a CPU, in PyTorch.
 
-`test_four_bits` has the kernel on a device: the tile of many pairs is its own there.
+`test_four_bits` tests the kernel on a device, including its own tile for many pairs.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from tests.kernels.experts.four_bits import drawn
 
 EXPERTS, TOP_K, TOKENS = 3, 2, 150
 LIMITED = Gate(limit=1.0, alpha=1.702)
-# Less than a span, whole ones, and a rest of each number of places; rows that are no whole tile.
+# Less than 128 columns, multiples, and remainders of every size; rows that fill no tile.
 SHAPES = [(96, 160), (256, 288), (320, 128), (608, 64)]  # columns, rows
 
 
 def scale_of_place(
     words: Tensor, dtype: torch.dtype, place: int, is_mxfp4: bool, _: int
 ) -> tuple[Tensor, Tensor]:
-    """In PyTorch, as the kernel's."""
+    """Compute in PyTorch what the kernel's function computes."""
     if is_mxfp4:
         return torch.exp2((words >> 8 * place & 0xFF).float() - 127), words
     return scale_of(words), (words & ZERO_BITS).float()
@@ -45,7 +45,7 @@ def numbers(
     is_mxfp4: bool,
     _: int,
 ) -> Tensor:
-    """In PyTorch, as the kernel's."""
+    """Compute in PyTorch what the kernel's function computes."""
     wide = words.int()
     if not is_mxfp4:
         return (((wide >> 4 * place & 15) - zero[:, None]) * scale[:, None]).to(dtype)
@@ -58,13 +58,13 @@ def numbers(
 def gated(
     gate: Tensor, up: Tensor, limit: Tensor, alpha: Tensor, act: Activation, is_limited: bool
 ) -> Tensor:
-    """In PyTorch, as the kernel's."""
+    """Compute in PyTorch what the kernel's function computes."""
     how = Gate(limit=float(limit), alpha=float(alpha)) if is_limited else Gate(act=act)
     return gate_mul.reference(torch.cat((gate, up)).T, how).T
 
 
 def chosen() -> route.Routed:
-    """The first expert has most of the pairs, the last one none."""
+    """Choose the first expert for most of the pairs, and the last for none."""
     generator = torch.Generator().manual_seed(3)
     logits = torch.randn(TOKENS, EXPERTS + 1, generator=generator)
     logits[:, 0] += 3
@@ -118,7 +118,7 @@ def test_without_a_gate_it_multiplies_twice_as_many_rows() -> None:
 
 
 def test_a_gate_of_another_kind_shows() -> None:
-    """The control of gates; and GeGLU is served too."""
+    """Positive control of the gate; GeGLU works too."""
     matrix, _ = drawn("int4", (EXPERTS + 1, 128, 128), 128, torch.float16)
     x, routed = torch.randn(TOKENS, 128).half(), chosen()
     got = multiplied(x, routed, matrix, GELU_TANH).double()
@@ -132,7 +132,7 @@ def test_many_pairs_on_hopper_alone_are_its_own(monkeypatch: pytest.MonkeyPatch)
     matrix, _ = drawn("mxfp4", (2, 64, 128), 32, torch.bfloat16)
     assert mixture.tiles_of(matrix, 1000) == FOUR_BIT_MANY
     monkeypatch.setattr(hopper_four_bit, "capability", lambda _: HOPPER)
-    assert mixture.tiles_of(matrix, 1000) == FOUR_BIT_MANY  # numbers of a CPU are not packed
+    assert mixture.tiles_of(matrix, 1000) == FOUR_BIT_MANY  # numbers on a CPU are not packed
     monkeypatch.setattr(torch.Tensor, "is_cuda", True)
     assert mixture.tiles_of(matrix, 1000) == FOUR_BIT_OVERLAPPED
     assert mixture.tiles_of(matrix, 20) == four_bit_tiles_for(20, 2)

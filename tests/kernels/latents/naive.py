@@ -1,4 +1,4 @@
-"""Latent attention in float64, by the token and the head: the truth of this package."""
+"""Latent attention in float64, by token and head, as the reference of this package."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kernels.latents.latent_shape import LatentShape
 
 
 def attention(q: Tensor, latents: Tensor, weight: Tensor, shape: LatentShape) -> Tensor:
-    """q (n, H, N + P): the last n tokens of latents (context, R + P) -> (n, H, V) float64."""
+    """Attend q (n, H, N + P), the last n of latents (context, R + P) -> (n, H, V) float64."""
     (n, heads, _), context = q.shape, len(latents)
     out = torch.empty((n, heads, shape.values), dtype=torch.float64)
     for head in range(heads):
@@ -25,7 +25,7 @@ def attention(q: Tensor, latents: Tensor, weight: Tensor, shape: LatentShape) ->
 
 
 def rotated(x: Tensor, position: int, theta: float, *, interleaved: bool) -> Tensor:
-    """Rotate one head (P,) by its position -> its pairs' first numbers, then their second."""
+    """Rotate one head (P,) by its position; return its pairs' first numbers, then their second."""
     half = len(x) // 2
     out = torch.empty(2 * half, dtype=torch.float64)
     for i in range(half):

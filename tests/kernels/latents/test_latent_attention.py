@@ -23,7 +23,8 @@ from tests.kernels.latents import naive
 
 BLOCK_SIZE = 16
 SHAPE = LatentShape(nope=24, rope=16, values=32, rank=32, scale=0.2)
-WIDE = LatentShape(nope=32, rope=32, values=96, rank=64, scale=0.15)  # of values more than of keys
+# more numbers for values than for keys
+WIDE = LatentShape(nope=32, rope=32, values=96, rank=64, scale=0.15)
 Rows = list[tuple[int, int]]  # (new tokens, context)
 BATCHES: dict[str, Rows] = {
     "decodes": [(1, 1), (1, 15), (1, 16), (1, 17), (1, 300)],
@@ -35,7 +36,7 @@ BATCHES: dict[str, Rows] = {
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A batch as the op gets it, and beside it each row's queries and latents in order."""
+    """A batch in the op's form, and each row's queries and latents in order."""
 
     q: Tensor
     kv: Tensor
@@ -52,7 +53,7 @@ class Case:
 def make_case(
     rows: Rows, shape: LatentShape = SHAPE, heads: int = 4, dtype: str = "float32"
 ) -> Case:
-    """Make a case; after each row's context lies poison, as in `tests.kernels.cases`."""
+    """Make a case; poison follows each row's context, as in `tests.kernels.cases`."""
     generator = torch.Generator().manual_seed(1)
 
     def drawn(*size: int) -> Tensor:
@@ -115,7 +116,7 @@ def test_latents_in_fp8(ops: Ops, batch: str) -> None:
 def test_many_new_tokens_are_attended_by_keys_and_values_made_for_them(
     ops: Ops, dtype: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The bound is lower here than in a step; the control: the other way is not taken."""
+    """The bound is lower here than in a step. Positive control: the other path is not used."""
     monkeypatch.setattr(expanded, "LEAST_TOKENS", 8)
     case = make_case([(1, 30), (1, 5), (90, 100), (100, 100)], dtype=dtype)
     assert expanded.pays(case.layout, 190, SHAPE)

@@ -1,4 +1,4 @@
-"""What is said of a device's generation."""
+"""The GPU generation that is read from a device."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kernels.launch.capability import capability
 
 @pytest.fixture(autouse=True)
 def nothing_looked_up() -> Iterator[None]:
-    """Neither before a test nor after it."""
+    """Clear the look-ups before and after a test."""
     capability.cache_clear()
     yield
     capability.cache_clear()

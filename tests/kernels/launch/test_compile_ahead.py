@@ -1,6 +1,6 @@
-"""Kernels compiled before their first use, on doubles and with Triton's own compiler.
+"""Kernels compiled before their first use, with doubles and with Triton's own compiler.
 
-The compiler needs no device: a driver that names one is enough, up to the launch.
+The compiler needs no device: up to the launch, a driver that names one is enough.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ DEVICE = 3
 
 
 class CannotCompile(Exception):
-    """A kernel that no compiler takes."""
+    """A kernel that no compiler accepts."""
 
 
 @dataclass
@@ -46,7 +46,7 @@ class Compiled:
 
 @dataclass(eq=False)
 class NamedKernel(KernelInterface):  # type: ignore[misc]
-    """A kernel of `triton.jit` without a compiler: a variant is a name."""
+    """A `triton.jit` kernel without a compiler, whose variants are names."""
 
     name: str
     broken: frozenset[str] = frozenset()
@@ -81,7 +81,7 @@ class NamedKernel(KernelInterface):  # type: ignore[misc]
 
 @pytest.fixture(autouse=True)
 def no_device(monkeypatch: pytest.MonkeyPatch) -> NoDevice:
-    """Triton's driver for this test; this thread's device is not the first."""
+    """Use Triton's driver for this test, with another current device than the first."""
     double = NoDevice()
     double.set_current_device(DEVICE)
     monkeypatch.setattr(driver, "_active", double)
@@ -156,7 +156,7 @@ def test_a_rehearsal_that_raises_leaves_triton_as_it_was() -> None:
 
 
 def test_kernels_are_made_once_the_compilers_key_is_there() -> None:
-    """The key is made beside the dry run, not after it."""
+    """The key is made during the dry run, not after it."""
     dry_ran, made = threading.Event(), []
 
     def make_key() -> str:
@@ -223,7 +223,7 @@ def _floor(
 def test_with_tritons_own_compiler(
     compilations: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Arguments that are None, numbers of several kinds, dtypes: first uses find all of these."""
+    """First uses find variants for None, numbers of several kinds, and dtypes."""
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     kernel = JITFunction(_floor)
     x, half = torch.zeros(64), torch.zeros(64, dtype=torch.bfloat16)

@@ -1,4 +1,4 @@
-"""While nothing is collected, and after it."""
+"""Garbage collection: paused, and resumed afterwards."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sizes are rounded as Triton's functions of the same names round them."""
+"""Sizes are rounded like Triton's functions of the same names."""
 
 from __future__ import annotations
 

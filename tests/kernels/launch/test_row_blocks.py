@@ -1,4 +1,4 @@
-"""The blocks of rows are numbered so that each is met once, whatever the lengths are."""
+"""The numbering of blocks of rows: each block is visited once, whatever the lengths."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _places(
 
 
 def met(lengths: list[int], decodes: int, size: int) -> list[tuple[int, int]]:
-    """Rows and first tokens of blocks that have tokens."""
+    """Return the rows and first tokens of blocks with tokens."""
     starts = torch.tensor([0, *lengths]).cumsum(0).int()
     rows = len(lengths) - decodes
     count = count_row_blocks(int(starts[-1]) - decodes, rows, size)

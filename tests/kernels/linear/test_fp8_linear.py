@@ -1,4 +1,4 @@
-"""The product in fp8: of the numbers written out, with their scales."""
+"""The GEMM in fp8 equals that of the dequantised numbers."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from kernels.ops import Ops
 from tests.kernels.cases import poisoned_memory, relative_error
 
 ROWS = [1, 3, 8, 16, 33, 64, 65, 128, 129, 200, 256, 257]
-# Of an 8B, of one whose heads are few, and of one that is no whole number of strips.
+# The shapes of an 8B, of a model with few heads, and one that is no whole number of strips.
 SHAPES = [(6144, 4096), (4096, 14_336), (28_672, 4096), (1024, 1024), (1040, 512)]
-SHAPES += [(17_008, 512), (34_000, 512)]  # several strips in a program of few rows, and of many
+SHAPES += [(17_008, 512), (34_000, 512)]  # several strips in a program, for few rows and for many
 
 
 def matrix(features: int, width: int, device: str = "cpu", *, by_block: bool) -> Fp8Matrix:

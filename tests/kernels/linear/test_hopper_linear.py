@@ -1,4 +1,4 @@
-"""The product of few rows for Hopper: what it computes on a GPU."""
+"""The Hopper GEMM for few rows: its results on a GPU."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kernels.linear import hopper_linear, linear
 from kernels.linear.split_k import whole
 from tests.kernels.cases import poisoned_memory, relative_error
 
-# An 8B's and a 0.6B's, strips and shares that are not whole, and one tile.
+# The shapes of an 8B and a 0.6B, strips and shares that are not whole, and one tile.
 SHAPES = [(6144, 4096), (4096, 14_336), (28_672, 4096), (1024, 3072), (1000, 1088), (130, 64)]
 SHAPES.append((40_001, 1024))  # several strips in a program, the last one not whole
 

@@ -1,4 +1,4 @@
-"""How products are cut among programs: shapes of 8B and 70B models, at every number of rows."""
+"""The division of GEMMs among programs: shapes of 8B and 70B models, with every number of rows."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_without_parts_a_product_of_few_strips_takes_more_passes() -> None:
 
 
 def test_blocks_of_more_strips_take_more_passes() -> None:
-    """The library's product has to have its scales laid out anew."""
+    """The library's GEMM needs its scales in another layout."""
     assert config(65, LARGE[1], by_block=True) == TileConfig(64, 1)
     assert config(65, LARGE[1]) is None
 

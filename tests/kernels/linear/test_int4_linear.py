@@ -1,4 +1,4 @@
-"""The product with 4-bit integers: of the numbers written out, by both ways there are to it."""
+"""The GEMM with 4-bit integers equals that of the dequantised numbers, in both ways."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kernels.ops import Ops
 from tests.kernels.cases import poisoned_memory, relative_error
 
 WIDTH = 256
-FEATURES = 164  # the last strip is not a whole one
+FEATURES = 164  # the last strip is not whole
 SHAPES = [(6144, 4096), (4096, 14_336), (28_672, 4096), (1040, 512)]
 
 
@@ -36,7 +36,7 @@ def matrix(
 
     groups = width // group
     scales = torch.rand(groups, features, generator=generator, device=device) + 0.1
-    zeros = None if symmetric else integers(1, groups, features)  # GPTQ's go to 16
+    zeros = None if symmetric else integers(1, groups, features)  # GPTQ's zero points go up to 16
     values = packed(integers(0, features, width))
     return Int4Matrix(values, (scales / 4).to(dtype), zeros)
 
@@ -95,7 +95,7 @@ def test_numbers_written_out_are_the_references_to_the_bit(
     ops: Ops, group: int, *, symmetric: bool
 ) -> None:
     weight = matrix(FEATURES, WIDTH, group, symmetric=symmetric)
-    unit = torch.eye(WIDTH, dtype=torch.float16)  # of so many rows, and of few
+    unit = torch.eye(WIDTH, dtype=torch.float16)  # many rows, and few
     assert torch.equal(ops.linear_int4(unit, weight, None).T, weight.dequantised(unit.dtype))
     few = ops.linear_int4(unit[100:164], weight, None)
     assert torch.equal(few.T, weight.dequantised(unit.dtype)[:, 100:164])

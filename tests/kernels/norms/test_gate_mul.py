@@ -1,4 +1,4 @@
-"""The gate of the MLP against float64."""
+"""The gate of the MLP, compared with float64."""
 
 from __future__ import annotations
 

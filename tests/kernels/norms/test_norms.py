@@ -1,4 +1,4 @@
-"""rms_norm and add_rms_norm against float64, and their roundings against the definition."""
+"""rms_norm and add_rms_norm, compared with float64, and their roundings with the definition."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_adds_what_comes_in_parts(ops: Ops, num_parts: int, dtype: torch.dtype) 
 
 
 def test_a_weight_in_float32_rounds_once(ops: Ops) -> None:
-    """The exact result is rounded, not a rounded number times a rounded weight."""
+    """Only the exact result is rounded, not the number before its weight."""
     x, residual = draw(5, 257, dtype=torch.float16), draw(5, 257, dtype=torch.float16, seed=1)
     weight = 1 + 0.1 * draw(257, seed=2)
     normed, total = ops.add_rms_norm(x, residual, weight, EPS)

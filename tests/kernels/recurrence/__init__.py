@@ -1,1 +1,1 @@
-"""Kernels of layers with a state: convolution, gated delta rule, SSD, gated norm."""
+"""Tests of kernels of layers with a state: convolution, gated delta rule, SSD, gated norm."""

@@ -1,4 +1,4 @@
-"""Two gateways' keyrings on one real Redis: what one revokes, the other refuses."""
+"""Two gateways' keyrings on one real Redis: a key revoked by one is refused by the other."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ACME = Tenant(id="tn_acme", name="acme", created_at=1.0)
 
 
 class Told(Keyring):
-    """A keyring that says when it was told something."""
+    """A keyring that reports when it received news."""
 
     heard: asyncio.Event
 
@@ -61,7 +61,7 @@ async def a_gateway(server: RedisServer, *, hears: bool = True) -> AsyncIterator
         stack.push_async_callback(store.close)
         if hears:
             await stack.enter_async_context(told_of_changes(link.client, keyring))
-            await gateway.next_news()  # subscribed
+            await gateway.next_news()  # it has subscribed
         yield gateway
 
 
@@ -93,7 +93,7 @@ async def test_without_the_news_it_is_seen_after_five_seconds(
         issued = await here.keyring.issue(ACME.id)
         await deaf.keyring.identify(issued.secret)
         await here.keyring.revoke(issued.record.id)
-        await deaf.keyring.identify(issued.secret)  # which is why the bound matters
+        await deaf.keyring.identify(issued.secret)  # still accepted, hence the time limit
         deaf.monotonic.advance(IDENTITY_TTL_S)
         with pytest.raises(Unauthenticated):
             await deaf.keyring.identify(issued.secret)
@@ -109,7 +109,7 @@ async def test_who_was_cut_off_looks_everything_up_again(
         await there.keyring.identify(issued.secret)
         cut = await here.link.command("CLIENT", "KILL", "TYPE", "pubsub")
         assert cut == 2
-        await here.keyring.revoke(issued.record.id)  # nobody hears it
+        await here.keyring.revoke(issued.record.id)  # nobody receives this
         await there.next_news()  # it has subscribed again
         with pytest.raises(Unauthenticated):
             await there.keyring.identify(issued.secret)

@@ -1,4 +1,4 @@
-"""The contract on a real server, and what only Redis can do to us."""
+"""The contract on a real Redis, and faults that only Redis has."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A file that is damaged, gone, emptied, exchanged or without room, while it is open or before."""
+"""Databases that are damaged, gone, emptied, exchanged or full, before opening or while open."""
 
 from __future__ import annotations
 
@@ -161,13 +161,13 @@ def test_one_that_was_there_does_not_begin_anew(
 ) -> None:
     known = ExpectedState("state", path.name, file.id, was_there=True)
     file.close()
-    opened(path, known).close()  # the control
+    opened(path, known).close()  # positive control
     harm(path)
     before = path.exists()
     with pytest.raises(WrongState, match=r"state\.sqlite is empty or gone"):
         opened(path, known)
     assert path.exists() == before
-    opened(path).close()  # accepted
+    opened(path).close()  # accepted without an expectation
 
 
 def test_one_of_another_installation_is_refused(path: Path, file: DatabaseFile) -> None:
@@ -196,7 +196,7 @@ def test_without_its_wal_it_is_an_older_copy(path: Path, file: DatabaseFile) -> 
     known = ExpectedState("state", path.name, file.id, was_there=True)
     add(file)
     killed = path.with_name("killed.sqlite")
-    shutil.copy(path, killed)  # as a crash leaves it, and the -wal is lost
+    shutil.copy(path, killed)  # as after a crash that lost the -wal file
     again = opened(killed, known)
     assert count(again) == ROWS
     again.close()
@@ -222,7 +222,7 @@ def test_a_database_file_has_room_of_its_own(path: Path, durable: bool) -> None:
     file.close()
 
 
-# --- on a disk without room -----------------------------------------------------------
+# --- on a full disk -------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -281,7 +281,7 @@ def test_without_ballast_a_start_on_a_full_disk_says_so(disk: Path) -> None:
 
 
 class GrudgingRoom(ReservedRoom):
-    """Has one ballast to give up, where there is no full disk to be had."""
+    """A reserve that gives up one ballast, as if on a full disk."""
 
     def __init__(self, data_dir: Path) -> None:
         super().__init__(data_dir)

@@ -1,4 +1,4 @@
-"""A file that is private and in WAL, and transactions that end whole however they end."""
+"""The file is private and in WAL mode, and transactions are atomic however they end."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def connection(path: Path) -> Iterator[sqlite3.Connection]:
 
 @pytest.fixture
 def other(path: Path, connection: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
-    """Open a connection as another process does; it waits for nobody."""
+    """Open a connection like another process; it never waits."""
     other = open_shared(path, prepare, busy_s=0.0)
     yield other
     other.close()

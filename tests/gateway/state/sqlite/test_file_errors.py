@@ -1,4 +1,4 @@
-"""What SQLite's errors mean."""
+"""The meaning of SQLite's errors."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from gateway.state.sqlite.file import (
 
 
 class FailingCode(sqlite3.OperationalError):
-    """The error that SQLite raises with a result code."""
+    """An error with one of SQLite's result codes."""
 
     def __init__(self, code: int) -> None:
         super().__init__("as SQLite says it")
@@ -39,7 +39,7 @@ IOERR_WRITE = sqlite3.SQLITE_IOERR | 3 << 8
     [
         (sqlite3.SQLITE_CORRUPT, DatabaseDamaged),
         (sqlite3.SQLITE_NOTADB, DatabaseDamaged),
-        (sqlite3.SQLITE_ERROR, DatabaseDamaged),  # no such table
+        (sqlite3.SQLITE_ERROR, DatabaseDamaged),  # for example: no such table
         (IOERR_WRITE, DatabaseDamaged),
         (sqlite3.SQLITE_FULL, DatabaseFull),
         (sqlite3.SQLITE_BUSY, DatabaseAway),

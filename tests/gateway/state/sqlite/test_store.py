@@ -115,7 +115,7 @@ async def test_a_file_open_to_others_is_refused(path: Path, mode: int) -> None:
     await SqliteStore(path).close()
 
 
-@pytest.mark.parametrize("version", [1, 99])  # a release had neither
+@pytest.mark.parametrize("version", [1, 99])  # no release had these versions
 async def test_an_unknown_schema_is_refused_and_left_alone(path: Path, version: int) -> None:
     await SqliteStore(path).close()
     with sqlite3.connect(path) as connection:
@@ -207,7 +207,7 @@ async def test_what_a_tenant_stored_is_no_more_in_the_file_when_it_is_gone(path:
     room = ResponseRoom(of_one=1 << 20, of_tenant=1 << 20, of_all=1 << 20)
     assert await store.keep_response(response, room)
     await store.run(lambda connection: connection.execute("PRAGMA wal_checkpoint(TRUNCATE)"))
-    assert b"canary-5f0c" in path.read_bytes()  # the control
+    assert b"canary-5f0c" in path.read_bytes()  # positive control
     await store.delete(Tenant, a_tenant().id)
     await store.close()
     assert not any(b"canary-5f0c" in file.read_bytes() for file in path.parent.iterdir())
@@ -315,7 +315,7 @@ async def test_two_stores_on_one_file_see_each_other(path: Path, store: SqliteSt
     with pytest.raises(NotFound):
         await store.get(Tenant, a_tenant().id)
     await other.close()
-    await store.create(a_tenant())  # the other's end took no lock of this one along
+    await store.create(a_tenant())  # closing the other store released no lock of this one
 
 
 async def test_processes_open_and_write_one_new_file_at_once(path: Path) -> None:
@@ -323,7 +323,7 @@ async def test_processes_open_and_write_one_new_file_at_once(path: Path) -> None
     for writer in writers:
         out, err = writer.communicate(timeout=60)
         assert (out, err, writer.returncode) == ("written", "", 9)
-    store = SqliteStore(path)  # nobody closed it; what was committed is there
+    store = SqliteStore(path)  # it was never closed, but committed data is there
     names = {tenant.name for tenant in await store.every(Tenant)}
     assert names == {f"w{n}-{i}" for n in range(4) for i in range(20)}
     await store.close()
@@ -334,7 +334,7 @@ async def test_a_writer_waits_for_another_process_to_commit(path: Path, store: S
     holder.execute("BEGIN IMMEDIATE")
     waiting = asyncio.ensure_future(store.create(a_tenant()))
     done, _ = await asyncio.wait({waiting}, timeout=0.05)
-    assert not done  # and the event loop is free meanwhile: this line runs
+    assert not done  # the event loop is free, or this line would not run
     holder.execute("COMMIT")
     holder.close()
     await waiting
@@ -407,11 +407,11 @@ async def test_nothing_is_changed_where_keys_are_looked_up(store: SqliteStore) -
     for run in (store.look_up, store.read):
         with pytest.raises(Unavailable):
             await run(lambda connection: connection.execute("DELETE FROM audit"))
-    await store.run(lambda connection: connection.execute("DELETE FROM audit"))  # the control
+    await store.run(lambda connection: connection.execute("DELETE FROM audit"))  # positive control
 
 
 async def _steps(store: SqliteStore, tenant_id: str | None) -> int:
-    """How many hundreds of SQLite's steps a year's report takes."""
+    """Count the hundreds of SQLite's steps for a year's report."""
     steps = 0
 
     def count() -> int:

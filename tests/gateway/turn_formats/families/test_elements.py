@@ -1,4 +1,4 @@
-"""MiniMax-M3's elements: nested values, and marks that come again and again."""
+"""MiniMax-M3's elements: nested values, and repeated marks."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _arguments(turn: str, *, is_cut: bool = False) -> list[str]:
 
 @pytest.mark.parametrize("mark", ["<where>", "</where>", "<", "", '<invoke name="look">'])
 def test_marks_again_and_again_end_as_one_call_or_as_text(mark: str) -> None:
-    """Nesting is bounded, and what was read is not read again."""
+    """Nesting is bounded, and text is read only once."""
     turn = f'{NS}<tool_call>\n{NS}<invoke name="look">{NS}<where>' + f"{NS}{mark}" * 20_000
     pieces = read(MiniMaxM3Format().parser([TOOL]), [turn])
     assert all(isinstance(arguments, dict) for _, arguments in calls_of(pieces))

@@ -129,7 +129,7 @@ SAID = {
     f"{FINAL}cold": False,
     f"{FINAL}{{}} cold": False,
     f"{HM}{NEXT}{{}}": False,
-    "{}": False,  # on no channel
+    "{}": False,  # without a channel
     "<|channel|>commentary<|message|>{}": False,
 }
 
@@ -156,7 +156,7 @@ def test_within_a_message_that_the_prompt_began_nothing_is_put_around() -> None:
     forms = AnswerForms(HarmonyFormat())
     form = AnswerForm(text=ASKED, text_param="x")
     assert forms.grammar(form, f"{NEXT}{FINAL}It is") == ASKED
-    assert forms.grammar(form, None) == ASKED  # no chat
+    assert forms.grammar(form, None) == ASKED  # without a chat
     assert forms.grammar(form, NEXT) != ASKED
 
 

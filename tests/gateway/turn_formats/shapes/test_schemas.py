@@ -18,7 +18,7 @@ MANY: dict[str, object] = {f"x-{n}": n for n in range(KEYS)}
 
 
 class CountedSchema(dict[str, Any]):
-    """A schema that counts how often it is looked into, and each key that is read of all."""
+    """A schema that counts look-ups, and counts every key when all are read."""
 
     looks = 0
 

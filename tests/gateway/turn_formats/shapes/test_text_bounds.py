@@ -1,4 +1,4 @@
-"""Bounds of texts where calls are no JSON: what a grammar takes is what `jsonschema` takes."""
+"""Bounds of texts in formats without JSON: the grammar accepts what `jsonschema` accepts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.gateway.turn_formats.turns import calls_of, read
 PLAIN = ("qwen3_coder", "functiongemma", "gemma4")
 MARKS = 'a\n</parameter>\nb <|"|> c'
 
-# What a schema says, texts that are of it, and texts that are not.
+# For each: a schema, texts that are valid, and texts that are not.
 BOUNDS: dict[str, tuple[dict[str, Any], list[str], list[str]]] = {
     "longest": ({"type": "string", "maxLength": 4}, ["", "a", "äöü\n"], ["abcde"]),
     "shortest": ({"type": "string", "minLength": 2}, ["ab", "abcdef"], ["", "a"]),

@@ -1,1 +1,1 @@
-"""What is charged at random: the engine's own count against usage, budgets and rates."""
+"""Random charges: the engine's own count, compared with usage, budgets and rates."""

@@ -1,4 +1,4 @@
-"""Requests at random, in each dialect, and what an answer says that it used."""
+"""Random requests in each dialect, and the usage in their answers."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from tests.doubles.gateway.served import MODEL
 from tests.gateway.usage.ledger.client import Answer, Pace
 
 ALPHABET = "abc \n"
-_MANY = 16  # choices, whose answers are short
+_MANY = 16  # choices, with short answers
 
 
 @dataclass(frozen=True)
 class Asking:
-    """A request; so many choices of each of its prompts share what they compute of it."""
+    """A request, whose prompts each have this many choices that share their computation."""
 
     path: str
     body: dict[str, Any]
@@ -37,9 +37,9 @@ class Asking:
 
 
 def some_request(random: Random) -> Asking:
-    """Draw a request of any dialect; half of them have stop strings, where there are any.
+    """Draw a request of any dialect; half of the requests have stop strings, if possible.
 
-    A block has 16 tokens, and a token is a character: some prompts are shorter than one.
+    A block has 16 tokens of one character each. Some prompts are shorter than a block.
     """
     stream = bool(random.randrange(2))
     prompts = [_text(random, random.choice([3, 14, 15, 40, 90])) for _ in range(8)]
@@ -57,7 +57,7 @@ def some_request(random: Random) -> Asking:
             most = random.choice([most, most, 0])
             prompt = prompts[: random.choice([2, 2, 8])] if random.randrange(2) else prompts[0]
             body = {"prompt": prompt, "max_tokens": most, "n": n, "stop": stops, **usage}
-            if not stream and not random.randrange(4):  # nothing of it comes from the cache
+            if not stream and not random.randrange(4):  # the cache is not used
                 return Asking("/v1/completions", {**body, "prompt_logprobs": 1, "stream": False})
             return Asking("/v1/completions", {**body, "stream": stream}, n)
         case 2:
@@ -86,7 +86,7 @@ def some_pace(random: Random) -> Pace:
 
 
 def told(asking: Asking, answer: Answer) -> TokenCounts | None:
-    """Return the counts that a whole answer reports; None if it broke off or was refused."""
+    """Return the usage in a whole answer; None if it broke off or was refused."""
     if not answer.is_whole or answer.status != 200:
         return None
     body = bytes(answer.body)
@@ -113,7 +113,7 @@ def _stops(random: Random) -> list[str]:
 
 
 def _last_usage(stream: bytes) -> dict[str, Any] | None:
-    """Return the usage of the last event that has some; None if the stream broke off."""
+    """Return the usage of the last event with one; None if the stream broke off."""
     events = [
         json.loads(line[5:])
         for line in stream.split(b"\n")
@@ -130,7 +130,7 @@ def _is_error(event: dict[str, Any]) -> bool:
 
 
 def _usage_in(event: dict[str, Any]) -> dict[str, Any] | None:
-    """Messages tell of the prompt at the beginning, and all of it at the end."""
+    """Return Anthropic's usage: the prompt's at the beginning, all of it at the end."""
     if event.get("type") == "message_start":
         return None
     usage: dict[str, Any] | None = event.get("usage") or event.get("response", {}).get("usage")

@@ -1,4 +1,4 @@
-"""A client that reads when it wants, and what it has read."""
+"""A client that reads at its own pace, and the data that it has read."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from gateway.http.protocol.connection import BoundedConnection
 from tests.doubles.gateway.wire import Wire
 from tests.gateway.usage.ledger.house import House
 
-_HIGH, _LOW = 256, 64  # bytes that a connection has to send when it has enough, and wants more
-_SLOW_TURNS = 2000  # of the event loop, after which whoever reads at all reads all
-_TURNS = 20_000  # after which a request hangs
+_HIGH, _LOW = 256, 64  # unsent bytes at which a connection pauses, and at which it resumes
+_SLOW_TURNS = 2000  # turns of the event loop, after which a slow client reads everything
+_TURNS = 20_000  # turns after which a request counts as hanging
 
 
 @dataclass(frozen=True)
 class Pace:
-    """How a client reads at first: so many bytes, in one of so many turns of the event loop."""
+    """A client's pace at first: this many bytes, in one of this many turns of the event loop."""
 
     at_once: int = 1 << 20
     one_in: int = 1
-    leaves_after: int | None = None  # turns; None: it waits for the end
-    reads_at_most: int | None = None  # bytes, and then nothing any more
+    leaves_after: int | None = None  # turns; None: it stays to the end
+    reads_at_most: int | None = None  # bytes, after which it reads no more
 
     def size(self, turn: int, read: int, random: Random) -> int:
-        """Bytes that it reads in a turn, when it has read so many."""
+        """Return the bytes to read in a turn, after this many."""
         if self.reads_at_most is not None:
             return self.reads_at_most - read
         if turn > _SLOW_TURNS:
@@ -37,7 +37,7 @@ class Pace:
 
 
 class PacedWire(Wire):
-    """A wire that tells its connection when it has enough to send."""
+    """A wire that tells its connection to pause and resume."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -67,7 +67,7 @@ class PacedWire(Wire):
         return taken
 
     def lose(self) -> None:
-        """The connection is gone, whoever closed it."""
+        """Lose the connection, whoever closed it."""
         if not self.is_lost and self.connection is not None:
             self.is_lost = True
             self.connection.connection_lost(None)
@@ -75,13 +75,13 @@ class PacedWire(Wire):
 
 @dataclass
 class Answer:
-    """The part of an answer that a client has read. `is_whole`: up to its end."""
+    """The part of an answer that a client has read. `is_whole`: it was read to its end."""
 
     status: int = 0
     body: bytearray = field(default_factory=bytearray)
     is_whole: bool = False
 
-    # What the parser calls.
+    # Callbacks of the parser.
 
     def on_body(self, data: bytes) -> None:
         self.body += data
@@ -91,7 +91,7 @@ class Answer:
 
 
 async def ask(house: House, request: bytes, pace: Pace, random: Random) -> Answer:
-    """Send a request and read the answer; returns when the gateway is done with it."""
+    """Send a request and read the answer; return when the gateway has finished it."""
     wire, state, answer = PacedWire(), ServerState(), Answer()
     connection = house.kind(house.app, state, {})
     wire.connection = connection
@@ -109,7 +109,7 @@ async def ask(house: House, request: bytes, pace: Pace, random: Random) -> Answe
             data = wire.read(size)
             read += len(data)
             parser.feed_data(data)
-        # Threads render and tokenise meanwhile.
+        # Meanwhile threads render and tokenise.
         await asyncio.sleep(0.0005 if turn % 16 == 0 else 0)
     else:
         raise TimeoutError(f"a request hangs: {request!r}, read at {pace}")

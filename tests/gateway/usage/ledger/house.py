@@ -1,7 +1,7 @@
-"""A whole gateway in memory before engines that count, with books in which nothing is forgotten.
+"""A whole gateway in memory before engines that count, whose books keep every charge.
 
 Knows: how the parts of a gateway are put together. No network: connections are made by hand. The
-clock of the limits stands still, so that a bucket has every token that was ever charged in it.
+clock of the limits does not move, so a bucket holds every token that was charged to it.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ LIMITS = Limits(tokens_per_minute=MAX_RATE, budget=Budget(units=MAX_UNITS, perio
 
 
 class Books(MemoryLimiter):
-    """All that was ever charged."""
+    """A limiter that keeps every charge."""
 
     def __init__(self) -> None:
         super().__init__(lambda: Moment(0, 0))
 
     def charged(self, tenant_id: str) -> tuple[int, int]:
-        """The tenant's tokens, by its rate, and micro-units, by its budget; nothing is held."""
+        """Return the tenant's tokens (rate) and micro-units (budget); nothing may be held."""
         account = self._account(tenant_id)
         assert not account.running
         budget = account.budgets.get("total", Spending())
@@ -53,7 +53,7 @@ class Books(MemoryLimiter):
 
 @dataclass(frozen=True)
 class House:
-    """A gateway as a test sees it."""
+    """A gateway in memory."""
 
     books: Books
     kind: type[BoundedConnection]
@@ -61,7 +61,7 @@ class House:
     kept: Kept
 
     async def tenant(self, name: str, limits: Limits = LIMITS) -> tuple[str, str]:
-        """Another tenant's id and key."""
+        """Create a tenant; return its id and key."""
         made = Tenant.new(name, created_at=time.time())
         await self.kept.state.home.store.create(msgspec.structs.replace(made, limits=limits))
         issued = await self.kept.sharing.keyring.issue(made.id)

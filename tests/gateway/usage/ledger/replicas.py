@@ -1,4 +1,4 @@
-"""Engines that say anything at any pace, die and come back, and what each has computed for whom."""
+"""Engines that send random tokens at any pace, die and return, and count computed tokens."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.gateway.usage.ledger.asking import ALPHABET
 
 
 class RandomReplica(FakeReplica):
-    """An engine that computes on for a while when it is told to stop, and may keep nothing."""
+    """An engine that computes for a while after a cancel, and may cache nothing."""
 
     def __init__(self, name: str, random: Random) -> None:
         super().__init__(name)
@@ -30,7 +30,7 @@ class RandomReplica(FakeReplica):
     def _says(self, _: Generate) -> list[int]:
         random = self._random
         self.per_step, self.cancel_turns = random.choice([1, 1, 3]), random.randrange(12)
-        if not random.randrange(4):  # as where a ceiling leaves room for next to nothing
+        if not random.randrange(4):  # as if a ceiling left almost no room
             self.lose_cache()
         return list("".join(random.choices(ALPHABET, k=random.choice([10, 300]))).encode())
 
@@ -42,7 +42,7 @@ class RandomReplica(FakeReplica):
 
 
 class UntoldReplica(RandomReplica):
-    """A replica that reports no ends, so that a request is charged what its client read."""
+    """A replica that reports no ends, so a request is charged by what its client read."""
 
     def generate(
         self, request: Generate, on_end: OnEnd | None = None
@@ -52,7 +52,7 @@ class UntoldReplica(RandomReplica):
 
 
 async def upheaval(replicas: Sequence[FakeReplica], random: Random) -> None:
-    """One after the other dies and comes back, for ever; there may be none."""
+    """Let one replica after the other die and return, for ever; there may be none."""
     while replicas:
         one = random.choice(replicas)
         one.die()
@@ -65,22 +65,24 @@ async def upheaval(replicas: Sequence[FakeReplica], random: Random) -> None:
 
 @dataclass(frozen=True)
 class OwnCount:
-    """The tokens that engines have computed for one request. `is_lost`: perhaps, since one died.
+    """The tokens that engines have computed for one request.
 
-    `shown`: the same where the choices that share a prompt count as the one of them that computed
-    the most of it, which is what an answer says.
+    `is_lost`: some may be missing, as one died.
+
+    `shown` counts choices that share a prompt as the one that computed the most of it, like an
+    answer.
     """
 
     tokens: TokenCounts
     shown: TokenCounts
     is_lost: bool
-    attempts: int  # more than there are choices
+    attempts: int  # at least the number of choices
 
 
 def own_count(replicas: Iterable[FakeReplica], tenant_id: str, sharing: int) -> OwnCount:
-    """Count what a tenant's only request since the last call has cost.
+    """Count the cost of a tenant's only request since the last call.
 
-    Of several attempts the last one counts. What of a prompt was cached counts once.
+    Of several attempts the last one counts. A prompt's cached tokens count once.
     """
     attempts = dict[int, dict[int, Computed]]()
     for replica in replicas:

@@ -1,4 +1,4 @@
-"""Many choices of a prompt: a limit has room for all that they compute, or they owe it."""
+"""Many choices of one prompt: a limit has room for all of their computation, or they owe it."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from tests.gateway.usage.ledger.house import House, house
 
 RATE = 6000
 RATED = Limits(tokens_per_minute=RATE)
-BUDGETED = Limits(budget=Budget(units=RATE / 1e6, period="total"))  # of tokens at 1 a million
+BUDGETED = Limits(budget=Budget(units=RATE / 1e6, period="total"))  # at 1 unit a million tokens
 CHOICES = 7
 PROMPTS = 8
 
 
 class Keeper(FakeReplica):
-    """An engine that says nothing. Without `keeps`, its cache has room for no block."""
+    """An engine that sends no tokens. Without `keeps`, its cache has room for no block."""
 
     def __init__(self, keeps: bool) -> None:
         super().__init__("a")
@@ -35,7 +35,7 @@ class Keeper(FakeReplica):
 
     @property
     def num_computed(self) -> int:
-        """Tokens of all prompts so far."""
+        """Return the computed tokens of all prompts so far."""
         return sum(did.prompt for did in self.computed.values())
 
     def _says(self, _: Generate) -> list[int]:
@@ -46,7 +46,7 @@ class Keeper(FakeReplica):
 
 @dataclass(frozen=True)
 class Client:
-    """A tenant of a gateway whose clock stands still."""
+    """A tenant of a gateway whose clock does not move."""
 
     house: House
     engine: Keeper

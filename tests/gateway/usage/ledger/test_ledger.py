@@ -1,8 +1,8 @@
-"""What clients are charged is what the engine has computed, whatever their pace.
+"""Clients are charged what the engine has computed, whatever their pace.
 
 1,000 requests of readers that read slowly, in pieces, or stop, and of engines that compute on when
-they are told to stop; half of them (of odd seeds) before engines that die. By hand for longer, and
-from another seed:
+they are told to stop; half of them (of odd seeds) before engines that die. To run longer, or from
+another seed:
 
     RATOON_PROPERTY_SECONDS=3600 RATOON_PROPERTY_SEED=7 python -m pytest tests/gateway/usage/ledger
 """
@@ -36,15 +36,15 @@ from tests.gateway.usage.ledger.replicas import (
     upheaval,
 )
 
-LANES = 10  # tenants, each of which has one request at a time
-REQUESTS = 50  # of each
+LANES = 10  # tenants, each with one request at a time
+REQUESTS = 50  # requests of each tenant
 PLAY_S = float(os.environ.get("RATOON_PROPERTY_SECONDS", "0"))
-STORED_AFTER = 200  # looks, a tenth of a second apart
+STORED_AFTER = 200  # checks, a tenth of a second apart
 
 
 @dataclass
 class Lane:
-    """One tenant's requests, and the errors in what they are charged."""
+    """One tenant's requests, and the errors in their charges."""
 
     house: House
     replicas: list[FakeReplica]
@@ -52,13 +52,13 @@ class Lane:
     key: str
     counted: TokenCounts = field(
         default_factory=TokenCounts
-    )  # by the engines; what some have lost is not in it
-    lost: int = 0  # tokens that were charged where an engine's count is lost
+    )  # computed by the engines, without lost counts
+    lost: int = 0  # tokens charged although an engine's count is lost
     wrong: list[str] = field(default_factory=list)
     seen: Counter[str] = field(default_factory=Counter)
 
     async def ask(self, random: Random) -> None:
-        """One more."""
+        """Send another request."""
         asking, pace = some_request(random), some_pace(random)
         before = self.house.books.charged(self.tenant_id)
         answer = await ask(self.house, asking.encoded(self.key), pace, random)
@@ -82,7 +82,7 @@ class Lane:
         self.seen["moved"] += own.attempts > 0
 
     async def stored(self) -> TokenCounts:
-        """Return the stored usage, once it has all that was charged."""
+        """Return the stored usage, once it contains all charges."""
         tokens, _ = self.house.books.charged(self.tenant_id)
         for _ in range(STORED_AFTER):
             found = await self.house.usage(self.tenant_id)
@@ -92,7 +92,7 @@ class Lane:
         return found
 
     async def check_usage(self) -> None:
-        """Compare what is stored with what was charged and computed."""
+        """Compare the stored usage with the charges and the computed tokens."""
         found = await self.stored()
         is_right = found.worked == self.counted.worked + self.lost
         if not self.lost:
@@ -116,7 +116,7 @@ async def run(
     kind: type[RandomReplica] = RandomReplica,
     requests: int = REQUESTS,
 ) -> tuple[list[str], Counter[str]]:
-    """Run `requests` requests of each tenant; return the errors, and how often each case came."""
+    """Run `requests` requests of each tenant; return the errors, and the counts of each case."""
     random = Random(seed)
     replicas: list[FakeReplica] = [kind(name, random) for name in "abc"]
     engines = EngineSet({one.name: one for one in replicas}, OwnRouting(LeastOutstandingRouter()))
@@ -141,7 +141,7 @@ async def run(
 
 
 def seeds() -> Iterator[int]:
-    """Two; or from the one that is wanted on, for as long as is wanted."""
+    """Yield two seeds; or seeds from a given one on, for a given time."""
     first = int(os.environ.get("RATOON_PROPERTY_SEED", "0"))
     until = time.monotonic() + PLAY_S
     for seed in itertools.count(first):

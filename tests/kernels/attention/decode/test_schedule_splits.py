@@ -1,4 +1,4 @@
-"""Every tile of every item is scheduled to one split, whatever the lengths, and none to two."""
+"""Every tile of every item is scheduled to exactly one split, whatever the lengths."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _deal_one(
 
 
 def deal_all(lengths: list[int], size: int) -> list[list[int]]:
-    """[item, first split of the item] of each split, and of some more than there are."""
+    """Return [item, first split of the item] of each split, and of some unused ones."""
     splits = sum(max(math.ceil(length / TILE / size), 1) for length in lengths) + 5
     scheduled = torch.full((splits, 2), -1, dtype=torch.int32)
     numbers = torch.tensor(lengths, dtype=torch.int32)

@@ -1,4 +1,4 @@
-"""Where decode attention cuts: never so that a key is left out, and as was measured to be best."""
+"""The sizes of splits in decode attention: no key is left out, and they are the fastest ones."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_units_hold_all_keys_and_are_no_more_than_a_launch_has(
 
 
 def test_the_check_itself_sees_keys_that_are_left_out() -> None:
-    """The control: sizes for shorter rows, and splits that are too many for a launch."""
+    """Positive control: sizes for shorter rows, and more splits than a launch has."""
     keys, more = cut([8_000] * 4)
     assert check_units([8_000] * 4, (keys, more), OWN, KV_HEADS)
     with pytest.raises(AssertionError):
@@ -80,7 +80,7 @@ def test_the_check_itself_sees_keys_that_are_left_out() -> None:
     ],
 )
 def test_equal_rows_are_cut_as_was_fastest(rows: int, context: int, splits_each: int) -> None:
-    """Whole steps of an 8B were measured on an H200 (docs/lab/performance-log.md)."""
+    """Measured with whole steps of an 8B on an H200 (docs/lab/performance-log.md)."""
     keys, more = cut([context] * rows)
     assert more == rows * (splits_each - 1)
     assert -(-context // keys) == splits_each

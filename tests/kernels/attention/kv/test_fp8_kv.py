@@ -1,4 +1,4 @@
-"""Keys and values in fp8: what is kept of a head, where, and attention over what is kept."""
+"""Keys and values in fp8: the stored numbers and their places, and attention over them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def pool_of(num_blocks: int, layout: KvLayout, device: str = "cpu") -> tuple[Ten
 
 
 def draw(*shape: int, seed: int = 0) -> Tensor:
-    """Heads of several sizes, one of zeros, and one with a number far above its others."""
+    """Draw heads of several sizes, one of zeros, and one with a number far above its others."""
     x = torch.randn(shape, generator=torch.Generator().manual_seed(seed + sum(shape)))
     x *= torch.logspace(-3, 2, shape[0]).view(-1, *[1] * (len(shape) - 1))
     x[-1], x[0, ..., 3] = 0.0, 50.0
@@ -116,7 +116,7 @@ How = tuple[AttentionVariant, Tensor | None]
 
 
 class Filled:
-    """Rows over a pool in fp8 whose numbers are known."""
+    """Rows over a pool in fp8 with known numbers."""
 
     def __init__(
         self, device: str, heads: int, kv_heads: int, dim: int, dtype: torch.dtype
@@ -128,7 +128,7 @@ class Filled:
         self.kv = kv
         self.how: How = (AttentionVariant(1 / math.sqrt(dim)), None)
         numbers = torch.randn(kv.shape, device=device)
-        numbers[..., :2] *= 20  # channels that lie far out, as keys have them
+        numbers[..., :2] *= 20  # outlier channels, as keys have them
         values, scales = fp8_kv.quantised(numbers)
         kv.view(torch.uint8).copy_(values.view(torch.uint8))
         fp8_kv.scales_of(kv).copy_(scales)
@@ -146,7 +146,7 @@ class Filled:
         )
 
     def truth(self) -> Tensor:
-        """(T, Hq, D) float64, over the numbers written out."""
+        """Return attention (T, Hq, D) float64 over the dequantised numbers."""
         outs = []
         for row, (_, context) in enumerate(ROWS):
             blocks = self.layout.block_tables[row].long()
@@ -170,7 +170,7 @@ def test_attention_is_over_the_numbers_written_out(
 
 @pytest.mark.parametrize("size", [1e-6, 1e2])
 def test_values_of_any_size_are_as_exact(ops: Ops, size: float) -> None:
-    """Numbers read in pairs carry a power of two, which must not leave the range of a type."""
+    """Numbers read in pairs carry a power of two, which must stay within the dtype's range."""
     case = Filled("cpu", HEADS, KV_HEADS, DIM, torch.float16)
     fp8_kv.scales_of(case.kv)[:, 1] *= size
     got = ops.paged_attention(case.q, case.kv, replace(case.layout), *case.how)
@@ -186,7 +186,7 @@ def test_with_all_that_attention_may_have_beside(ops: Ops, window: int | None) -
 
 
 def test_scales_matter() -> None:
-    """The control: without its scales attention is another one."""
+    """Positive control: without its scales, attention has another result."""
     case = Filled("cpu", HEADS, KV_HEADS, DIM, torch.float32)
     fp8_kv.scales_of(case.kv)[:, 1] *= 2
     got = paged_attention.reference(case.q, case.kv, case.layout, *case.how)
@@ -211,7 +211,7 @@ def test_a_copy_of_what_prompts_read(ops: Ops) -> None:
 @pytest.mark.parametrize("widened", [True, False])
 def test_attention_on_the_device(shape: tuple[int, int, int], widened: bool) -> None:
     case = Filled("cuda", *shape, torch.bfloat16)
-    # A longest context that is only promised: it decides what is copied.
+    # Only the announced longest context, which decides what is copied.
     longest = case.layout.max_context_len if widened else MAX_WIDENED
     layout = replace(case.layout, max_context_len=longest)
     with poisoned_memory():

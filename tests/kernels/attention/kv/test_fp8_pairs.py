@@ -1,4 +1,4 @@
-"""Pairs of numbers in fp8, widened by moving their bits: every pair, by both ways of doing it."""
+"""Pairs of fp8 numbers, widened by moving their bits: every pair, in both ways."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _both(
 
 
 def same(got: Tensor, dtype: torch.dtype, wanted: Tensor) -> bool:
-    """Return whether numbers of `dtype`, times their power of two, are `wanted`; NaN may be any."""
+    """Return whether numbers of `dtype`, times a power of two, equal `wanted`; NaN may be any."""
     times = got.view(dtype).double() * 2.0 ** POWER[dtype]
     return torch.equal(times[~wanted.isnan()], wanted[~wanted.isnan()])
 
@@ -58,7 +58,7 @@ def test_so_is_it_on_the_device(dtype: torch.dtype) -> None:
 
 
 def number(text: str) -> Tensor:
-    """An immediate number; 0 for a register's name, which is looked up."""
+    """Return an immediate number; 0 for the name of a register, which is looked up."""
     return torch.tensor(int(text, 0) if text[0].isdigit() else 0)
 
 
@@ -85,7 +85,7 @@ def run(asm: str, register: Tensor) -> Tensor:
 def test_two_in_a_register_do_not_touch(
     dtype: torch.dtype, neighbour: int, is_second: bool
 ) -> None:
-    """The instructions of the device, carried out here; the interpreter knows none."""
+    """The device's instructions are emulated here, since the interpreter has none."""
     mine, other = (16, 0) if is_second else (0, 16)
     register = (PAIRS.long() << mine) | (neighbour << other)
     for which, wanted in (("LOW", LOW), ("HIGH", HIGH)):

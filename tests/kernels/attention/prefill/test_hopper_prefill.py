@@ -1,6 +1,6 @@
-"""Prefill attention for Hopper: what it computes on a CPU, in PyTorch, and when it is used.
+"""Prefill attention for Hopper: its result on a CPU, in PyTorch, and when it is used.
 
-`test_on_gpu` has the kernel itself.
+`test_on_gpu` tests the kernel itself.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from tests.kernels.cases import Case, Geometry, make_case, poisoned_memory, rela
 
 GPT_OSS = Geometry(16, 2, 64, dtype=torch.float16)
 BOUND = 1e-3
-# Contexts about the ends of tiles of 128 keys, and prompts that begin in the middle.
+# Contexts near the ends of tiles of 128 keys, and prompts that begin in the middle.
 ROWS = [(40, 40), (3, 130), (33, 520), (2, 384), (128, 300)]
 
 
 def attend(case: Case, programs: int = 1) -> Tensor:
-    """With a stage for every tile of a row; `programs` that run at once decide about splits."""
+    """Attend with a stage for every tile of a row; concurrent `programs` decide the splits."""
     tuning = replace(hopper_tuning(), stages=8, programs=programs)
     out = torch.empty_like(case.q)
     with poisoned_memory(), gluon_in_torch(hopper_prefill, hopper_warps):
@@ -45,7 +45,7 @@ def test_windows_and_sinks(window: int | None) -> None:
     with_sinks = replace(case, sinks=sinks_for(case))
     truth = with_sinks.truth()
     assert relative_error(attend(with_sinks), truth) < BOUND
-    assert relative_error(plain, truth) > 0.05  # the control
+    assert relative_error(plain, truth) > 0.05  # positive control
 
 
 @pytest.mark.parametrize("window", [None, 260])
