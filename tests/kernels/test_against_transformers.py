@@ -1,4 +1,4 @@
-"""The references against the layers of `transformers` that define what the models compute."""
+"""The references, compared with the layers of `transformers` that define the models."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The check by hand compiles kernels for a Hopper that is not there, and says what does not."""
+"""The manual check compiles kernels for Hopper without a GPU, and reports those that fail."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from kernels.launch.compile_ahead import Variant
 from tests.kernels.compiled import SHARED_BYTES, compiles
 
 COUNTS = {
-    ("llama, fp8 KV", "attend_split"): 3,  # assembly of decodes over fp8
+    ("llama, fp8 KV", "attend_split"): 3,  # the assembly of decodes with an fp8 cache
     ("llama, rank 0 of 2", "collectives"): 3,
-    ("llama, rank 3 of 4", "add_rms_norm"): 2,  # sums one-shot and two-shot
-    ("gpt-oss, mxfp4", "hopper_gemm"): 1,  # Gluon, by the one that compiles soonest
+    ("llama, rank 3 of 4", "add_rms_norm"): 2,  # one-shot and two-shot sums
+    ("gpt-oss, mxfp4", "hopper_gemm"): 1,  # Gluon, with the kernel that compiles fastest
 }
 ALL = """
 import sys
@@ -32,7 +32,7 @@ for model, kernel in zip(sys.argv[1::2], sys.argv[2::2], strict=True):
 
 
 def test_what_the_interpreter_does_not_see_compiles() -> None:
-    """One process compiles all: imports take longer than compiling."""
+    """One process compiles all, since imports take longer than compiling."""
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     words = [word for model_and_kernel in COUNTS for word in model_and_kernel]
     done = subprocess.run(
@@ -48,7 +48,7 @@ def test_what_the_interpreter_does_not_see_compiles() -> None:
 
 
 class Kernel:
-    """A kernel that takes so much shared memory, or that the compiler refuses."""
+    """A kernel that uses this much shared memory, or that the compiler refuses."""
 
     def __init__(self, shared: int | None) -> None:
         self._shared = shared

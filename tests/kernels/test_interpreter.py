@@ -1,4 +1,4 @@
-"""The interpreter that prepares once a launch computes what Triton's own does."""
+"""The interpreter that prepares once a launch computes the same as Triton's own."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _sum_kernel(numbers: tl.tensor, sums: tl.tensor, SIZE: tl.constexpr) -> None
 
 
 class Counted:
-    """Counts what it is asked to prepare."""
+    """A function that counts its calls."""
 
     def __init__(self, prepare: Prepare) -> None:
         self._prepare = prepare
@@ -45,7 +45,7 @@ class Counted:
 
 
 def own_prepare() -> Prepare:
-    """Triton's, from under those that all tests of some packages run with."""
+    """Return Triton's own function, which the tests of some packages replace."""
     installed: Prepare = interpreter._patch_lang
     while isinstance(installed, PreparedOnce):
         installed = installed._prepare
@@ -56,13 +56,13 @@ PLACES: tuple[Any, ...] = (tl, tl.core, tl.math, tl.tensor)
 
 
 def language() -> list[dict[str, object]]:
-    """All that the language's modules have, and its tensors."""
+    """Return all attributes of the language's modules, and of its tensors."""
     return [{name: getattr(place, name) for name in dir(place)} for place in PLACES]
 
 
 @pytest.fixture(autouse=True)
 def language_put_back() -> Iterator[None]:
-    """For tests that let the interpreter prepare by itself, which puts back a part only."""
+    """Restore all operations after tests of the original interpreter, which restores only some."""
     before = [dict(vars(place)) for place in PLACES]
     yield
     for place, defined in zip(PLACES, before, strict=True):
@@ -85,7 +85,8 @@ def sums(rows: int, prepare: Prepare, monkeypatch: pytest.MonkeyPatch) -> list[i
 def test_each_launch_is_prepared_for_and_none_of_its_programs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    sums(1, PreparedOnce(own_prepare()), monkeypatch)  # the very first one rewrites the functions
+    # the first preparation rewrites the functions
+    sums(1, PreparedOnce(own_prepare()), monkeypatch)
     for_few, for_many = Counted(own_prepare()), Counted(own_prepare())
     assert sums(2, PreparedOnce(for_few), monkeypatch) == [24, 88]
     assert sums(9, PreparedOnce(for_many), monkeypatch) == [4 * (16 * row + 6) for row in range(9)]
@@ -93,7 +94,7 @@ def test_each_launch_is_prepared_for_and_none_of_its_programs(
 
 
 def test_the_interpreter_by_itself_prepares_for_each_call(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The control."""
+    """Positive control."""
     alone = Counted(own_prepare())
     assert sums(9, alone, monkeypatch) == sums(9, PreparedOnce(own_prepare()), monkeypatch)
     assert alone.count > 9 * 3
@@ -107,7 +108,7 @@ def test_what_a_launch_replaced_is_put_back(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_the_interpreter_by_itself_leaves_a_part_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The control, and why no kernel could be compiled in the same process afterwards."""
+    """Positive control, and the reason why no kernel could be compiled in this process later."""
     before = language()
     assert sums(2, own_prepare(), monkeypatch) == [24, 88]
     assert language() != before
@@ -115,7 +116,7 @@ def test_the_interpreter_by_itself_leaves_a_part_replaced(monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize("element", [tl.float32, tl.pointer_type(tl.int8)])
 def test_types_and_arrays_have_the_attributes_that_triton_gives_them(element: tl.dtype) -> None:
-    for _ in range(2):  # the second is not read again
+    for _ in range(2):  # the second time is served from the cache
         block = tl.block_type(element, [tl.constexpr(2), 4])
         assert (str(block), block.numel, block.element_ty) == (
             f"<['2', '4'], {element}>",

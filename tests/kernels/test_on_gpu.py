@@ -1,6 +1,6 @@
-"""The kernels compiled, on a GPU, in the dtypes that serve, against float64.
+"""The compiled kernels on a GPU, in serving dtypes, compared with float64.
 
-What needs size is here too: long contexts, a pool beyond 2^31 numbers, a captured launch.
+This includes tests that need size: long contexts, a pool beyond 2^31 numbers, a captured launch.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def test_rope_write_kv(shape: tuple[int, int, int], dtype: torch.dtype) -> None:
         q = OPS.rope_write_kv(
             qkv, positions, cos_sin, q_norm, k_norm, EPS, got[:, 1], slots, q_heads, dtype
         )
-    # The reference was held to float64 on the CPU; rounded, the two may differ in a last bit.
+    # The reference was compared with float64 on the CPU. After rounding, the last bit may differ.
     wanted_q = torch_ops().rope_write_kv(
         qkv, positions, cos_sin, q_norm, k_norm, EPS, wanted[:, 1], slots, q_heads, dtype
     )
@@ -238,7 +238,7 @@ def test_windows_caps_and_sinks(
 def test_prompts_by_both_kernels(
     rows: list[tuple[int, int]], heads: tuple[int, int, int], window: int | None
 ) -> None:
-    """Hopper's also of windows that it is not chosen for."""
+    """Hopper's kernel also runs with windows for which it is not chosen."""
     case = make_case(Geometry(*heads, 16, torch.bfloat16, "cuda"), rows)
     sinks = torch.linspace(-3.0, 6.0, heads[0], device="cuda").bfloat16()
     case = replace(case, window=window, sinks=sinks)
@@ -320,7 +320,7 @@ def test_filters_keep_what_sorting_keeps(
     dtype: torch.dtype, vocabulary: int, top_k: int | None, top_p: float
 ) -> None:
     logits = draw(7, vocabulary, dtype=dtype) * 3
-    logits[3] = logits[3].round()  # with many equals
+    logits[3] = logits[3].round()  # with many equal values
     ones = torch.ones(7, device="cuda")
     rows = torch.arange(7, device="cuda")
     wishes = (ones * 0.8, torch.full((7,), top_k or vocabulary, device="cuda"), ones * top_p)
@@ -369,7 +369,7 @@ def test_importing_the_kernels_does_not_touch_the_device() -> None:
 
 
 def test_layouts_of_the_cases_are_what_the_tests_say() -> None:
-    """The control of this file: a layout that points elsewhere is wrong, and shows."""
+    """Positive control of this file: a layout that points elsewhere gives wrong results."""
     case = make_case(Geometry(dtype=torch.bfloat16, device="cuda"), [(1, 64), (30, 64)])
     tables = case.layout.block_tables.flip(0).contiguous()
     crossed = make_layout([(1, 64), (30, 64)], tables, 16, decodes=1)

@@ -1,4 +1,4 @@
-"""Which ops are used on which device."""
+"""The ops of each device."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def test_the_device_chooses() -> None:
 
 def test_the_two_sets_share_no_op() -> None:
     for field in fields(torch_ops()):
-        if field.name == "adapters":  # of a step, not an op
+        if field.name == "adapters":  # a field of a step, not an op
             continue
         assert getattr(torch_ops(), field.name) is not getattr(triton_ops(), field.name)
 

@@ -1,4 +1,4 @@
-"""Decode rows that grow from one node: read together or each by itself, the result is one."""
+"""Decode rows that share a prefix: read together or separately, the result is the same."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ FORESTS: dict[str, tuple[list[int], Groups]] = {
 
 
 def grow(case: Case, groups: Groups) -> Case:
-    """The case with the leading keys of each group those of its first row, and said so."""
+    """Return the case with shared leading keys in each group, and a layout that says so."""
     tables, rows = case.layout.block_tables.clone(), list(case.rows)
     own_starts = torch.zeros_like(case.layout.context_lens)
     starts = [0]
@@ -63,7 +63,7 @@ def attend(ops: Ops, case: Case) -> Tensor:
 def test_forests(ops: Ops, forest: str) -> None:
     lengths, groups = FORESTS[forest]
     case = grow(make_case(Geometry(), [(1, length) for length in lengths]), groups)
-    truth = case.truth().nan_to_num()  # a row without keys: 0
+    truth = case.truth().nan_to_num()  # rows without keys give 0
     assert relative_error(attend(ops, case), truth) < 1e-5
 
 
@@ -84,7 +84,7 @@ def test_geometries(ops: Ops, geometry: Geometry) -> None:
 
 
 def test_the_kernel_goes_by_the_plan(ops: Ops) -> None:
-    """The control: a plan that is not so shows in the kernel; the reference asks the tables."""
+    """Positive control: a wrong plan changes the kernel's result; the reference reads tables."""
     lengths, groups = FORESTS["two-rows"]
     case = make_case(Geometry(), [(1, length) for length in lengths])
     grown = grow(case, groups).layout

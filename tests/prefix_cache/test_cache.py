@@ -1,4 +1,4 @@
-"""Leases: what is found, what is copied, what is given back."""
+"""Leases: found blocks, copied blocks, and released blocks."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from storage.move import Move, Tier
 from tests.prefix_cache.support.scene import Scene, path, tokens
 
 A, B = path("tenant a"), path("tenant b")
-IDS = np.arange(100, 120, dtype=np.int32)  # five blocks of four
+IDS = np.arange(100, 120, dtype=np.int32)  # five blocks of four tokens
 
 
 def unchanged(scene: Scene) -> tuple[object, ...]:
-    """All that can be seen of the cache's state."""
+    """Return all of the cache's visible state."""
     cache = scene.cache
     cache.check_invariants()
     return (
@@ -46,7 +46,7 @@ def test_committed_blocks_are_found_with_the_right_kv() -> None:
     assert scene.matches(A, IDS) == 12
     lease = scene.must_acquire(A, IDS[:14])
     assert lease.cached_tokens == 12
-    scene.compute(lease, IDS[:14], 12, 14)  # reads what is cached and compares it
+    scene.compute(lease, IDS[:14], 12, 14)  # reads the cached tokens and checks them
     scene.cache.check_invariants()
 
 
@@ -106,7 +106,7 @@ def test_generated_blocks_are_found_by_the_next_turn() -> None:
         scene.cache.check_invariants()
     scene.release(lease)
     assert scene.matches(A, ids) == 12
-    assert scene.cache.tree.num_nodes == 1  # it grew, and is no chain of single blocks
+    assert scene.cache.tree.num_nodes == 1  # one node that grew, not a chain of one-block nodes
     node = next(scene.cache.tree.nodes())
     assert node.edge.keys == block_keys(A, ids, 4)
 
@@ -135,7 +135,7 @@ def test_without_sharing_nothing_is_read_and_nothing_is_left() -> None:
     scene.release(private)
     scene.release(lease)
     assert scene.matches(A, other) == 0
-    assert scene.matches(A, IDS) == 20  # the control: sharing leases do leave something
+    assert scene.matches(A, IDS) == 20  # positive control: sharing leases leave blocks
 
 
 # ---- namespaces
@@ -146,7 +146,7 @@ def test_two_tenants_share_nothing() -> None:
     assert scene.run(A, IDS) == 0
     assert scene.matches(B, IDS) == 0
     assert scene.run(B, IDS) == 0
-    assert scene.run(A, IDS) == 19  # the control: the same tenant does
+    assert scene.run(A, IDS) == 19  # positive control: the same tenant finds it
     assert scene.run(B, IDS) == 19
 
 
@@ -178,7 +178,7 @@ def test_a_partial_copy_never_crosses_namespaces() -> None:
     assert scene.must_acquire(path("pub", "tenant a"), ids).cached_tokens == 6
 
 
-# ---- two at a time
+# ---- concurrent leases
 
 
 def test_the_second_to_commit_keeps_its_duplicates_until_release() -> None:
@@ -221,7 +221,7 @@ def test_another_owner_adds_a_child_and_does_not_grow_the_node() -> None:
     held = {owner: use.blocks_held for owner, use in scene.cache.capacity.owners().items()}
     assert held == {"anna": 2, "ben": 2}
     scene.run(A, IDS, owner="ben")
-    assert scene.cache.tree.num_nodes == 2  # the control: ben's own node grows
+    assert scene.cache.tree.num_nodes == 2  # positive control: ben's own node grows
 
 
 def test_a_node_that_another_lease_holds_does_not_grow() -> None:
@@ -260,7 +260,7 @@ def test_flush_by_namespace_spares_the_others() -> None:
     assert scene.matches(path("pub", "a", length=2), IDS) == 8
     assert scene.matches(path("pub", "b", length=2), IDS) == 20
     scene.cache.check_invariants()
-    assert scene.cache.flush(namespace=path("pub").at(0)) == 5  # and what builds on it
+    assert scene.cache.flush(namespace=path("pub").at(0)) == 5  # and the blocks that follow it
     assert scene.cache.capacity.pool().free == 32
 
 
@@ -294,7 +294,7 @@ def test_leased_blocks_outlive_a_flush_until_their_last_reader() -> None:
     assert scene.cache.flush() == 5
     scene.cache.check_invariants()
     assert scene.matches(A, IDS) == 0
-    fresh = scene.must_acquire(B, tokens(*range(40)))  # takes all that is free
+    fresh = scene.must_acquire(B, tokens(*range(40)))  # takes all free blocks
     scene.compute(fresh, tokens(*range(40)), 0, 40)
     assert scene.acquire(B, tokens(1)) is None
     scene.release(first)
@@ -323,7 +323,7 @@ def test_a_lease_on_a_detached_node_does_not_enter_the_tree_again() -> None:
 def test_a_flush_keeps_no_branch_that_nobody_reads() -> None:
     scene = Scene(16)
     scene.run(A, IDS)
-    lease = scene.must_acquire(A, IDS[:9])  # holds the first two blocks of five
+    lease = scene.must_acquire(A, IDS[:9])  # holds the first two of five blocks
     assert scene.cache.flush() == 5
     scene.cache.check_invariants()
     assert scene.cache.capacity.pool().leased == 3
@@ -348,7 +348,7 @@ def test_a_detached_end_is_not_grown_over() -> None:
     scene, where = Scene(16), path("pub", "tenant", length=2)
     old = scene.start(where, IDS[:12])
     scene.cache.flush(namespace=path("tenant").at(0))
-    new = scene.start(path("pub"), IDS)  # goes on in the upper namespace, same owner
+    new = scene.start(path("pub"), IDS)  # continues in the upper namespace, with the same owner
     scene.cache.check_invariants()
     scene.release(old)
     scene.release(new)
@@ -372,7 +372,7 @@ def test_discard_forgets_what_the_lease_added_and_what_builds_on_it() -> None:
 
 @pytest.mark.parametrize("others", [False, True])
 def test_discard_forgets_every_step_of_what_the_lease_added(others: bool) -> None:
-    """Committed in parts, with or without somebody who begins behind a part of it."""
+    """The lease commits in parts, and another lease may begin at one of them."""
     scene = Scene(32)
     bad = scene.must_acquire(A, IDS[:16])
     for done in range(4, 17, 4):

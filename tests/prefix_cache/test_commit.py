@@ -1,4 +1,4 @@
-"""How computed blocks enter the tree, as the cache's users see it."""
+"""How computed blocks enter the tree, as users of the cache see it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.prefix_cache.support.scene import Scene, path, tokens
 from tests.prefix_cache.support.tiers_scene import TierScene
 
 A, B = path("a"), path("b")
-IDS = np.arange(100, 113, dtype=np.int32)  # three blocks of four and a token
+IDS = np.arange(100, 113, dtype=np.int32)  # three blocks of four tokens, and a token
 
 
 @pytest.mark.parametrize(("computed", "found"), [(0, 0), (3, 0), (4, 4), (11, 8), (13, 12)])
@@ -86,7 +86,7 @@ def test_a_run_through_two_namespaces_is_two_nodes_and_only_the_first_is_shared(
 
 
 def lowered() -> TierScene:
-    """A device of three blocks from which the two of a prompt have gone to the host."""
+    """Make a device of three blocks, with the two blocks of a prompt offloaded to the host."""
     scene = TierScene(3, host=4)
     scene.run(A, IDS[:9])
     assert scene.acquire_loading(A, tokens(*range(9)), None) is None
@@ -97,7 +97,7 @@ def lowered() -> TierScene:
 
 def test_blocks_that_lie_lower_are_on_the_device_again_when_they_were_computed() -> None:
     scene = lowered()
-    lease = scene.acquire_loading(A, IDS[:9], 0)  # nothing is loaded
+    lease = scene.acquire_loading(A, IDS[:9], 0)  # loads nothing
     assert lease is not None
     assert lease.cached_tokens == 0
     scene.compute(lease, IDS[:9], 0, 9)

@@ -1,4 +1,4 @@
-"""The checks themselves: a state that is wrong in one way is told apart from a right one."""
+"""The checks: each finds a state with one error."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Damage = Callable[[Scene, Node, Lease], object]
 
 
 def some_state() -> tuple[Scene, Node, Lease]:
-    """A tree with a held and a free leaf, a detached node; returns the free leaf and a lease."""
+    """Make a tree with a held leaf, a free leaf and a detached node; return a leaf and a lease."""
     scene = Scene(32)
     scene.start(path("gone"), IDS)
     scene.cache.flush()

@@ -1,4 +1,4 @@
-"""Namespaces and paths."""
+"""Namespaces and paths of namespaces."""
 
 from __future__ import annotations
 

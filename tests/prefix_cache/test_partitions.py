@@ -1,8 +1,8 @@
-"""In partitioned tiers a tenant's hits follow from its own requests, whatever others do.
+"""In partitioned tiers a tenant's hits depend only on its own requests.
 
-The same requests of one owner, the spy, are made beside two different lives of another, who asks,
-runs on, grows, waits and leaves in between. Then the spy's answers are compared: how many tokens
-were cached, and in which tiers. The control is the same cache with all tiers shared.
+One owner, the spy, makes the same requests beside two different lives of another owner, who asks,
+runs, grows, waits and leaves in between. The spy's cached tokens are compared, by tier. Positive
+control: the same cache with all tiers shared.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tests.prefix_cache.support.scene import path, tokens
 from tests.prefix_cache.support.tiers_scene import TierScene
 
 SIZE = 2
-WORKING = 10  # blocks of the working area, as large as LONGEST needs beside a part of 12
+WORKING = 10  # blocks of the working area, as large as LONGEST needs beside a partition of 12
 MOST = SIZE * (12 + WORKING)  # tokens of the longest request
 LONGEST = {"spy": 12 + WORKING, "other": 12 + WORKING}  # blocks
 SPY, OTHER = "spy", "other"
@@ -33,14 +33,14 @@ Lower = tuple[int, int]
 
 @dataclass
 class Life:
-    """What the other owner does between the spy's requests, drawn from its seed."""
+    """The other owner's actions between the spy's requests, drawn from a seed."""
 
     random: Random
     scene: TierScene
     running: list[tuple[Lease, list[int]]]
 
     def go_on(self) -> None:
-        """Some acts; copies may be left under way."""
+        """Do some actions; copies may remain pending."""
         for _ in range(self.random.randrange(6)):
             self.random.choice((self.ask, self.ask, self.grow, self.leave, self.copy, self.mark))()
 
@@ -94,7 +94,7 @@ def make_scene(lower: Lower, policy: PolicyName, *, is_partitioned: bool) -> Tie
 
 
 def answer(scene: TierScene, life: Life, ids: list[int]) -> tuple[int, ...]:
-    """Run a request of the spy; return what `usage` would say of it, by tier."""
+    """Run a request of the spy; return its cached tokens by tier, as in `usage`."""
     asked = tokens(*ids)
     at = scene.cache.match(path(SPY), asked[:-1]).found
     for _ in range(50):
@@ -104,13 +104,13 @@ def answer(scene: TierScene, life: Life, ids: list[int]) -> tuple[int, ...]:
         if len(scene.cache.in_flight):
             scene.end_copies()
         else:
-            life.leave()  # as the scheduler has the latest arrival give way
+            life.leave()  # as the scheduler preempts the latest arrival
     assert lease is not None, "the spy is never served"
     while not lease.ready:
         scene.end_copies()
     scene.compute(lease, asked, lease.cached_tokens, len(ids))
     scene.commit(lease, asked)
-    if len(ids) % 3 == 0:  # for longer than the scene lasts: time passes as the other acts
+    if len(ids) % 3 == 0:  # longer than the scene, since the other's actions take time
         scene.cache.retain(lease, asked, 1e9, now=scene.tick())
     scene.release(lease)
     while scene.take_plan().moves or scene.under_way:
@@ -206,7 +206,7 @@ def test_one_that_is_too_long_for_that_waits_until_it_is_alone_and_is_served() -
     scene.release(running)
     held = shares(scene)[SPY]
     lease = scene.must_acquire(path(OTHER), too_long, OTHER)
-    assert shares(scene)[SPY] < held  # what is documented to leak
+    assert shares(scene)[SPY] < held  # the documented leak
     scene.release(lease)
 
 
@@ -240,14 +240,14 @@ def test_a_pinned_prefix_takes_from_all_parts_and_is_not_trimmed() -> None:
     assert pin is not None
     scene.take_plan()
     assert scene.matches(path("published"), published) == 16
-    assert shares(scene)[SPY] == (34 - 8) // 2 // 2  # half is the working area now
+    assert shares(scene)[SPY] == (34 - 8) // 2 // 2  # half of it is now the working area
     scene.release(pin)
     scene.take_plan()
     assert scene.matches(path("published"), published) == 0
 
 
 def test_a_growing_sequence_pushes_its_own_blocks_down_though_others_have_none_free() -> None:
-    """In shared tiers the sequence drops blocks for room, which would tell how full the tier is."""
+    """In shared tiers such a drop would reveal how full the tier is."""
     kept = []
     for others in (0, 12):
         scene = make_scene(WITH_HOST, "lru", is_partitioned=True)

@@ -1,4 +1,4 @@
-"""Leases that only keep what is there."""
+"""Leases that only keep cached blocks."""
 
 from __future__ import annotations
 
@@ -48,7 +48,8 @@ def test_a_pinned_prefix_stays_under_pressure_until_it_is_released() -> None:
         assert other is not None
         scene.release(other)
     assert scene.matches(path("published"), PREFIX) == 12
-    assert scene.acquire(path("other"), tokens(*range(24))) is None  # six blocks are too many
+    # there is no room for six blocks
+    assert scene.acquire(path("other"), tokens(*range(24))) is None
     assert lease is not None
     scene.release(lease)
     other = scene.acquire(path("other"), tokens(*range(24)))

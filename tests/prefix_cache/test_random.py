@@ -1,9 +1,9 @@
-"""15,000 random operations against a plain model, on two tokens, compared after each.
+"""15,000 random operations, compared with a plain model after each; only two tokens exist.
 
-The pools are small, so that hits, splits, evictions, refusals and flushes of leased blocks
-happen all the time; each run asserts that they did. Checking all that is kept costs more than the
-operations, so the long runs check every eighth time, the short ones every time. With all of the
-zoo the long ones are nine times as long.
+The pools are small, so that hits, splits, evictions, refusals and flushes of leased blocks are
+frequent, which each run asserts. Complete checks take longer than the operations, so long runs
+check every eighth time, short ones every time. With all of the zoo long runs are nine times as
+long.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A cache that stops and starts again, and one whose disk is gone."""
+"""A cache that stops and starts again, and a cache whose disk is gone."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from tests.prefix_cache.support.tiers_scene import TierScene
 
 A = path("a")
 LONG = tokens(*range(1, 18))  # four whole blocks
-FORK = tokens(*range(1, 9), *range(81, 90))  # the first two of them, and two others
-THROUGH = path("pub", "group", "a")  # a namespace a block
+FORK = tokens(*range(1, 9), *range(81, 90))  # its first two blocks, and two others
+THROUGH = path("pub", "group", "a")  # another namespace for each block
 
 
 def saved(scene: TierScene) -> None:
-    """Bring all there is to disk."""
+    """Write everything to the disk."""
     while scene.cache.restart.save(100) or len(scene.cache.in_flight):
         scene.take_plan()
         scene.complete([(move, CopyOutcome.DONE) for move in scene.under_way])
@@ -32,7 +32,7 @@ def saved(scene: TierScene) -> None:
 
 
 def stopped(disk: int = 16) -> TierScene:
-    """A scene that has saved three prompts."""
+    """Make a scene that has saved three prompts."""
     scene = TierScene(16, host=4, disk=disk)
     scene.run(A, LONG)
     scene.run(A, FORK)
@@ -74,7 +74,7 @@ def test_records_without_their_prefix_are_erased() -> None:
     second = scene.keys(A, LONG)[16:32]
     gone = next(slot for slot, record in scene.records.items() if record.key == second)
     found = [stored for stored in scene.records.items() if stored[0] != gone]
-    assert scene.restart(found) == 1 + 4  # the first block of A, and all of the other way
+    assert scene.restart(found) == 1 + 4  # the first block of A, and the whole other branch
     assert scene.cache.match(A, LONG).found.disk == 1
     assert len(scene.take_plan().erase) == 4
     scene.cache.check_invariants()
@@ -116,7 +116,7 @@ def test_a_record_that_is_not_what_its_key_says_is_no_good(
     assert taken < 10
     assert slot in scene.take_plan().erase
     scene.cache.check_invariants()
-    assert scene.restart([(slot, record), *others]) == 10  # the control
+    assert scene.restart([(slot, record), *others]) == 10  # positive control
 
 
 def test_a_second_record_of_one_block_is_erased() -> None:
@@ -214,7 +214,7 @@ def test_a_disk_that_is_gone_takes_along_what_was_there_alone() -> None:
     assert scene.matches(THROUGH, LONG) == 0
     assert scene.cache.eviction_log.by_reason(Tier.DISK)[Reason.TIER_GONE] == 4 + 6
     assert scene.read(lease, 16) == scene.kv(A, LONG)[:16]
-    scene.run(THROUGH, LONG)  # serving goes on
+    scene.run(THROUGH, LONG)  # serving continues
     saved(scene)
     scene.check_contents()
     assert scene.restart() == 8

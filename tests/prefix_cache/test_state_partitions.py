@@ -1,7 +1,7 @@
 """In partitioned tiers a tenant finds its states again whatever others run.
 
-The same requests of a spy are made beside two different lives of another owner, who asks, runs on
-and leaves. The control is the same cache with its tiers shared.
+A spy makes the same requests beside two different lives of another owner, who asks, runs and
+leaves. Positive control: the same cache with shared tiers.
 """
 
 from __future__ import annotations
@@ -35,13 +35,15 @@ class Scene:
         self.now = 0.0
 
     def computed(self, owner: str, ids: list[int]) -> Lease | None:
-        """Compute a prompt, and keep the state before its last token; None: no room now."""
+        """Compute a prompt, and keep the state before its last token; return None if there is no
+        room.
+        """
         self.now += 1.0
         asked, where = np.array(ids, np.int32), path(owner)
         keys, wanted = block_keys(where, asked, SIZE), (len(ids) - 1) // SIZE * SIZE
         lease = self.cache.acquire(where, asked, owner=owner, now=self.now)
         if lease is None:
-            self.end_copies()  # which may make room
+            self.end_copies()  # may make room
             lease = self.cache.acquire(where, asked, owner=owner, now=self.now)
         self.end_copies()
         if lease is None or lease.states is None:
@@ -66,7 +68,7 @@ class Scene:
 def answers(
     spy: int, other: int, num_states: int, tiers: Tiers, *, is_partitioned: bool = True
 ) -> list[int]:
-    """The cached tokens of the spy's requests."""
+    """Return the cached tokens of the spy's requests."""
     scene = Scene(num_states, tiers, is_partitioned=is_partitioned)
     own, others, running, told = Random(spy), Random(other), list[Lease](), list[int]()
     for _ in range(30):
@@ -79,7 +81,7 @@ def answers(
                 scene.release(running.pop(others.randrange(len(running))))
         ids = [own.randrange(2) for _ in range(own.randint(3, 14))]
         while (lease := scene.computed(SPY, ids)) is None:
-            scene.release(running.pop())  # as the scheduler has the latest arrival give way
+            scene.release(running.pop())  # as the scheduler preempts the latest arrival
         told.append(lease.cached_tokens)
         scene.release(lease)
         scene.cache.check_invariants()
@@ -106,7 +108,7 @@ def test_the_control_where_tiers_are_shared_the_spy_is_told_different_things() -
 
 
 def test_sequences_keep_to_their_slots_and_one_that_is_alone_to_none() -> None:
-    scene = Scene(5, DEVICE_ONLY, is_partitioned=True)  # room for one sequence alone
+    scene = Scene(5, DEVICE_ONLY, is_partitioned=True)  # room for one sequence
     first = scene.computed(OTHER, [1, 1, 1, 1, 1])
     assert first is not None
     assert scene.computed(SPY, [1, 1, 1, 1, 1]) is None

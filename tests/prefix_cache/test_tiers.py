@@ -1,4 +1,4 @@
-"""Blocks that go down and come back, one step at a time."""
+"""Blocks that are offloaded and loaded, one step at a time."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.prefix_cache.support.scene import path, tokens
 from tests.prefix_cache.support.tiers_scene import TierScene
 
 A = path("a")
-PROMPT = tokens(*range(1, 10))  # two whole blocks of four, and the token to be computed
+PROMPT = tokens(*range(1, 10))  # two blocks of four tokens, and a token to compute
 OTHER = tokens(*range(21, 30))
 
 
@@ -32,12 +32,12 @@ def settle_all(scene: TierScene, outcome: CopyOutcome = CopyOutcome.DONE) -> int
 
 
 def down(scene: TierScene) -> None:
-    """Run PROMPT, then make it leave a device of three blocks."""
+    """Run PROMPT, then push it off a device of three blocks."""
     down_from(scene, 3)
 
 
 def down_from(scene: TierScene, blocks: int) -> None:
-    """Run PROMPT, then make it leave a device of so many blocks."""
+    """Run PROMPT, then push it off a device of this size."""
     scene.run(A, PROMPT)
     blocker = None
     for _ in range(4):
@@ -104,7 +104,7 @@ def test_no_more_is_loaded_than_asked_for(loads: int | None, cached: int) -> Non
 
 
 def test_discard_forgets_blocks_computed_in_place_of_lower_copies() -> None:
-    """The numbers were not finite, so the blocks put on the device for a lower prefix go."""
+    """Their numbers were not finite, so the recomputed blocks of a lower prefix are forgotten."""
     scene = TierScene(3, host=4)
     down(scene)
     lease = scene.acquire_loading(A, PROMPT, 0)
@@ -119,7 +119,7 @@ def test_discard_forgets_blocks_computed_in_place_of_lower_copies() -> None:
 
 
 def test_blocks_below_the_device_or_on_their_way_are_not_pinned() -> None:
-    """A pin says that its blocks can be read from the device now."""
+    """A pin guarantees that its blocks can be read from the device now."""
     scene = TierScene(3, host=4)
     down(scene)
 
@@ -188,7 +188,7 @@ def test_a_lease_is_ready_when_its_load_is_promised_whole() -> None:
 
 @dataclass(frozen=True)
 class TwoLoads:
-    """PROMPT on its way to the device: a block for `first`, and the next for `second` as well."""
+    """Loads of PROMPT: the first block for `first`, the second also for `second`."""
 
     scene: TierScene
     first: Lease
@@ -229,7 +229,7 @@ def test_a_promised_load_behind_one_that_is_not_is_waited_for(two: TwoLoads) -> 
 
 def test_a_part_of_a_load_that_is_promised_twice_is_not_all_of_it() -> None:
     scene = TierScene(6, host=8)
-    scene.run(A, np.concatenate([PROMPT[:4], OTHER[:5]]))  # PROMPT will lie in two nodes
+    scene.run(A, np.concatenate([PROMPT[:4], OTHER[:5]]))  # splits PROMPT into two nodes
     down_from(scene, 6)
     lease = loading(scene)
     first, second = scene.take_plan().moves
@@ -366,7 +366,7 @@ def test_a_disk_that_stalls_holds_up_as_many_writes_as_are_allowed_and_no_more(m
 
 
 class CountingPolicy(LeastRecentlyUsed):
-    """Counts how often a leaf is put in its place."""
+    """A policy that counts how often leaves are sorted."""
 
     def __init__(self) -> None:
         self.placed = 0
@@ -377,7 +377,9 @@ class CountingPolicy(LeastRecentlyUsed):
 
 
 def with_a_disk_that_stalls(writes: int) -> TierScene:
-    """Six prompts of two blocks on the device, three that were asked for twice in a full host."""
+    """Put six prompts of two blocks on the device, and three that were asked twice into a full
+    host.
+    """
     scene = TierScene(13, host=6, disk=8, max_disk_writes=writes)
     earned = [tokens(*range(n, n + 9)) for n in (100, 200, 300)]
     for prompt in [*earned, *earned]:
@@ -394,8 +396,11 @@ def with_a_disk_that_stalls(writes: int) -> TierScene:
 
 
 def test_room_that_is_coming_below_is_waited_for_by_one_and_not_by_all() -> None:
-    """Each of the leaves could wait for the slots that two stalled writes will vacate. Only the
-    first does: for the others what the host values least is dropped, and they go down at once."""
+    """Each leaf could wait for the slots that two stalled writes will vacate, but only the first
+    does.
+
+    For the others, the host's least valuable blocks are dropped, and they are offloaded at once.
+    """
     scene = with_a_disk_that_stalls(writes=2)
     asked = tokens(*range(2_000, 2_037))  # ten blocks of thirteen
     assert scene.acquire_loading(A, asked, None) is None
@@ -417,16 +422,16 @@ def test_room_that_is_coming_below_is_waited_for_by_one_and_not_by_all() -> None
 
 @pytest.mark.parametrize("leaves", [20, 100])
 def test_making_room_beside_a_stalled_disk_looks_at_few_leaves(leaves: int) -> None:
-    """However many could go: else each step would look at all of them, and put them back."""
+    """Otherwise each step would look at all leaves, and sort them again."""
     policy = CountingPolicy()
-    blocks = 2 * leaves + 7  # for all of these prompts
+    blocks = 2 * leaves + 7  # enough for all of these prompts
     scene = TierScene(blocks, host=6, disk=8, max_disk_writes=2, ahead=leaves, policy=policy)
     for prompt in [tokens(*range(n, n + 9)) for n in (100, 200, 300)] * 2:
         scene.run(A, prompt)
     others = [tokens(*range(n, n + 9)) for n in range(1_000, 990 + 15 * leaves, 10)]
     for prompt in others[:leaves]:
         scene.run(A, prompt)
-    assert settle_all(scene) == 6  # the first three, to the host
+    assert settle_all(scene) == 6  # the first three, offloaded to the host
     for prompt in others[leaves:]:
         scene.run(A, prompt)
     looked = []

@@ -1,8 +1,8 @@
-"""Random operations on three small tiers; what every block holds is known and looked at.
+"""Random operations on three small tiers, with checks of every block's contents.
 
-Copies end late, in any order, and not always well; the disk is emptied and the process killed in
-between. Checking all that is kept costs more than the operations, so the long runs check every
-eighth time, the short ones every time. With all of the zoo the long ones are four times as long.
+Copies end late, in any order, and may fail. Meanwhile the disk is emptied and the process killed.
+Complete checks take longer than the operations, so long runs check every eighth time, short ones
+every time. With all of the zoo long runs are four times as long.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def test_with_a_constant_hash_nothing_wrong_is_ever_found() -> None:
 @pytest.mark.parametrize("outcome", [CopyOutcome.FAILED, CopyOutcome.LOST])
 @pytest.mark.parametrize("nth", range(1, 25))
 def test_the_nth_copy_comes_to_nothing(nth: int, outcome: CopyOutcome) -> None:
-    """The work is the same each time; one of its copies fails, and every answer is right."""
+    """The work is always the same. One of its copies fails, and every answer is right."""
     scene = TierScene(6, 2, host=5, disk=12, max_disk_writes=3)
     prompts = [tokens(*(2 * [n] + [1, 2, 3, 4, n])) for n in (5, 6, 7)] + [tokens(5, 5, 1, 2, 3, 4)]
     copies = 0

@@ -1,1 +1,1 @@
-"""What crosses rooms: real processes, real sockets, official clients."""
+"""Tests across rooms: real processes, real sockets, official clients."""

@@ -1,4 +1,4 @@
-"""What the seam tests share: one server with the embedded model, one tiny random checkpoint."""
+"""Fixtures of the seam tests: one server with the embedded model, one tiny random checkpoint."""
 
 from __future__ import annotations
 
@@ -11,20 +11,21 @@ from tests.seams.support.mix import Alone, alone_on
 from tests.seams.support.server import Server, running_server
 
 
-@pytest.fixture(scope="package")  # no longer: a server that waits takes a hundredth of a core
+# not for the whole session, since an idle server uses a hundredth of a core
+@pytest.fixture(scope="package")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """For tests that leave a server as they found it."""
+    """Run a server for tests that leave it unchanged."""
     with running_server(tmp_path_factory.mktemp("ratoon") / "data") as running:
         yield running
 
 
 @pytest.fixture(scope="session")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
-    """A tiny random Qwen3; read only."""
+    """Make a tiny random Qwen3, which must not be changed."""
     return make_checkpoint(RECIPES["qwen3"], tmp_path_factory.mktemp("checkpoint"))
 
 
 @pytest.fixture(scope="session")
 def alone(checkpoint: Checkpoint) -> Alone:
-    """Return a function that computes what a prompt gives by itself."""
+    """Return a function that computes a prompt's answer alone."""
     return alone_on(checkpoint.model_dir)

@@ -1,6 +1,6 @@
-"""Layers with a state, for tests that hold for all of them: inputs, an op, and its truth.
+"""Layers with a state, for tests that hold for all of them: inputs, an op, and a reference.
 
-A layer draws the inputs of its tokens, and its weights once; a batch lays rows of them out, with
+A layer draws the inputs of tokens, and its weights once. A batch lays out rows of tokens, with
 states in a pool whose other slots are poison.
 """
 
@@ -32,13 +32,13 @@ class StateLayer(Protocol):
     def state_dtype(self) -> torch.dtype: ...
 
     def draw(self, tokens: int, seed: int) -> tuple[Tensor, ...]:
-        """The inputs of tokens, each (T, ...)."""
+        """Draw the inputs of tokens, each (T, ...)."""
 
     def apply(self, ops: Ops, inputs: Sequence[Tensor], state: Tensor, rows: StateRows) -> Tensor:
         """Return the result of the op, and update `state`."""
 
     def truth(self, inputs: Sequence[Tensor], state: Tensor) -> naive.Advanced:
-        """Outputs and the state after one row, float64."""
+        """Return the reference's outputs and the state after one row, in float64."""
 
 
 def normal(
@@ -88,8 +88,8 @@ class DeltaLayer:
     values: int = 32
     dtype: torch.dtype = torch.float32
     device: str = "cpu"
-    spread: float = 1.0  # of the inputs of decays
-    repeats: bool = False  # one key for all tokens
+    spread: float = 1.0  # spread of the inputs of decays
+    repeats: bool = False  # whether all tokens have one key
 
     @property
     def state_shape(self) -> tuple[int, ...]:
@@ -128,7 +128,7 @@ class SsdLayer:
     dt_limit: tuple[float, float] = (0.0, torch.inf)
     dtype: torch.dtype = torch.float32
     device: str = "cpu"
-    spread: float = 1.0  # of the inputs of time steps
+    spread: float = 1.0  # spread of the inputs of time steps
 
     @property
     def state_shape(self) -> tuple[int, ...]:
@@ -175,35 +175,35 @@ def _ssd_weights(layer: SsdLayer) -> tuple[Tensor, Tensor, Tensor, tuple[float, 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Rows of a layer: inputs of all tokens, the pool (S, ...) of states, and the rows."""
+    """Rows of a layer: the inputs of all tokens, the pool (S, ...) of states, and the rows."""
 
     inputs: tuple[Tensor, ...]
     state: Tensor
     rows: StateRows
 
     def of_row(self, row: int) -> tuple[Tensor, ...]:
-        """The inputs of its tokens."""
+        """Return the inputs of the row's tokens."""
         begin, end = self.rows.row_starts[row : row + 2].tolist()
         return tuple(each[begin:end] for each in self.inputs)
 
     def before(self, row: int) -> Tensor:
-        """The state that it starts from."""
+        """Return the state that the row starts from."""
         tokens = len(self.of_row(row)[0])
         if int(self.rows.context_lens[row]) == tokens:
             return torch.zeros_like(self.state[0])
         return self.state[int(self.rows.read_slots[row])]
 
     def copied(self) -> Batch:
-        """The same with a pool of its own."""
+        """Return the batch with its own pool."""
         return replace(self, state=_strided(self.state.clone()))
 
 
 def make_batch(
     layer: StateLayer, rows: Sequence[tuple[int, int]], *, in_place: bool = True, seed: int = 0
 ) -> Batch:
-    """`rows` are (new tokens, context); leading rows of one token are decodes.
+    """Make a batch from rows of (new tokens, context); leading one-token rows are decodes.
 
-    What no row reads is NaN. Slots are in no order.
+    Unread slots are NaN. Slots are in no order.
     """
     count = len(rows)
     device = layer.draw(1, 0)[0].device
@@ -230,14 +230,14 @@ def make_batch(
 
 
 def _wider(tokens: Tensor) -> Tensor:
-    """The same numbers as a slice of a wider projection, NaN around them."""
+    """Return the tensor as a slice of a wider projection, with NaN around it."""
     around = torch.full((tokens.shape[0], tokens.shape[1] + 24), torch.nan).to(tokens)
     around[:, 16:-8] = tokens
     return around[:, 16:-8]
 
 
 def _strided(pool: Tensor) -> Tensor:
-    """The same numbers as one layer of a pool of several."""
+    """Return the tensor as one layer of a pool of several."""
     layers = torch.full((pool.shape[0], LAYERS, *pool.shape[1:]), torch.nan).to(pool)
     layers[:, 1] = pool
     return layers[:, 1]

@@ -1,7 +1,7 @@
-"""The recurrences again, in float64, token by token: the truth of this package.
+"""The recurrences in float64, token by token: the reference of this package.
 
-Shares nothing with `kernels`. Each takes the tokens of one row and the state before them, and
-gives outputs and the state after.
+Shares nothing with `kernels`. Each function takes the tokens of one row and the state before them,
+and returns outputs and the state after them.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ Advanced = tuple[Tensor, Tensor]
 
 
 def silu(x: Tensor) -> Tensor:
-    """x / (1 + exp(-x))."""
+    """Return x / (1 + exp(-x))."""
     return x / (1 + torch.exp(-x))
 
 
 def softplus(x: Tensor) -> Tensor:
-    """log(1 + exp(x)), without overflow."""
+    """Return log(1 + exp(x)), without overflow."""
     return x.clamp(min=0) + torch.log1p(torch.exp(-x.abs()))
 
 
 def conv(x: Tensor, weight: Tensor, bias: Tensor | None, state: Tensor) -> Advanced:
-    """x (n, C), weight (C, W), bias (C,), state (C, W - 1) -> (n, C), (C, W - 1)."""
+    """Compute a causal convolution: x (n, C), weight (C, W), bias (C,), state (C, W - 1)."""
     window, outputs = state.double(), []
     for token in x.double():
         window = torch.cat((window, token[:, None]), 1)
@@ -38,7 +38,7 @@ def conv(x: Tensor, weight: Tensor, bias: Tensor | None, state: Tensor) -> Advan
 def gated_delta(
     qkv: Tensor, a: Tensor, b: Tensor, a_log: Tensor, dt_bias: Tensor, state: Tensor
 ) -> Advanced:
-    """qkv (n, 2 Hk K + Hv V), a, b (n, Hv), a_log, dt_bias (Hv,), state (Hv, K, V)."""
+    """Compute qkv (n, 2 Hk K + Hv V), a, b (n, Hv), a_log, dt_bias (Hv,), state (Hv, K, V)."""
     heads, keys, values = state.shape
     groups = (qkv.shape[1] - heads * values) // (2 * keys)
     now, outputs = state.double().clone(), torch.zeros(len(qkv), heads, values, dtype=torch.float64)
@@ -70,7 +70,7 @@ def ssd(
     dt_limit: tuple[float, float],
     state: Tensor,
 ) -> Advanced:
-    """xbc (n, H P + 2 G N), dt (n, H), a_log, dt_bias, skip (H,), state (H, P, N)."""
+    """Compute xbc (n, H P + 2 G N), dt (n, H), a_log, dt_bias, skip (H,), state (H, P, N)."""
     heads, lines, columns = state.shape
     groups = (xbc.shape[1] - heads * lines) // (2 * columns)
     now, outputs = state.double().clone(), torch.zeros(len(xbc), heads, lines, dtype=torch.float64)
@@ -92,7 +92,7 @@ def ssd(
 def gated_norm(
     x: Tensor, gate: Tensor, weight: Tensor, eps: float, group: int, gate_first: bool
 ) -> Tensor:
-    """x, gate (T, C), weight (C,) or (group,) -> (T, C)."""
+    """Norm and gate x, gate (T, C) with weight (C,) or (group,); return (T, C)."""
     wide, opened = x.double(), silu(gate.double())
     if gate_first:
         wide = wide * opened

@@ -1,4 +1,4 @@
-"""The ops against the functions of `transformers` that define what these layers compute."""
+"""The ops, compared with the functions of `transformers` that define these layers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each recurrence has of its own: shapes, roundings, and inputs that are hard to compute."""
+"""Properties of single recurrences: shapes, roundings, and inputs that are hard to compute."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ SHAPES: list[StateLayer] = [
     SsdLayer(dt_limit=(0.3, 0.5)),
 ]
 HARD: list[StateLayer] = [
-    DeltaLayer(repeats=True),  # one key again and again: a system far from the identity
+    DeltaLayer(repeats=True),  # one key repeated: a system far from the identity
     DeltaLayer(repeats=True, spread=0.0),
-    DeltaLayer(spread=40.0),  # states that are forgotten at once, and others that are kept
+    DeltaLayer(spread=40.0),  # some states are forgotten at once, others are kept
     DeltaLayer(spread=1e6),
     SsdLayer(spread=40.0),
     SsdLayer(spread=1e4),

@@ -1,4 +1,4 @@
-"""Decodes that follow each other in one sequence: their tokens in order, and one state of them."""
+"""Decodes of one sequence that follow each other: their tokens in order, and a single state."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from tests.kernels.cases import relative_error
 from tests.kernels.recurrence.layers import Batch, DeltaLayer, StateLayer, make_batch
 from tests.kernels.recurrence.test_states import BOUND, EACH, run
 
-# Tokens of a run, tokens before it, and after how many its state is written.
+# Tokens of a run, tokens before it, and the number of tokens after which its state is written.
 RUNS = [(1, 4, 1), (5, 0, 3), (2, 7, 2), (1, 0, 1), (9, 3, 1), (4, 6, 4)]
 
 
 def with_runs(layer: StateLayer, runs: Sequence[tuple[int, int, int]]) -> Batch:
-    """Decodes in runs, then padding and a prompt."""
+    """Make a batch of decodes in runs, then padding and a prompt."""
     rows = [(1, before + at + 1) for tokens, before, _ in runs for at in range(tokens)]
     batch = make_batch(layer, [*rows, (1, 0), (6, 8)], in_place=False)
     own, first = batch.rows, 0
@@ -80,7 +80,7 @@ def test_a_run_has_the_bits_of_its_tokens_one_at_a_time(ops: Ops, layer: StateLa
 
 
 def test_a_token_is_computed_from_those_before_it_in_its_run(ops: Ops) -> None:
-    """The control: with another first token every later one is another."""
+    """Positive control: with another first token, every later output is another."""
     layer = DeltaLayer()
     batch = with_runs(layer, [(4, 3, 4)])
     got, _ = run(layer, ops, batch)
@@ -94,7 +94,7 @@ def test_a_token_is_computed_from_those_before_it_in_its_run(ops: Ops) -> None:
 def test_from_the_written_state_the_rest_is_computed_again(
     ops: Ops, layer: StateLayer, kept: int
 ) -> None:
-    """A rejected token leaves nothing behind: what follows the state is as if it never was."""
+    """A rejected token leaves nothing in the state that later tokens would see."""
     batch = with_runs(layer, [(4, 3, kept)])
     got, after = run(layer, ops, batch)
     rest = replace(

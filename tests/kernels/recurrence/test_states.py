@@ -1,4 +1,4 @@
-"""What holds for every layer with a state: outputs and states of rows, wherever they are cut."""
+"""Properties of every layer with a state: outputs and states of rows, wherever they are cut."""
 
 from __future__ import annotations
 
@@ -18,19 +18,20 @@ from tests.kernels.recurrence.layers import (
     make_batch,
 )
 
-BOUND = 1e-5  # sums of logarithms of decays are rounded
+BOUND = 1e-5  # rounding of sums of the logarithms of decays
 LAYERS: list[StateLayer] = [ConvLayer(), DeltaLayer(), SsdLayer()]
 EACH = pytest.mark.parametrize("layer", LAYERS, ids=lambda layer: type(layer).__name__)
-# Decodes that start and go on; prompts shorter than the convolution, around a chunk, beyond it.
+# Decodes that start or continue; prompts shorter than the convolution, near a chunk's size, and
+# longer.
 MIXED = [(1, 1), (1, 9), (1, 2), (2, 2), (70, 70), (64, 100), (1, 5), (3, 8), (130, 131)]
-# Each about the convolution, a chunk or the end, beside its neighbour.
+# Places near the convolution's width, a chunk or the end, each beside its neighbour.
 CUTS = (1, 2, 3, 4, 15, 16, 17, 33, 64, 63, 66, 65)
 
 
 def assert_right(
     batch: Batch, got: Tensor, after: Tensor, layer: StateLayer, bound: float = BOUND
 ) -> None:
-    """Outputs and written states are the truth, and nothing else was written."""
+    """Check that outputs and written states are right, and that nothing else was written."""
     untouched = torch.ones(len(after), dtype=torch.bool)
     for row in range(batch.rows.num_rows):
         inputs = batch.of_row(row)
@@ -48,7 +49,7 @@ def assert_right(
 
 
 def run(layer: StateLayer, ops: Ops, batch: Batch) -> tuple[Tensor, Tensor]:
-    """Return the result of the op, and the pool after it; leave the batch as it was."""
+    """Return the op's result and the pool after it; leave the batch unchanged."""
     own = batch.copied()
     with poisoned_memory():
         got = layer.apply(ops, own.inputs, own.state, own.rows)
@@ -73,7 +74,7 @@ def test_one_row(ops: Ops, layer: StateLayer, rows: list[tuple[int, int]]) -> No
 
 @EACH
 def test_padding_writes_nothing(ops: Ops, layer: StateLayer) -> None:
-    """Decodes of context 0 between others, and rows without tokens, whose slots are none."""
+    """Decodes with context 0 between others, and rows without tokens or slots."""
     rows = [(1, 3), (1, 0), (1, 1), (5, 9), (0, 0), (0, 0)]
     batch = make_batch(layer, rows)
     for padding in (1, 4, 5):
@@ -94,10 +95,11 @@ def test_rows_that_go_on_from_one_state(ops: Ops, layer: StateLayer) -> None:
 @EACH
 @pytest.mark.parametrize("context", [0, 9], ids=["starts", "goes on"])
 def test_a_prompt_cut_anywhere(ops: Ops, layer: StateLayer, context: int) -> None:
-    """Outputs and states are those of one launch; at the cut, those of the prompt that ends there.
+    """Outputs and states are those of one launch; at the cut, the state is that of a shorter
+    prompt.
 
-    The tokens after the cut are a prompt, or a decode where there is one. Every second cut is of a
-    prompt that starts, the others of one that goes on.
+    The tokens after the cut are a prompt, or a decode if there is one token. Half of the prompts
+    start from nothing, the others from a state.
     """
     tokens = 67
     whole = make_batch(layer, [(tokens, context + tokens)])
@@ -115,7 +117,7 @@ def test_a_prompt_cut_anywhere(ops: Ops, layer: StateLayer, context: int) -> Non
 
 
 def part_of(batch: Batch, tokens: slice, context: int) -> Batch:
-    """Some tokens of the one row, as a batch."""
+    """Return some tokens of the only row as a batch."""
     inputs = tuple(each[tokens] for each in batch.inputs)
     rows, new = batch.rows, inputs[0].shape[0]
     part = StateRows(
@@ -146,7 +148,7 @@ def test_a_row_in_which_all_is_wrong_spreads_to_none(ops: Ops, layer: StateLayer
 
 @EACH
 def test_a_second_launch_from_another_slot_gives_the_same(ops: Ops, layer: StateLayer) -> None:
-    """If a state has two versions, a launch can be repeated."""
+    """With two versions of a state, a launch can be repeated."""
     own = make_batch(layer, MIXED, in_place=False).copied()
     first = layer.apply(ops, own.inputs, own.state, own.rows)
     states = own.state.clone()

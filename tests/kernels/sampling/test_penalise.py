@@ -1,4 +1,4 @@
-"""Penalties, against a plain reading of them; on the reference and on the kernel interpreted."""
+"""Penalties, compared with a plain version, on the reference and the interpreted kernel."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def batch(rows: int = 7) -> Tensor:
 
 
 def penalised(ops: Ops, logits: Tensor, batch_slots: list[int], strengths: Tensor) -> Tensor:
-    """The logits with those batch slots' tokens in rows 1, 2, 3... lowered."""
+    """Lower the logits of these batch slots' tokens, in rows 1, 2, 3..."""
     rows = torch.arange(1, len(batch_slots) + 1)
     left = logits.clone()
     ops.penalise(left, rows, torch.tensor(batch_slots), seen_tokens(), *strengths)

@@ -1,4 +1,4 @@
-"""The drawn tokens, on the reference and on the kernel interpreted."""
+"""The drawn tokens, on the reference and the interpreted kernel."""
 
 from __future__ import annotations
 

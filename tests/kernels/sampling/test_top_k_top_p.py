@@ -1,4 +1,4 @@
-"""What filters keep, against a plain reading of them; found by sorting and by searching."""
+"""The tokens that filters keep, by sorting and by searching, compared with a plain version."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kernels.ops import Ops
 from kernels.sampling.top_k_top_p import launch, reference, weights
 
 KEEP_ALL_P = 2.0
-VOCAB = 2_300  # more than a lane's share, not a multiple of it
+VOCAB = 2_300  # more than a lane's share, and no multiple of it
 UNIT = 2**27
 interpreted = pytest.mark.skipif(
     os.environ.get("TRITON_INTERPRET") != "1", reason="kernels run on CPU tensors only interpreted"
@@ -32,7 +32,7 @@ def kept(
     p: float = KEEP_ALL_P,
     min_p: float = 0.0,
 ) -> list[set[int]]:
-    """The token ids that are left in each row."""
+    """Return the token ids left in each row."""
     rows, vocabulary = logits.shape
     left = logits.clone()
     ops.top_k_top_p(
@@ -49,7 +49,7 @@ def kept(
 
 
 def by_hand(row: list[float], *, temperature: float, k: int, p: float, min_p: float) -> set[int]:
-    """One token after the other, the likeliest first."""
+    """Filter token by token, the likeliest first."""
     scores = (torch.tensor(row) / temperature).tolist()
     top = max(scores)
     weigh = weights(torch.tensor([scores]))[0].tolist()
@@ -188,7 +188,7 @@ ROWS: dict[str, Callable[[Tensor], Tensor]] = {
     ),
     "one far above": lambda numbers: torch.where(numbers == numbers.max(), 100.0, numbers),
 }
-# The dtype changes how a whole row is read, whatever it holds; one or two tokens are read alike.
+# The dtype changes how a whole row is read, for any values. Rows that need few reads are alike.
 HALVES = (torch.float16, torch.bfloat16)
 KINDS = [
     (name, vocabulary, dtype)

@@ -1,4 +1,4 @@
-"""The policy and the set it chooses from."""
+"""The eviction policy, and the set of leaves that it chooses from."""
 
 from __future__ import annotations
 

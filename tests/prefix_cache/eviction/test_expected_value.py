@@ -1,4 +1,4 @@
-"""Each policy does what it is for, measured by hits in a cache of its own, against plain LRU."""
+"""Each policy's hits in the workload that it is made for, compared with plain LRU."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Prompt = Sequence[int]
 
 
 class Counted:
-    """A cache of blocks of one token that is asked for one prompt after the other."""
+    """A cache of one-token blocks that serves prompts one after the other."""
 
     def __init__(self, policy: EvictionPolicy, tiers: Tiers | None = None) -> None:
         self.cache = PrefixCache(
@@ -36,7 +36,7 @@ class Counted:
         self.now = 0.0
 
     def ask(self, prompt: Prompt) -> int:
-        """Serve a prompt whose last token is its own; return how many blocks were cached."""
+        """Serve a prompt with a unique last token; return the number of cached blocks."""
         self.now += 1.0
         ids = np.array([*prompt, -1], dtype=np.int32)
         lease = self.cache.acquire(HERE, ids, owner="me", now=self.now)
@@ -50,7 +50,7 @@ class Counted:
         return cached
 
     def rate(self, prompts: Iterable[Prompt]) -> float:
-        """Cached blocks / blocks asked for."""
+        """Return cached blocks / requested blocks."""
         asked = cached = 0
         for prompt in prompts:
             cached += self.ask(prompt)
@@ -64,13 +64,13 @@ def prompt(number: int, blocks: int = 8) -> Prompt:
 
 
 def skewed(random: Random, prompts: int, requests: int) -> Iterator[Prompt]:
-    """A few prompts are asked for again and again, many once or twice."""
+    """Draw prompts: a few come often, many once or twice."""
     for _ in range(requests):
         yield prompt(min(int(random.paretovariate(0.7)), prompts))
 
 
 def with_scans(random: Random) -> Iterator[Prompt]:
-    """Six prompts come back; between them pass more that never do than the cache holds."""
+    """Draw six prompts that return; between them come more unique prompts than the cache holds."""
     once = 1000
     for _ in range(30):
         for number in random.sample(range(6), 6):
@@ -81,7 +81,7 @@ def with_scans(random: Random) -> Iterator[Prompt]:
 
 
 def loop(rounds: int) -> Iterator[Prompt]:
-    """Twelve prompts in turn, of which eight fit: LRU always has the wrong ones."""
+    """Repeat twelve prompts in turn, of which eight fit: LRU always evicts the wrong ones."""
     for _ in range(rounds):
         yield from (prompt(number) for number in range(12))
 
@@ -96,7 +96,7 @@ def test_prompts_that_all_fit_are_never_computed_twice(name: PolicyName) -> None
 def test_a_scan_does_not_push_out_what_comes_back() -> None:
     plain = Counted(policy_by_name("lru")).rate(with_scans(Random(1)))
     better = Counted(ExpectedValue()).rate(with_scans(Random(1)))
-    assert plain < 0.05  # the control: without a memory all of it is lost
+    assert plain < 0.05  # positive control: without a memory everything is lost
     assert better > plain + 0.05
 
 

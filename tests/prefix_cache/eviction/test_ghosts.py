@@ -1,4 +1,4 @@
-"""What is remembered of runs that left."""
+"""Remembered runs that have left the cache."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Copies in a lower tier of what lies higher as well: they go first, and nothing is lost by it."""
+"""Copies in a lower tier of blocks in a higher tier: they are evicted first, without loss."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from tests.prefix_cache.support.scene import path, tokens
 from tests.prefix_cache.support.tiers_scene import TierScene
 
 A = path("a")
-PROMPT = tokens(*range(1, 14))  # three whole blocks of four, and the token to be computed
-OTHER = tokens(*range(50, 66))  # all that fits on the device
+PROMPT = tokens(*range(1, 14))  # three blocks of four tokens, and a token to compute
+OTHER = tokens(*range(50, 66))  # fills the device
 
 
 def have(scene: TierScene, ids: TokenIds) -> None:
-    """Bring `ids` to the device, whatever has to go down for it."""
+    """Bring `ids` to the device, offloading other blocks as needed."""
     lease: Lease | None = None
     for _ in range(6):
         lease = lease or scene.acquire_loading(A, ids, None)
@@ -27,7 +27,7 @@ def have(scene: TierScene, ids: TokenIds) -> None:
 
 
 def scene_with_redundant_copies() -> tuple[TierScene, RedundantCopies]:
-    """PROMPT's three blocks on the device, with copies in the host."""
+    """Make a scene with PROMPT's three blocks on the device, and copies in the host."""
     scene = TierScene(4, host=8)
     scene.run(A, PROMPT)
     have(scene, OTHER)
@@ -45,7 +45,7 @@ def places(redundant: RedundantCopies, wanted: int) -> list[int] | None:
 def test_the_last_ones_are_given_first_and_all_of_them_once() -> None:
     _, redundant = scene_with_redundant_copies()
     assert places(redundant, 1) == [2]
-    assert places(redundant, 2) == [1, 2]  # nobody has forgotten any so far
+    assert places(redundant, 2) == [1, 2]  # none has been evicted yet
     assert places(redundant, 3) == [0, 1, 2]
     assert places(redundant, 3) is None
 
@@ -73,13 +73,13 @@ def test_a_block_that_lies_here_alone_is_no_double() -> None:
 def test_a_block_on_its_way_down_is_no_double_until_it_has_arrived() -> None:
     scene = TierScene(4, host=8)
     scene.run(A, PROMPT)
-    assert scene.acquire_loading(A, OTHER, None) is None  # the prompt begins to go down
+    assert scene.acquire_loading(A, OTHER, None) is None  # the prompt is being offloaded
     scene.take_plan()
     redundant = scene.cache.ref_counts.redundant[Tier.HOST]
     for node in scene.cache.tree.root.children.values():
         redundant.add(node)
     assert places(redundant, 3) is None
-    held = scene.acquire_loading(A, PROMPT, None)  # so it stays up as well
+    held = scene.acquire_loading(A, PROMPT, None)  # keeps its blocks on the device too
     assert held is not None
     scene.complete([(move, CopyOutcome.DONE) for move in list(scene.under_way)])
     assert places(redundant, 3) is not None

@@ -1,4 +1,4 @@
-"""What leases hold, and what is left to be evicted, on a tree of three nodes.
+"""Leased and evictable blocks, on a tree of three nodes.
 
 root - top (2 blocks) - left (1 block)
                       - right (3 blocks)
@@ -23,7 +23,7 @@ A = path("a")
 
 
 class Grove:
-    """A tree and its holds, without free lists or owners' accounts."""
+    """A tree and its leases, without free lists or owners' accounts."""
 
     def __init__(self) -> None:
         self.tree = RadixTree(BLOCK)

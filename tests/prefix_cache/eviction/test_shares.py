@@ -1,4 +1,4 @@
-"""The working area beside the parts of a partitioned tier."""
+"""The working area beside the partitions of a tier."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_each_owner_can_run_its_longest_request_where_half_of_the_tier_is_enough
 @pytest.mark.parametrize(
     ("parts", "area"),
     [
-        ([0.5, 0.5], 100),  # each part alone is long enough: the sixteenth
+        ([0.5, 0.5], 100),  # each partition alone is long enough: a sixteenth
         ([0.25] * 4, 134),  # (500 - 400) / 0.75, rounded up
         ([0.1] * 10, 378),  # (500 - 160) / 0.9
         ([0.0, 1.0], 500),

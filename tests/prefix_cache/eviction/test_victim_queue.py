@@ -1,4 +1,4 @@
-"""The owner is chosen first, then its leaf; the plain set of leaves is the control."""
+"""The owner is chosen first, then its leaf; a plain set of leaves is the positive control."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def leaf(owner: str, last_used: float, blocks: int = 4) -> Node:
 
 
 class Tier:
-    """A tier of a hundred blocks whose leaves are all in the contest."""
+    """A tier of a hundred blocks whose leaves can all be evicted."""
 
     def __init__(self, quotas: dict[str, Quota], *leaves: Node) -> None:
         self.quota_usage = QuotaUsage(100)
@@ -93,7 +93,8 @@ def test_no_more_is_taken_than_the_first_owner_is_ahead() -> None:
     assert tier.victims.choose("me", 25, 25) is not None
     found = tier.victims.choose("me", 25, 25)
     assert found is not None
-    assert (found[0].owner, found[1]) == ("rich", 11)  # ten ahead, and the least there is
+    # ten more than the owner's share, and at least one
+    assert (found[0].owner, found[1]) == ("rich", 11)
 
 
 def test_an_empty_contest_has_nobody() -> None:

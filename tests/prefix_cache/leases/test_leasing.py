@@ -1,4 +1,4 @@
-"""How a lease is given and taken back, or not now: as the cache's users see it."""
+"""How a lease is granted, refused and released, as users of the cache see it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.prefix_cache.support.scene import Scene, path, tokens
 from tests.prefix_cache.support.tiers_scene import TierScene
 
 A, B = path("a"), path("b")
-IDS = np.arange(100, 112, dtype=np.int32)  # three blocks of four
+IDS = np.arange(100, 112, dtype=np.int32)  # three blocks of four tokens
 
 
 def prompt(first: int, length: int) -> TokenIds:
@@ -43,7 +43,8 @@ def test_a_lease_has_found_blocks_first_and_fresh_ones_after_them() -> None:
 def test_the_last_token_is_never_found() -> None:
     scene = Scene(16)
     scene.run(A, IDS)
-    assert scene.must_acquire(A, IDS).cached_tokens == 11  # of the last block, its copy
+    # cached tokens of the last block, as a copy
+    assert scene.must_acquire(A, IDS).cached_tokens == 11
     assert scene.must_acquire(A, IDS[:9]).cached_tokens == 8
 
 

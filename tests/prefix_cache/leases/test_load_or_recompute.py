@@ -1,4 +1,4 @@
-"""Load or recompute: rates, choices, trials."""
+"""The choice to load or recompute: rates, choices, trials."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def found(device: int = 0, coming: int = 0, host: int = 0, disk: int = 0) -> Whe
 def measured(
     *, per_token: float, host: float | None = None, disk: float | None = None
 ) -> LoadOrRecompute:
-    """Seconds a token of prefill, and a block from either tier."""
+    """Measure the seconds of a computed token, and of a block from either tier."""
     rates = LoadOrRecompute(ConstantRate(per_token), block_size=BLOCK, block_bytes=1 << 20)
     for tier, seconds in ((Tier.HOST, host), (Tier.DISK, disk)):
         if seconds is not None:
@@ -58,7 +58,7 @@ class TestChoice:
         assert rates.load_blocks(found(disk=10), 160, Queue(tokens=2000)) == 10
 
     def test_as_much_is_loaded_as_arrives_while_others_are_computed(self) -> None:
-        """Half of it is there when its turn comes; the other half would be waited for."""
+        """Half of it arrives before the sequence's turn. The rest would make it wait."""
         rates = measured(per_token=1e-4, host=2e-3)
         assert rates.load_blocks(found(host=10), 160) == 0
         assert rates.load_blocks(found(host=10), 160, Queue(tokens=100)) == 5

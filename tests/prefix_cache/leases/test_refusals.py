@@ -1,4 +1,4 @@
-"""What was refused is tried now and then, by key, and no more keys are kept than are said."""
+"""Refusals are retried now and then, by key, and the number of keys is bounded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was written and never found, whatever becomes of it: by owner, and by label."""
+"""Written blocks that were never read, by owner and by label, whatever becomes of them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.prefix_cache.support.scene import Scene, path, tokens
 from tests.prefix_cache.support.tiers_scene import TierScene
 
 A, B = path("tenant a"), path("tenant b")
-IDS = np.arange(100, 140, dtype=np.int32)  # ten blocks of four
+IDS = np.arange(100, 140, dtype=np.int32)  # ten blocks of four tokens
 
 
 def counts(scene: Scene, owner: str = "me") -> tuple[int, int]:
@@ -34,14 +34,14 @@ def test_found_blocks_count_as_read_once_and_the_others_do_not() -> None:
     scene = Scene(16)
     scene.run(A, IDS[:16])
     for _ in range(3):
-        scene.run(A, IDS[:9])  # two whole blocks, splits the node
+        scene.run(A, IDS[:9])  # two whole blocks; this splits the node
     assert counts(scene) == (4, 2)
     scene.run(A, IDS[:17])
     assert counts(scene) == (4, 0)
 
 
 def test_blocks_added_behind_read_ones_are_unread() -> None:
-    """Two turns of a conversation: the node of the first has hits when the second grows it."""
+    """Two turns of a conversation: the first turn's node has hits when the second extends it."""
     scene = Scene(16)
     scene.run(A, IDS[:8])
     scene.run(A, IDS[:16])
@@ -67,7 +67,7 @@ def test_an_equal_prompt_of_another_namespace_reads_nothing() -> None:
 
 @pytest.mark.parametrize("neighbour", [False, True])
 def test_evictions_by_others_do_not_change_the_counts(neighbour: bool) -> None:
-    """A neighbour that takes all the room changes none of another's counts."""
+    """Another owner's use of all the room does not change them."""
     scene = Scene(5)
     scene.run(A, IDS[:16], "a")
     scene.run(A, IDS[:9], "a")
@@ -91,7 +91,7 @@ def test_the_end_of_a_read_prefix_that_was_dropped_is_written_and_read_anew() ->
         scene.run(A, IDS[:17], "a")
     assert counts(scene, "a") == (4, 0)
     scene.run(B, IDS[:12], "b")
-    assert scene.matches(A, IDS[:16]) == 12  # its last block has given way
+    assert scene.matches(A, IDS[:16]) == 12  # its last block was evicted
     scene.run(A, IDS[:16], "a")
     assert counts(scene, "a") == (5, 1)
     scene.run(A, IDS[:17], "a")
@@ -169,7 +169,7 @@ def test_both_parts_of_a_cut_run_keep_the_label() -> None:
     scene = Scene(32)
     counted_in_parent(scene, A, IDS[:24], "ann")
     other = np.concatenate([IDS[:12], IDS[:8] + 50])
-    assert counted_in_parent(scene, A, other, "ben") == (2, {"ann": 3})  # cuts the run in two
+    assert counted_in_parent(scene, A, other, "ben") == (2, {"ann": 3})  # splits the node
     assert counted_in_parent(scene, A, IDS[:25], "cid") == (0, {"ann": 3})
     assert counted_in_parent(scene, A, np.append(other, 7).astype(np.int32), "cid") == (
         0,
@@ -183,7 +183,7 @@ def test_turns_of_a_conversation_under_labels_of_different_days() -> None:
     assert counted_in_parent(scene, A, IDS[:16], "tuesday") == (2, {"monday": 2})
     assert counted_in_parent(scene, A, IDS[:24], "tuesday") == (2, {"tuesday": 2})
     assert counted_in_parent(scene, A, IDS[:25], "") == (0, {"tuesday": 2})
-    assert scene.cache.tree.num_nodes == 2  # one for each day
+    assert scene.cache.tree.num_nodes == 2  # one node for each day
 
 
 def test_generated_blocks_are_written_like_a_prompt_s() -> None:
@@ -217,7 +217,7 @@ def test_a_request_without_a_label_writes_and_is_read_by_owner_alone() -> None:
 
 
 def test_what_lies_before_the_namespace_of_its_own_has_no_label() -> None:
-    """Whoever computed a published prefix first learns nothing of those who ask for it later."""
+    """The tenant that first computed a published prefix learns nothing of its later readers."""
     scene, where = Scene(32), path("published", "tenant a", length=2)
     assert counted_in_parent(scene, where, IDS[:16], "ann") == (2, {})
     assert counted_in_parent(scene, path("published", "tenant b", length=2), IDS[:16], "ben") == (
@@ -230,7 +230,7 @@ def test_what_lies_before_the_namespace_of_its_own_has_no_label() -> None:
 def test_a_sequence_that_resumes_reads_its_own_blocks() -> None:
     scene = Scene(16)
     lease = scene.start(A, IDS[:12], writer="ann")
-    scene.release(lease)  # preempted
+    scene.release(lease)  # as after a preemption
     again = scene.must_acquire(A, IDS[:13], writer="ann")
     assert (lease.num_written, again.first_reads) == (3, {"ann": 3})
 
@@ -239,7 +239,7 @@ def test_an_evicted_end_is_written_and_found_anew() -> None:
     scene = Scene(6)
     counted_in_parent(scene, A, IDS[:17], "ann")
     counted_in_parent(scene, B, IDS[:12], "ben")
-    assert scene.matches(A, IDS[:16]) == 12  # its last block has given way
+    assert scene.matches(A, IDS[:16]) == 12  # its last block was evicted
     assert counted_in_parent(scene, A, IDS[:16], "cid") == (1, {"ann": 3})
     assert counted_in_parent(scene, A, IDS[:17], "dan") == (0, {"cid": 1})
 
@@ -253,7 +253,7 @@ def test_what_comes_back_from_the_host_is_found_by_whoever_asks_for_it() -> None
 
 
 def in_time(scene: TierScene, where: NamespacePath, ids: TokenIds, writer: str = "") -> Lease:
-    """A lease, after the copies that make room for it."""
+    """Return a lease, after the copies that make room for it."""
     while (lease := scene.acquire(where, ids, writer=writer)) is None:
         scene.end_copies()
     return lease
@@ -278,7 +278,7 @@ def test_what_an_earlier_engine_wrote_has_no_label() -> None:
 
 
 def test_labels_add_up_to_what_owners_wrote_and_read() -> None:
-    """Random requests, each with the label of its owner: both counts are the same."""
+    """In random requests labelled with their owners, counts by label equal counts by owner."""
     scene, dice = Scene(12), random.Random(11)
     written: Counter[str] = Counter()
     read: Counter[str] = Counter()

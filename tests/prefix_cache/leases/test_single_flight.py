@@ -1,4 +1,4 @@
-"""Single flight."""
+"""Single flight of equal prompts."""
 
 from __future__ import annotations
 

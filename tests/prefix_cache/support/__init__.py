@@ -1,1 +1,1 @@
-"""Caches for tests, drivers of random operations on them, and what they are compared with."""
+"""Caches for tests, drivers of random operations on them, and their references."""

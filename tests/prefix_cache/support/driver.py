@@ -1,4 +1,4 @@
-"""Random operations on a cache and its oracle side by side, compared after every one."""
+"""Random operations on a cache and its oracle, compared after each operation."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ OWNERS = ("anna", "ben", "cleo")
 
 @dataclass(eq=False)
 class Running:
-    """A sequence on its way."""
+    """A sequence that runs."""
 
     path: NamespacePath
     ids: TokenIds
@@ -47,7 +47,7 @@ class Driver:
         digest: Digest = xxh3_128_digest,
         check_every: int = 1,
     ) -> None:
-        """`check_every`: operations between two checks of all that is kept."""
+        """`check_every`: operations between two complete checks."""
         self.check_every = check_every
         self.random = Random(seed)
         self.scene = Scene(num_blocks, block_size, digest)
@@ -89,7 +89,7 @@ class Driver:
     def draw(self) -> tuple[NamespacePath, TokenIds]:
         length = self.random.randint(1, self.max_tokens)
         ids = np.array([self.random.getrandbits(1) for _ in range(length)], dtype=np.int32)
-        if self.running and self.random.random() < 0.4:  # so that long prefixes are shared
+        if self.running and self.random.random() < 0.4:  # to get long shared prefixes
             other = self.random.choice(self.running)
             same = min(length, len(other.ids))
             ids[:same] = other.ids[:same]
@@ -114,7 +114,7 @@ class Driver:
             return
         whole = len(matched) * oracle.block_size
         assert lease.num_blocks == len(lease.blocks) == len(matched) + missing
-        if to_evict and lease.moves:  # which blocks go beside the source depends on nodes
+        if to_evict and lease.moves:  # the blocks evicted beside the source depend on nodes
             oracle_chains = set(chains(self.scene))
             held = oracle.acquire(owner, matched, 0, self.scene.now, shares)
             oracle.evicted_to(oracle_chains, owner)
@@ -145,7 +145,7 @@ class Driver:
         self.duplicates += len(sequence.lease.duplicates) > before
 
     def generate(self, sequence: Running) -> bool:
-        """Some more tokens and room for them, if it is not long enough."""
+        """Append some tokens to a sequence, and get room for them if needed."""
         if len(sequence.ids) >= 2 * self.max_tokens:
             return False
         more = np.array([self.random.getrandbits(1) for _ in range(3)], dtype=np.int32)
@@ -164,13 +164,13 @@ class Driver:
         return extended
 
     def retain(self, sequence: Running) -> None:
-        """Mark some of what is computed, for a while."""
+        """Mark a part of a computed prompt for some time."""
         marked = sequence.ids[: self.random.randint(1, sequence.computed or 1)]
         seconds, owner = float(self.random.randint(5, 80)), sequence.held.owner
         self.scene.cache.retain(sequence.lease, marked, seconds, now=self.scene.tick())
         if sequence.held.shares:
             chain = self.oracle.match(sequence.path, marked)
-            first = sequence.path.spans[-1][0]  # what comes before is published
+            first = sequence.path.spans[-1][0]  # the blocks before this are published
             self.oracle.retain(chain, owner, seconds, self.scene.now, first)
             while len(chain) > first and self.oracle.entries[chain].owner != owner:
                 chain = chain[:-1]
@@ -180,7 +180,7 @@ class Driver:
             self.marked[owner][keys[: 16 * len(chain)][-16:]] = chain
 
     def check_marked(self) -> None:
-        """Listed is what was marked, and all of it that is kept still."""
+        """Check that the listed prefixes are the marked ones, with all that is still kept."""
         for owner, marked in self.marked.items():
             found = self.scene.cache.retained_prefixes(owner, now=self.scene.now)
             assert {one.prefix_id for one in found} <= marked.keys()
@@ -188,12 +188,13 @@ class Driver:
                 chain = marked[one.prefix_id]
                 here = [chain[: at + 1] in self.oracle.entries for at in range(len(chain))]
                 assert one.num_blocks == len(chain)
-                assert sum(one.held.values()) <= sum(here)  # what came back since is not retained
+                # blocks that came back later are not retained
+                assert sum(one.held.values()) <= sum(here)
             listed = {one.prefix_id for one in found}
             for key, chain in list(marked.items()):
                 entry = self.oracle.entries.get(chain)
                 if entry is not None and entry.owner != owner:
-                    entry = None  # it was evicted, and is another's since
+                    entry = None  # it was evicted, and another owner added it later
                 is_kept = entry is not None and entry.kept_until > self.scene.now
                 assert key in listed or not chain or not is_kept
                 if chain and is_kept:
@@ -241,7 +242,7 @@ class Driver:
             assert sequence.lease.num_shared == len(sequence.held.chain)
 
     def check_contents(self) -> None:
-        """The tree is the oracle's set, and each block in it holds what its chain says."""
+        """Check that the tree equals the oracle's set, and that each block's contents are right."""
         self.scene.move()
         found = chains(self.scene)
         assert set(found) == set(self.oracle.entries)
@@ -254,7 +255,7 @@ class Driver:
 
 
 def chains(scene: Scene) -> dict[Chain, int]:
-    """Every block in the cache's tree by its chain, and its id."""
+    """Return the block ids in the cache's tree by chain."""
     found: dict[Chain, int] = {}
     waiting: list[tuple[Node, Chain]] = [(scene.cache.tree.root, ())]
     while waiting:

@@ -1,4 +1,4 @@
-"""Owners who share a cache, each with prompts of its own, request after request.
+"""Owners who share a cache, each with its own prompts, in a series of requests.
 
 Copies between tiers end as soon as they are planned. A block is one token.
 """
@@ -23,7 +23,7 @@ from tests.prefix_cache.support.scene import path
 
 @dataclass(frozen=True)
 class Request:
-    """Somebody's prompt; `pads` are tokens after it that nobody asks for again."""
+    """A prompt of an owner; `pads` are unique tokens after it."""
 
     owner: str
     prompt: TokenIds
@@ -31,7 +31,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Sizes:
-    """A cache's tiers, in blocks."""
+    """The sizes of a cache's tiers, in blocks."""
 
     device: int
     host: int = 0
@@ -43,7 +43,7 @@ class Sizes:
 
 
 class Market:
-    """A cache, and who was served how well from it."""
+    """A cache, and the hits of each owner."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class Market:
         self.now = 0.0
 
     def begin(self, request: Request) -> Lease:
-        """Lease and compute it, copies and all."""
+        """Lease and compute a prompt, including copies."""
         self.now += 1.0
         where, ids = path(request.owner), request.prompt
         for _ in range(64):
@@ -81,32 +81,32 @@ class Market:
         return lease
 
     def serve(self, request: Request) -> int:
-        """A whole request; returns how many of its tokens were cached."""
+        """Serve a whole request; return its number of cached tokens."""
         lease = self.begin(request)
         self.cache.release(lease, now=self.now)
         self.complete()
         return lease.cached_tokens
 
     def serve_all(self, requests: Sequence[Request]) -> list[int]:
-        """One after the other."""
+        """Serve requests one after the other."""
         return [self.serve(request) for request in requests]
 
     def complete(self) -> None:
-        """End all copies well until there are none."""
+        """Let all copies succeed until there are none."""
         while moves := self.cache.take_plan().moves:
             self.cache.complete(moves)
 
     def hit_rate(self, owner: str) -> float:
-        """Return the share that was found of the tokens that could have been found."""
+        """Return the share of tokens found, of those that could have been found."""
         return self.found[owner] / self.asked[owner]
 
     def held(self, owner: str) -> int:
-        """Blocks on the device."""
+        """Return the owner's blocks on the device."""
         return self.cache.capacity.owners()[owner].blocks_held
 
 
 def prompt(*parts: int, length: int = 8) -> TokenIds:
-    """A prompt that is like no other with other numbers, from its first token on."""
+    """Make a prompt that shares no prefix with those of other numbers."""
     first = 0
     for part in parts:
         first = first * 4096 + part + 1
@@ -114,21 +114,21 @@ def prompt(*parts: int, length: int = 8) -> TokenIds:
 
 
 def flood(owner: str, count: int, *, begin: int = 0, length: int = 8) -> list[Request]:
-    """Prompts that are asked for once."""
+    """Make prompts that come only once."""
     return [Request(owner, prompt(begin + n, length=length)) for n in range(count)]
 
 
 def conversations(
     random: Random, owner: str, count: int, *, topics: int, longest: int = 12
 ) -> list[Request]:
-    """Prompts some of which come back, most of them the popular ones, at various lengths."""
+    """Draw prompts of which some return, mostly the popular ones, at various lengths."""
     popular = [1.0 / (n + 1) for n in range(topics)]
     drawn = random.choices(range(topics), popular, k=count)
     return [Request(owner, prompt(n, length=random.randint(3, longest))) for n in drawn]
 
 
 def mixed(random: Random, parts: Sequence[Sequence[Request]]) -> list[Request]:
-    """All requests of all, everybody's in their order, in a random order of turns."""
+    """Mix the requests of all owners at random, keeping each owner's order."""
     turns = [owner for owner, part in enumerate(parts) for _ in part]
     random.shuffle(turns)
     waiting = [iter(part) for part in parts]

@@ -1,7 +1,7 @@
-"""What the prefix cache must do, said in the plainest way: block by block, with sets and sorting.
+"""The rules of the prefix cache in the plainest form: block by block, with sets and sorting.
 
-A chain is the tuple of (namespace, tokens) of each block from position 0; a block in the tree
-is known by the chain that ends with it. No nodes, no splitting, no counts kept up.
+A chain is the tuple of (namespace, tokens) of each block from position 0. A block in the tree is
+identified by the chain that ends with it. There are no nodes, no splits, and no running counts.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ class Entry:
 
 @dataclass(eq=False)
 class Held:
-    """One lease's part."""
+    """The blocks of one lease."""
 
     owner: str
     shares: bool
-    chain: Chain  # of the shared blocks
-    own: dict[str, int]  # private blocks and duplicates
-    attached: int  # how many leading blocks of the chain have not been forgotten
+    chain: Chain  # the shared blocks
+    own: dict[str, int]  # numbers of private and duplicate blocks
+    attached: int  # number of leading blocks of the chain that are still in the tree
     first_added: int | None = None
 
     @property
@@ -49,9 +49,10 @@ class Oracle:
         self.caused: dict[str, int] = {}
         self.suffered: dict[str, int] = {}
         self.seen: set[str] = set()
-        self._orphans: list[tuple[str, set[Held]]] = []  # detached blocks: owner, who holds them
+        # detached blocks: the owner and the holders
+        self._orphans: list[tuple[str, set[Held]]] = []
 
-    # ---- questions
+    # ---- queries
 
     def chain(self, where: NamespacePath, ids: TokenIds) -> Chain:
         size = self.block_size
@@ -66,7 +67,7 @@ class Oracle:
         return chain
 
     def partial(self, where: NamespacePath, ids: TokenIds, matched: Chain) -> int:
-        """The most leading tokens that any block behind `matched` shares with `ids`."""
+        """Return the most leading tokens of `ids` that any block after `matched` shares."""
         at = len(matched)
         wanted = [int(t) for t in ids[at * self.block_size : (at + 1) * self.block_size]]
         best = 0
@@ -108,7 +109,7 @@ class Oracle:
         return missing <= self.free() + len(self.entries) - len(held)
 
     def acquire(self, owner: str, matched: Chain, missing: int, now: float, shares: bool) -> Held:
-        """Call `evict` first. `missing` blocks become private."""
+        """Lease `matched`, and `missing` private blocks; call `evict` first."""
         held = Held(owner, shares, matched, {"private": missing, "duplicate": 0}, len(matched))
         self.leases.append(held)
         self.seen |= {owner} if missing else set()
@@ -120,7 +121,7 @@ class Oracle:
         return held
 
     def retain(self, chain: Chain, owner: str, seconds: float, now: float, first: int) -> None:
-        """Keep the blocks of `chain` that the owner has from `first` on."""
+        """Retain the blocks of `chain` from `first` on that belong to the owner."""
         for at in range(len(chain)):
             entry = self.entries.get(chain[: at + 1])
             if entry is None:
@@ -131,9 +132,9 @@ class Oracle:
                 entry.kept_until = max(entry.kept_until, now + entry.kept_for)
 
     def evict(self, count: int, owner: str, now: float, beside: Chain = ()) -> None:
-        """Take away `count` blocks, each time the leaf unused for longest.
+        """Evict `count` blocks, each time the least recently used leaf.
 
-        Those that are kept come after all others, the one that is kept shortest first.
+        Retained leaves come after all others, with the shortest time first.
         """
 
         def order(chain: Chain) -> tuple[float, float, int]:
@@ -148,7 +149,7 @@ class Oracle:
             self._evicted(min(leaves, key=order), owner)
 
     def evicted_to(self, left: set[Chain], owner: str) -> None:
-        """Accept what the cache chose to evict, if it had the right to."""
+        """Accept the cache's choice of evicted blocks, if it is allowed."""
         gone = set(self.entries) - left
         assert left <= set(self.entries)
         assert not gone & self.held()
@@ -200,7 +201,7 @@ class Oracle:
         )
 
     def forget(self, tops: list[Chain]) -> int:
-        """Take out these blocks and all that builds on them."""
+        """Remove these blocks and all that follow them."""
         chosen = set(tops)
         gone = [
             chain

@@ -12,7 +12,7 @@ from tests.prefix_cache.support.tiers_scene import TierScene
 
 
 class QuotaScene(TierScene):
-    """`quotas` by owner, set when the cache is made."""
+    """A scene with `quotas` by owner, set when the cache is made."""
 
     def __init__(
         self,
@@ -47,13 +47,13 @@ class QuotaScene(TierScene):
 
 
 def any_quota(random: Random) -> Quota:
-    """Draw a quota of any sort, the default and the emptiest among them."""
+    """Draw any quota, including the default and the smallest."""
     shares = sorted(random.choice((0.0, 0.1, 0.3, 0.5, 1.0)) for _ in range(2))
     return Quota(shares[0], shares[1], random.choice((0.25, 1.0, 1.0, 3.0)))
 
 
 class QuotaDriver(TiersDriver):
-    """Random operations, while quotas change."""
+    """Random operations while quotas change."""
 
     def __init__(
         self, seed: int, scene: QuotaScene, owners: tuple[str, ...], *, check_every: int

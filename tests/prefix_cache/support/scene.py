@@ -1,7 +1,7 @@
-"""A cache with a make-believe device memory after it, so that tests can look into blocks.
+"""A cache with a simulated device memory, so that tests can read blocks.
 
-What the model would write for a token depends on all tokens before it; so does `Scene.kv`. A
-slot that holds another sequence's past, or another namespace's, is told apart from a right one.
+The KV of a token depends on all tokens before it, as with a model (`Scene.kv`). A slot with the
+past of another sequence or namespace therefore differs from a right one.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ def namespace(name: str) -> Namespace:
 
 
 def path(*names: str, length: int = 1) -> NamespacePath:
-    """A path through the named namespaces, each `length` blocks long, the last without end."""
+    """Make a path through the named namespaces, each `length` blocks long, the last without end."""
     return NamespacePath(tuple((i * length, namespace(name)) for i, name in enumerate(names)))
 
 
 class ConstantDigest:
-    """The worst hash there is."""
+    """The worst possible hash."""
 
     def __call__(self, data: bytes) -> bytes:
         return b"same for all...!"
 
 
 class Scene:
-    """Drives a PrefixCache the way the engine does; every call is one tick later."""
+    """A scene that drives a PrefixCache as the engine does; every call is one tick later."""
 
     def __init__(
         self, num_blocks: int, block_size: int = 4, digest: Digest = xxh3_128_digest
@@ -83,14 +83,14 @@ class Scene:
         return lease
 
     def move(self) -> None:
-        """Make the copies asked for since the last time, in order."""
+        """Make the copies requested since the last call, in order."""
         for move in self._unmoved:
             assert move.source_tier is move.target_tier is Tier.DEVICE
             self.memory[move.target] = list(self.memory[move.source])
         self._unmoved.clear()
 
     def compute(self, lease: Lease, ids: TokenIds, start: int, end: int) -> None:
-        """Write the KV of tokens [start, end); what is before must be there already."""
+        """Write the KV of tokens [start, end); check that the KV before it exists."""
         self.move()
         kv = self.kv(lease.path, ids)
         assert self.read(lease, start) == kv[:start]
@@ -98,12 +98,12 @@ class Scene:
             self.memory[lease.blocks[at // self.block_size]][at % self.block_size] = kv[at]
 
     def read(self, lease: Lease, length: int) -> list[int | None]:
-        """Return what the lease's first `length` slots hold."""
+        """Return the contents of the lease's first `length` slots."""
         size = self.block_size
         return [self.memory[lease.blocks[at // size]][at % size] for at in range(length)]
 
     def kv(self, where: NamespacePath, ids: TokenIds | Sequence[int]) -> list[int]:
-        """Return what each token's slot must hold."""
+        """Return the right contents of each token's slot."""
         values, past = [], 0
         for at, token in enumerate(ids):
             past = hash((past, int(token), where.at(at // self.block_size)))
@@ -127,7 +127,7 @@ class Scene:
         return lease
 
     def run(self, where: NamespacePath, ids: TokenIds, owner: str = "me") -> int:
-        """A whole request; returns how many of its tokens were cached."""
+        """Run a whole request; return its number of cached tokens."""
         lease = self.start(where, ids, owner)
         self.release(lease)
         return lease.cached_tokens

@@ -1,12 +1,12 @@
-"""Random operations on a cache of a model with recurrent layers, with a make-believe state pool.
+"""Random operations on a cache of a model with recurrent layers, with a simulated state pool.
 
-A state is a number that depends on every token before it and on its namespaces. A row reads one
-slot and writes another, as the engine's do; what it reads must be the state of its sequence at its
-start. So a version that was overwritten, a checkpoint of other tokens and a slot that was given
-away too early are seen at the next row. With tiers, states below the device have places of their
-own, copies end late and not always well, and processes are killed.
+A state is a number that depends on every token before it and on its namespaces. As in the engine, a
+row reads one slot and writes another, and must read the state of its sequence at its start. An
+overwritten version, a checkpoint of other tokens, or a slot given away too early is therefore found
+at the next row. With tiers, states below the device have their own slots, copies end late and may
+fail, and processes are killed.
 
-Steps are launched one ahead of what is settled, fail at times, and are left out at times.
+Steps are launched one ahead of the settled step. Some fail, and some are left out.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from tests.prefix_cache.support.driver import OWNERS, PATHS
 from tests.prefix_cache.support.scene import namespace
 
 Chain = tuple[tuple[Namespace, tuple[int, ...]], ...]
-WRONG = -1  # what a step that broke has left
+WRONG = -1  # contents left by a failed step
 
 
 def state_after(where: NamespacePath, ids: TokenIds, end: int, size: int) -> int:
-    """The state of a sequence after its first `end` tokens."""
+    """Return the state of a sequence after its first `end` tokens."""
     state = 0
     for at in range(end):
         state = hash((state, int(ids[at]), where.at(at // size)))
@@ -58,7 +58,7 @@ class Running:
     computed: int
     settled: int
     rows: deque[int] = field(default_factory=deque)  # ends of launched rows that are not settled
-    may_leave_out: bool = False  # no row has been decided since the one launched last
+    may_leave_out: bool = False  # no row has been decided since the last launch
 
 
 class StatesDriver:
@@ -91,8 +91,9 @@ class StatesDriver:
             Tier.HOST: [WRONG] * tiers.host_states,
             Tier.DISK: [WRONG] * tiers.disk_states,
         }
-        self.records: dict[int, BlockRecord] = {}  # what lies on disk
-        self.under_way: dict[Move, tuple[int, BlockRecord | None]] = {}  # with what they read
+        self.records: dict[int, BlockRecord] = {}  # the disk's contents
+        # with the contents that they read
+        self.under_way: dict[Move, tuple[int, BlockRecord | None]] = {}
         self.now = 0.0
         self.running: list[Running] = []
         self.pins: list[Lease] = []
@@ -140,10 +141,10 @@ class StatesDriver:
             return path, np.concatenate([said, ids])[: self.max_tokens]
         return self.random.choice(PATHS), ids
 
-    # ---- what is there, the plain way
+    # ---- a plain view of the contents
 
     def checkpoints(self) -> list[tuple[Chain, Checkpoint]]:
-        """Each checkpoint in the tree, with the blocks before it."""
+        """Return each checkpoint in the tree, with the blocks before it."""
         found: list[tuple[Chain, Checkpoint]] = []
         waiting = [(self.cache.tree.root, Chain())]
         while waiting:
@@ -162,7 +163,7 @@ class StatesDriver:
         return tuple((where.at(at), part) for at, part in enumerate(parts))
 
     def check_match(self) -> None:
-        """A match ends at the longest checkpoint whose blocks begin the prompt, and at no other."""
+        """Check that a match ends at the longest checkpoint whose blocks begin the prompt."""
         where, ids = self.draw()
         chain, kept = self.chain(where, ids), self.checkpoints()
         usable = [one for one, _ in kept if chain[: len(one)] == one]
@@ -209,7 +210,7 @@ class StatesDriver:
         self.running.append(Running(where, ids, owner, lease, cached, cached))
 
     def launch(self) -> None:
-        """Launch a row, unless two are under way; extend the sequence if it is at its end."""
+        """Launch a row, unless two are pending; extend the sequence if it is at its end."""
         one = self._any_ready()
         if one is None or len(one.rows) == 2 or not self._has_tokens(one):
             return
@@ -224,7 +225,7 @@ class StatesDriver:
             self._settle(one)
 
     def fail(self) -> None:
-        """A launch that fails has written some of what it was to write."""
+        """Let a launch fail after it has written a part."""
         one = self._any_ready()
         if one is not None and len(one.rows) < 2 and self._has_tokens(one):
             slot, _ = self._row(one)
@@ -233,7 +234,7 @@ class StatesDriver:
             self.seen["failed"] += 1
 
     def leave_out(self) -> None:
-        """The row launched last is computed again, from before it."""
+        """Compute the last launched row again, from before it."""
         one = self._any()
         if one is not None and one.rows and one.may_leave_out:
             one.rows.pop()
@@ -286,7 +287,7 @@ class StatesDriver:
         self.cache.flush(namespace=where, owner=owner)
 
     def divide(self) -> None:
-        """Set an owner's quota, or divide the tiers for good."""
+        """Set an owner's quota, or partition the tiers for good."""
         if self.random.random() < 0.3:
             self.cache.quotas.partition({owner: Quota() for owner in OWNERS})
         else:
@@ -294,7 +295,7 @@ class StatesDriver:
             self.cache.quotas.set(self.random.choice(OWNERS), Quota(ceiling=ceiling))
 
     def take_plan(self) -> None:
-        """Begin the planned copies: until one ends its target holds nothing of use."""
+        """Begin the planned copies; a target is unusable until its copy ends."""
         plan = self.cache.take_plan()
         for row in plan.erase:
             assert row not in self._rows("source") | self._rows("target")
@@ -307,7 +308,7 @@ class StatesDriver:
             self.under_way[move] = read, plan.records.get(move)
 
     def complete(self) -> None:
-        """End some copies; of what is lost the source is no good from then on."""
+        """End some copies; the source of a lost copy is damaged from then on."""
         moves = list(self.under_way)
         self.random.shuffle(moves)
         ends: dict[str, list[Move]] = {"done": [], "failed": [], "lost": []}
@@ -342,7 +343,7 @@ class StatesDriver:
         return outcome
 
     def _rows(self, end: str) -> set[int]:
-        """The disk slots that copies under way read ("source") or write ("target")."""
+        """Return the disk slots that pending copies read ("source") or write ("target")."""
         rows: set[int] = set()
         for move in self.under_way:
             if getattr(move, f"{end}_tier") is Tier.DISK:
@@ -354,7 +355,7 @@ class StatesDriver:
         self.cache.restart.save(self.random.randint(1, 8))
 
     def restart(self) -> None:
-        """Kill the process; what was being written is half there, and a record may be damaged."""
+        """Kill the process: pending writes are half done, and a record may be damaged."""
         for move, (_, record) in self.under_way.items():
             if move.is_state and move.target_tier is Tier.DISK and record is not None:
                 row = self.tiers.erased_with(move.target)[0]
@@ -374,7 +375,7 @@ class StatesDriver:
             self.cache.restart.hottest(8)
 
     def finish(self) -> None:
-        """Nothing has leaked."""
+        """Check that nothing has leaked."""
         for one in list(self.running):
             self.running.remove(one)
             self.cache.release(one.lease, now=self.now)
@@ -398,7 +399,7 @@ class StatesDriver:
         return self.random.choice(self.running) if self.running else None
 
     def _any_ready(self) -> Running | None:
-        """One whose prefix is there; one whose load failed is released."""
+        """Return a sequence whose prefix is loaded; release it if the load failed."""
         one = self._any()
         if one is not None and one.lease.failed:
             self.running.remove(one)
@@ -418,7 +419,7 @@ class StatesDriver:
         return True
 
     def _row(self, one: Running) -> tuple[int, int]:
-        """The slot and the end of the sequence's next row."""
+        """Return the slot and the end of the sequence's next row."""
         states = states_of(one.lease)
         stop = states.stop_after(one.computed) or len(one.ids)
         end = self.random.randint(one.computed + 1, min(stop, len(one.ids)))

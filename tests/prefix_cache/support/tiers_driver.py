@@ -1,6 +1,6 @@
-"""Random operations on a cache with all tiers, checked for what is in the blocks.
+"""Random operations on a cache with all tiers, with checks of the blocks' contents.
 
-What the copies do is drawn as well: when they end, in which order, and whether well.
+The ends of copies are drawn too: their time, order and outcome.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Sequence:
 
 
 class TiersDriver:
-    """`check_every`: operations between two checks of all that is kept."""
+    """A driver; `check_every`: operations between two complete checks."""
 
     def __init__(
         self,
@@ -49,12 +49,12 @@ class TiersDriver:
         alphabet: int = 2,
         marks: float = 0.0,
     ) -> None:
-        """`marks`: how often prefixes are marked, where all else together is some 100."""
+        """`marks`: the frequency of marks, where all other operations add up to about 100."""
         self.random = Random(seed)
         self.scene = scene
         self.max_tokens = max_tokens
         self.check_every = check_every
-        self.bad = bad  # share of the copies that do not end well
+        self.bad = bad  # share of copies that fail
         self.alphabet = alphabet
         self.running: list[Sequence] = []
         self.seen: Counter[str] = Counter()
@@ -165,7 +165,7 @@ class TiersDriver:
             self.scene.discard(one.lease)
 
     def _check(self, one: Sequence) -> None:
-        """Check that what a sequence was given and has computed is right."""
+        """Check that a sequence's cached and computed contents are right."""
         if one.lease.ready:
             self._keep_promises()
             self.scene.move()
@@ -179,7 +179,7 @@ class TiersDriver:
         self.seen["flushed"] += self.scene.cache.flush(namespace=where, owner=owner)
 
     def retain(self) -> None:
-        """Mark a part of what runs, or forget a marked prefix."""
+        """Mark a part of a running prompt, or forget a marked prefix."""
         now = self.scene.tick()
         if self.random.random() < 0.2:
             owner = self.random.choice(OWNERS)
@@ -198,7 +198,7 @@ class TiersDriver:
         self.seen["erased"] += len(plan.erase)
 
     def release_early(self) -> None:
-        """Some of the loads under way: they will end well, and whoever reads them waits."""
+        """Release some loads early: they will succeed, and readers wait for them."""
         up = (Tier.HOST, Tier.DEVICE)
         moves = [
             move
@@ -212,7 +212,7 @@ class TiersDriver:
         self.seen["promised"] += sum(lease.ready for lease in waiting)
 
     def _keep_promises(self) -> None:
-        """Wait for what was released early, as a step does before it reads."""
+        """Wait for the loads released early, as a step does before it reads."""
         kept = [move for move in self.scene.under_way if move in self.released]
         self.scene.complete([(move, CopyOutcome.DONE) for move in kept])
         self.released.clear()
@@ -248,7 +248,7 @@ class TiersDriver:
         self.seen["gone with the disk"] += self.scene.empty_disk()
 
     def restart(self) -> None:
-        """Kill the process at any moment; a record may have been damaged as well."""
+        """Kill the process at any moment; a record may be damaged too."""
         if not self.scene.tiers.disk_blocks:
             return
         self.running.clear()

@@ -1,7 +1,7 @@
-"""A scene with make-believe memory in all three tiers, and copies that take their time.
+"""A scene with simulated memory in all three tiers, and copies that take time.
 
-A copy reads and writes over the whole time that it is under way: what it reads must be the same
-at both ends of it, and what it writes to must not have been touched by anyone else.
+A copy reads and writes during its whole time. Its source must be unchanged at the end, and nobody
+else may write its target meanwhile.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Content = list[int | None]
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """One copy under way: its places, and the content to read when it began."""
+    """A pending copy: its places, and the source's contents at its beginning."""
 
     source: Content
     before: Content
@@ -35,7 +35,7 @@ class Copy:
 
 
 class TierScene(Scene):
-    """Drives a PrefixCache with tiers; whoever wants copies to end calls `complete`."""
+    """A scene that drives a PrefixCache with tiers; `complete` ends copies."""
 
     def __init__(
         self,
@@ -57,15 +57,15 @@ class TierScene(Scene):
             Tier.HOST: [self._nothing() for _ in range(host)],
             Tier.DISK: [self._nothing() for _ in range(disk)],
         }
-        self.records: dict[int, BlockRecord] = {}  # what the disk says of its slots
+        self.records: dict[int, BlockRecord] = {}  # the disk's records by slot
         self.under_way: dict[Move, Copy] = {}
         self.doomed: set[Move] = set()  # copies that can only be lost
-        self.spoilt: set[tuple[Tier, int]] = set()  # slots that were found to be no good
+        self.spoilt: set[tuple[Tier, int]] = set()  # slots found to be damaged
         self._was_emptied = False  # since the last plan
         self.cache = self._new_cache()
 
     def end_copies(self) -> None:
-        """All that is planned or under way ends well."""
+        """End all planned or pending copies successfully."""
         self.take_plan()
         self.complete([(move, CopyOutcome.DONE) for move in list(self.under_way)])
 
@@ -92,7 +92,7 @@ class TierScene(Scene):
         return lease
 
     def take_plan(self) -> Plan:
-        """Begin the plan's copies; what was to be copied within the device was, before."""
+        """Begin the plan's copies; those within the device have been made before."""
         self.move()
         plan = self.cache.take_plan()
         self.doomed &= self.under_way.keys()
@@ -125,7 +125,7 @@ class TierScene(Scene):
         return plan
 
     def execute(self, move: Move) -> None:
-        """The copy is whole."""
+        """Complete a copy."""
         copy = self.under_way[move]
         assert self.places[move.source_tier][move.source] is copy.source
         assert copy.source == copy.before, "what was being read has been written to"
@@ -137,7 +137,7 @@ class TierScene(Scene):
             self.records[move.target] = copy.record
 
     def complete(self, outcomes: Iterable[tuple[Move, CopyOutcome]]) -> None:
-        """End these copies; what was lost is spoilt where it was read."""
+        """End these copies; the source of a lost copy is damaged."""
         by_outcome: dict[CopyOutcome, list[Move]] = {outcome: [] for outcome in CopyOutcome}
         for move, drawn in outcomes:
             outcome = CopyOutcome.LOST if move in self.doomed else drawn
@@ -151,7 +151,7 @@ class TierScene(Scene):
         self.cache.complete(*by_outcome.values())
 
     def copy_all(self) -> int:
-        """Take plans and end all copies well until there are none; returns how many there were."""
+        """Take plans and end all copies successfully until there are none; return their number."""
         copies = 0
         while plan := self.take_plan():
             copies += len(plan.moves)
@@ -161,7 +161,7 @@ class TierScene(Scene):
         return copies
 
     def restart(self, found: list[tuple[int, BlockRecord]] | None = None) -> int:
-        """A new process: the device and the host are empty, the disk is what it was."""
+        """Start a new process: device and host are empty, the disk is unchanged."""
         self.under_way.clear()
         self._unmoved.clear()
         self.spoilt = {place for place in self.spoilt if place[0] is Tier.DISK}
@@ -172,7 +172,7 @@ class TierScene(Scene):
         return self.cache.restart.restore(stored, now=self.tick())
 
     def empty_disk(self) -> int:
-        """The disk's file is gone and a new one there. Copies under way to it may yet come."""
+        """Replace the disk's file by a new one. Pending copies to the old file may still end."""
         self._was_emptied = True
         self.spoilt = {place for place in self.spoilt if place[0] is not Tier.DISK}
         self.records.clear()
@@ -181,13 +181,13 @@ class TierScene(Scene):
             if move.target_tier is Tier.DISK:
                 fresh[move.target] = copy.target
         for move in list(self.under_way):
-            if move.source_tier is Tier.DISK:  # was read before
+            if move.source_tier is Tier.DISK:  # read before
                 fresh[move.source] = self.places[Tier.DISK][move.source]
         self.places[Tier.DISK][:] = fresh
         return self.cache.forget_disk()
 
     def check_contents(self) -> None:
-        """Every copy of every block of the tree holds what its tokens and namespaces say."""
+        """Check every copy of every block of the tree against its tokens and namespaces."""
         self.move()
         waiting: list[tuple[Node, int]] = [
             (child, 0) for child in self.cache.tree.root.children.values()
@@ -205,7 +205,7 @@ class TierScene(Scene):
                         slot = int(node.edge.slots(tier)[index])
                         found = tier is Tier.DISK or states[index] & MOVING
                         if (tier, slot) in self.spoilt and found:
-                            continue  # found out, or will be: whatever reads it loses it
+                            continue  # a known or future fault: reading it gives a loss
                         assert self.places[tier][slot] == expected, (tier, slot)
                         if tier is Tier.DISK:
                             assert self.records[slot].key == node.edge.key(index)

@@ -1,4 +1,4 @@
-"""Not now, or at whose cost: eviction as the cache's users see it."""
+"""Eviction and refusals, as users of the cache see them."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from prefix_cache.tree.node import Node
 from tests.prefix_cache.support.scene import Scene, path, tokens
 
 A, B = path("tenant a"), path("tenant b")
-IDS = np.arange(100, 120, dtype=np.int32)  # five blocks of four
+IDS = np.arange(100, 120, dtype=np.int32)  # five blocks of four tokens
 
 
 def prompt(first: int, length: int = 8) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
-    """Tokens that no other prompt begins with."""
+    """Make tokens of a prompt that shares no prefix with others."""
     return np.arange(first, first + length, dtype=np.int32)
 
 
@@ -40,7 +40,7 @@ def test_the_prefix_unused_for_longest_goes_first() -> None:
     scene = Scene(6)
     for first in (0, 1000, 2000):
         scene.run(A, prompt(first))
-    scene.run(A, prompt(0))  # used again
+    scene.run(A, prompt(0))  # uses it again
     scene.release(scene.must_acquire(A, prompt(3000)))
     left = [scene.matches(A, prompt(first)) for first in (0, 1000, 2000)]
     assert left == [8, 0, 8]
@@ -80,7 +80,7 @@ def test_a_refused_acquire_changes_nothing() -> None:
     scene.run(A, IDS)
     scene.start(B, prompt(0, 8))
     before = state(scene)
-    assert scene.acquire(A, tokens(*IDS[:6], *range(30))) is None  # would split, copy, evict
+    assert scene.acquire(A, tokens(*IDS[:6], *range(30))) is None  # would split, copy and evict
     assert state(scene) == before
     assert scene.acquire(A, tokens(*IDS[:6], *range(18))) is not None
 
@@ -109,7 +109,7 @@ def test_extending_within_the_last_block_takes_nothing() -> None:
 
 @pytest.mark.parametrize("num_blocks", range(1, 12))
 def test_whichever_allocation_is_the_one_that_fails_nothing_is_lost(num_blocks: int) -> None:
-    """Prompts and growth of five blocks and more against every size of pool."""
+    """Prompts and growth of five blocks or more, with every size of pool."""
     scene = Scene(num_blocks)
     leases = []
     for first in (0, 0, 1000):
@@ -137,7 +137,7 @@ def test_whichever_allocation_is_the_one_that_fails_nothing_is_lost(num_blocks: 
 
 def test_the_block_that_is_copied_is_not_evicted_for_its_copy() -> None:
     scene = Scene(5)
-    scene.run(A, IDS[:8])  # the source, unused for longest
+    scene.run(A, IDS[:8])  # the source, least recently used
     scene.run(B, prompt(0, 12))
     ids = tokens(*IDS[:6], 1, 1)
     lease = scene.must_acquire(A, ids)
@@ -161,7 +161,7 @@ def test_where_only_the_source_could_give_way_it_is_not_copied_but_used() -> Non
 def test_a_prompt_that_fits_is_always_admitted_when_nothing_is_leased() -> None:
     scene = Scene(7)
     for first in range(0, 60, 3):
-        scene.release(scene.start(A, prompt(first % 9, 28)))  # which asserts that it is admitted
+        scene.release(scene.start(A, prompt(first % 9, 28)))  # `start` asserts that it is admitted
         assert scene.matches(A, prompt(first % 9, 28)) == 28
         scene.cache.check_invariants()
 
@@ -196,7 +196,7 @@ def test_a_flush_is_no_eviction() -> None:
 
 
 class LongestFirst(EvictionPolicy):
-    """A policy that depends on what trimming and splitting change."""
+    """A policy that depends on values changed by trims and splits."""
 
     def sort_key(self, node: Node) -> SortKey:
         return (-len(node.edge),)

@@ -1,4 +1,4 @@
-"""Checkpoints: where a match ends, what a lease starts from, and which one goes first."""
+"""Checkpoints: the end of a match, the start of a lease, and the order of eviction."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ IDS = np.arange(100, 132, dtype=np.int32)  # eight blocks
 
 
 class Requests:
-    """Requests to a cache with so many state slots, each computed at once."""
+    """Requests to a cache with this many state slots, each computed at once."""
 
     def __init__(self, num_states: int = 32, at: NamespacePath = HERE) -> None:
         self.at = at
@@ -47,7 +47,7 @@ class Requests:
             self.cache.commit(lease, ids[:at], at, keys, now=self.now)
 
     def run(self, ids: TokenIds, *wanted: int, owner: str = "me") -> int:
-        """A whole request; returns its cached tokens."""
+        """Run a whole request; return its cached tokens."""
         lease = self.open(ids, *wanted, owner=owner)
         self.compute(lease, ids)
         self.cache.release(lease, now=self.now)
@@ -117,8 +117,8 @@ def test_where_prompts_part_a_state_is_kept_by_the_second() -> None:
 @pytest.mark.parametrize(
     ("at", "early"),
     [
-        (path("published", "tenant b", length=4), 0),  # only where the published blocks end
-        (HERE, 8),  # the control: in a namespace of its own, anywhere
+        (path("published", "tenant b", length=4), 0),  # only at the end of the published blocks
+        (HERE, 8),  # positive control: in its own namespace, anywhere
     ],
 )
 def test_others_blocks_get_no_state_where_a_tenant_stops(at: NamespacePath, early: int) -> None:
@@ -137,7 +137,7 @@ def test_equal_blocks_get_the_state_of_whoever_computed_them_again() -> None:
     assert lease.cached_tokens == 0
     requests.compute(lease, IDS[:30])
     assert requests.usable(IDS[:30]) == 20
-    assert node_of.checkpoint is not None  # the lower part of the node that was split keeps its own
+    assert node_of.checkpoint is not None  # the lower part of the split node keeps its checkpoint
     requests.cache.check_invariants()
 
 
@@ -161,7 +161,7 @@ def test_the_kept_state_gives_way_to_the_next_row_where_slots_are_few(
 ) -> None:
     requests = Requests(num_states=num_states)
     lease = requests.open(IDS[:20])
-    requests.compute(lease, IDS[:16])  # the state at the end of a block is kept
+    requests.compute(lease, IDS[:16])  # keeps the state at the end of a block
     for end in (18, 19):
         requests.cache.launched(lease, end, states_of(lease).next_out())
     requests.cache.release(lease, now=requests.now)
@@ -175,7 +175,7 @@ def test_what_a_lease_may_read_is_not_evicted() -> None:
     lease = requests.open(IDS[:24])
     assert lease.cached_tokens == 16
     taken = requests.cache.acquire(path("b"), IDS[:8], owner="me", now=9.0)
-    assert taken is None  # no slot is left but the one that is read
+    assert taken is None  # only the slot that is read remains
     requests.cache.release(lease, now=9.0)
     assert requests.cache.acquire(path("b"), IDS[:8], owner="me", now=9.0) is not None
 
@@ -191,7 +191,7 @@ def test_the_checkpoint_that_saves_least_goes_first() -> None:
 
 def test_a_checkpoint_saves_more_once_the_one_before_it_is_gone() -> None:
     requests = Requests(num_states=1 + 3 + 3)
-    requests.run(IDS[:24], 8, 20, 24)  # two, three and one blocks
+    requests.run(IDS[:24], 8, 20, 24)  # save two, three and one blocks
     device = requests.cache.checkpoints.device
     worth = [
         device.policy_of("me").priority(node_at(requests.cache, IDS, end)) for end in (8, 20, 24)
@@ -210,9 +210,9 @@ def worth_at(requests: Requests, end: int) -> float:
 def test_a_checkpoint_is_worth_less_once_its_conversation_has_gone_on() -> None:
     requests = Requests()
     requests.run(IDS[:16], 16)
-    requests.run(np.concatenate([IDS[:16], IDS[:8]]), 16)  # starts there, and goes elsewhere
+    requests.run(np.concatenate([IDS[:16], IDS[:8]]), 16)  # starts there, and continues differently
     assert worth_at(requests, 16) == 4 / 8
-    requests.run(IDS[:24], 24)  # the second that starts there: so others may, too
+    requests.run(IDS[:24], 24)  # a second start there, so others may start there too
     assert worth_at(requests, 16) == 4
 
 
@@ -284,7 +284,7 @@ def test_partitioned_sequences_have_at_most_half_and_answers_are_of_their_owners
         requests.compute(lease, IDS[:16] + 1000 * at)
         requests.cache.release(lease, now=9.0)
     assert (device.num_held, device.usage.held) == (0, {"me": 3})
-    lease = requests.open(IDS[:16] + 4000)  # gives up the oldest of the same owner
+    lease = requests.open(IDS[:16] + 4000)  # evicts the owner's oldest
     assert (len(states_of(lease).owned), device.usage.held) == (3, {"me": 3})
     requests.cache.check_invariants()
 

@@ -1,8 +1,8 @@
 """Random operations on a tree with checkpoints, compared with a plain model.
 
-The pools are small, so that states are refused, evicted and read while others are made. On the
-device alone there are 6,000 operations, compared after each. With lower tiers, where few copies of
-states end in each way, there are 16,000, compared after every third. With all of the zoo there are
+The pools are small, so states are refused, evicted and read while others are made. On the device
+alone there are 6,000 operations, compared after each. With lower tiers, where copies of states
+seldom fail in each way, there are 16,000, compared after every third. With all of the zoo there are
 five times as many.
 """
 

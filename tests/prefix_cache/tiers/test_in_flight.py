@@ -1,4 +1,4 @@
-"""Copies under way, without a cache around them."""
+"""Pending copies, without a cache around them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pins of what another owner has put there, and of which there are copies in lower tiers."""
+"""Pins of another owner's blocks, some with copies in lower tiers."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from tests.prefix_cache.support.scene import path, tokens
 from tests.prefix_cache.support.tiers_scene import TierScene
 
 A = path("a")
-PROMPT = tokens(*range(1, 10))  # two whole blocks of four, and the token to be computed
-OTHER = tokens(*range(50, 62))  # all that fits on the device
+PROMPT = tokens(*range(1, 10))  # two blocks of four tokens, and a token to compute
+OTHER = tokens(*range(50, 62))  # fills the device
 
 
 def lease(scene: TierScene, ids: TokenIds) -> Lease:
-    """Return a lease of "tenant", once there is room for it and all of it is on the device."""
+    """Return a lease of "tenant", once there is room and it is loaded."""
     found: Lease | None = None
     for _ in range(6):
         found = found or scene.acquire_loading(A, ids, None, "tenant")
@@ -30,7 +30,7 @@ def lease(scene: TierScene, ids: TokenIds) -> Lease:
 
 
 def on_both(scene: TierScene) -> None:
-    """PROMPT's two blocks are the tenant's, on the device and lower as well."""
+    """Put PROMPT's two blocks on the device and in lower tiers, owned by the tenant."""
     for _ in range(2):
         scene.run(A, PROMPT, "tenant")
     for ids in (OTHER, PROMPT):
@@ -44,7 +44,7 @@ def pin(scene: TierScene) -> Lease | None:
 
 @pytest.mark.parametrize("tiers", [(4, 0), (0, 8), (4, 8)])
 def test_pinning_charges_the_copies_in_lower_tiers_too(tiers: tuple[int, int]) -> None:
-    """Otherwise the copies would stay the tenant's, over its ceiling with nothing there."""
+    """Otherwise the copies would remain the tenant's, beyond its ceiling."""
     scene = TierScene(3, host=tiers[0], disk=tiers[1])
     on_both(scene)
     pinned = pin(scene)
@@ -62,11 +62,11 @@ def test_pinning_charges_the_copies_in_lower_tiers_too(tiers: tuple[int, int]) -
 def test_a_pin_while_its_blocks_are_copied_down_leaves_the_books_right() -> None:
     scene = TierScene(3, host=4)
     scene.run(A, PROMPT, "tenant")
-    assert scene.acquire_loading(A, OTHER, None) is None  # so the prompt is on its way down
+    assert scene.acquire_loading(A, OTHER, None) is None  # so the prompt is being offloaded
     scene.take_plan()
     assert scene.under_way
     for _ in range(2):
-        pinned = pin(scene)  # now, or once they are copied
+        pinned = pin(scene)  # at once, or when they are copied
         scene.cache.check_invariants()
         if pinned is not None:
             break
@@ -79,7 +79,7 @@ def test_a_pin_while_its_blocks_are_copied_down_leaves_the_books_right() -> None
 
 
 def test_a_prefix_that_was_pinned_can_be_read_from_disk_afterwards() -> None:
-    """A record is sealed for its owner; who asks for it as another's is told that it is lost."""
+    """A record is sealed for its owner, so reading it as another owner's fails."""
     scene = TierScene(3, disk=8)
     on_both(scene)
     eviction_log = scene.cache.eviction_log
@@ -90,7 +90,7 @@ def test_a_prefix_that_was_pinned_can_be_read_from_disk_afterwards() -> None:
     assert eviction_log.by_reason(Tier.DISK) == {Reason.DOUBLE: 2}, "no block has left the cache"
     scene.release(pinned)
     scene.release(lease(scene, OTHER))
-    again = lease(scene, PROMPT)  # the scene's disk asserts that records are what was asked for
+    again = lease(scene, PROMPT)  # the scene's disk checks the owners of records
     assert again.cached_tokens == 8
     scene.cache.check_invariants()
 

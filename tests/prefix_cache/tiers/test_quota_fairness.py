@@ -1,7 +1,7 @@
-"""Nobody is worse off for sharing, and nobody gains by strategy (threats.md 5, "Cache space").
+"""No owner loses by sharing, and none gains by strategy (threats.md 5, "Cache space").
 
-And the eviction channel (1.1): who fills its own part and no more sees in its own hits nothing of
-what others do; without quotas it sees it all.
+This includes the eviction channel (1.1): the hits of an owner that fills only its own part reveal
+nothing of others; without quotas they reveal everything.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SHARE = {owner: weight / sum(WEIGHTS.values()) for owner, weight in WEIGHTS.item
 
 
 def demands(random: Random, requests: int = 120) -> dict[str, list[Request]]:
-    """Everyone's requests: from few topics to many, and one who never asks for anything twice."""
+    """Draw the requests of owners with few topics or many, and of one that never repeats."""
     topics = {"a": 8, "b": 60, "c": 30}
     parts = {o: conversations(random, o, requests, topics=n) for o, n in topics.items()}
     return parts | {"d": flood("d", requests, length=10)}
@@ -66,7 +66,7 @@ class TestNobodyIsWorseOff:
 
 
 class TestStrategy:
-    """Two honest owners, and one that tries something; all three weigh the same."""
+    """Tests of two honest owners and one with a strategy; all have the same weight."""
 
     @pytest.mark.parametrize("seed", range(3))
     def test_padding_prompts_takes_nothing_from_others_and_gains_nothing(self, seed: int) -> None:
@@ -87,7 +87,7 @@ class TestStrategy:
     def test_many_keys_of_one_tenant_are_one_owner(self) -> None:
         """Owners are tenants.
 
-        Requests under however many keys share one quota and one quota usage.
+        Requests with any number of keys share one quota and one usage.
         """
         market = Market(Sizes(60), {"one": Quota(), "many": Quota()})
         market.serve_all(flood("one", 10, length=6))
@@ -97,7 +97,7 @@ class TestStrategy:
 
 
 def padded(request: Request, n: int) -> Request:
-    """The same with tokens after it that nobody asks for again."""
+    """Append unique tokens to each request."""
     return Request(request.owner, np.concatenate([request.prompt, prompt(5000 + n, length=6)]))
 
 
@@ -106,7 +106,7 @@ HALF = Quota(floor=0.5, ceiling=0.5)
 
 
 class TestTheEvictionChannel:
-    """The attacker fills its part, the victim is active or not, the attacker looks what is left."""
+    """Tests of an attacker that fills its part, and then looks what a victim left of it."""
 
     def observations(
         self, sizes: Sizes, quotas: Mapping[str, Quota] | None, policy: PolicyName, fill: int
@@ -127,7 +127,9 @@ class TestTheEvictionChannel:
         return seen
 
     def advantage(self, seen: list[tuple[bool, tuple[int, ...]]]) -> float:
-        """Return the advantage of the best guess by hits, learned on one half, on the other."""
+        """Return the advantage of the best guess by hits, learned on one half and tested on the
+        other.
+        """
         half = len(seen) // 2
         by_hits: dict[int, int] = {}
         for active, hits in seen[:half]:
@@ -161,7 +163,7 @@ class TestTheEvictionChannel:
         assert self.advantage(self.observations(Sizes(64), None, "lru", 8)) > 0.9
 
     def test_an_owner_that_borrows_sees_when_others_want_their_share(self) -> None:
-        """The price of lending: told in the documents, and a ceiling at the floor ends it."""
+        """This is the documented price of lending. A ceiling at the floor avoids it."""
         seen = {}
         for attacker in (Quota(floor=0.5), HALF):
             market = Market(Sizes(64), {ATTACKER: attacker, VICTIM: Quota(floor=0.5)})
@@ -175,7 +177,7 @@ class TestTheEvictionChannel:
         assert seen[0.5][1] == seen[0.5][2]
 
     def test_hits_on_the_device_are_the_same_whatever_others_do(self) -> None:
-        """Request by request, with prompts that come back, beyond its part."""
+        """Compared request by request, with prompts that return, beyond its part."""
         answers = []
         for others in (0, 300):
             random = Random(5)

@@ -1,4 +1,4 @@
-"""What quotas promise: floors, ceilings, weighted max-min, nothing wasted, nobody refused."""
+"""Properties of quotas: floors, ceilings, weighted max-min, no waste, no refusals."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class TestFloors:
                 now = after[owner][Tier.DEVICE]
                 assert now.held >= min(now.floor, before[owner][Tier.DEVICE].held)
                 for tier in (Tier.HOST, Tier.DISK):
-                    if gone[owner, tier, True]:  # copies of what lies elsewhere go freely
+                    if gone[owner, tier, True]:  # redundant copies may be evicted freely
                         now = after[owner][tier]
                         assert now.held + gone[owner, tier, False] >= now.floor
 
@@ -95,7 +95,7 @@ class TestFloors:
             market.cache.quotas.forget("a")
         market.cache.quotas.forget("nobody")
         market.serve_all(flood("b", 20, begin=20, length=16))
-        assert market.held("a") == (32 if gone else 48)  # half of it is anybody's
+        assert market.held("a") == (32 if gone else 48)  # a half that anybody may use
         shares = market.cache.quotas.shares()
         assert shares["a"][Tier.DEVICE].floor == (0 if gone else 48)
         assert "nobody" not in shares
@@ -108,7 +108,7 @@ class TestFloors:
         assert (market.held("a"), market.held("b"), market.held(PUBLISHED)) == (20, 20, 40)
         market.cache.release(pinned, now=market.now)
         market.serve_all(flood("a", 20, begin=80))
-        # Published blocks that are not pinned any more are evicted first.
+        # Published blocks that are no longer pinned are evicted first.
         assert (market.held("a"), market.held(PUBLISHED)) == (60, 0)
         with pytest.raises(ValueError, match="no quota"):
             market.cache.quotas.set(PUBLISHED, Quota())
@@ -160,7 +160,7 @@ class TestCeilings:
 
     @pytest.mark.parametrize("sizes", SHAPES)
     def test_blocks_over_a_ceiling_go_when_the_last_reader_has_ended(self, sizes: Sizes) -> None:
-        """Nobody asks for anything any more by then, so the next plan has to see to it."""
+        """By then nobody requests anything, so the next plan has to evict them."""
         [asked] = flood("a", 1)
         market = primed(sizes, {"a": Quota(), "b": Quota()}, [asked])
         reading = market.cache.acquire(path("a"), asked.prompt, owner="b", now=9.0)

@@ -1,5 +1,6 @@
-"""Random operations on three small tiers while quotas change: every block is right, every count
-adds up, and nobody waits for ever.
+"""Random operations on three small tiers while quotas change.
+
+Every block is right, every count adds up, and nobody waits for ever.
 """
 
 from __future__ import annotations

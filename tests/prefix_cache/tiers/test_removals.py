@@ -1,4 +1,4 @@
-"""Which copies may be forgotten, against a plain reading of the rule, block by block."""
+"""The copies that may be evicted, compared with a plain version of the rule, block by block."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ IN_HOST = (HOST, HOST | DISK, HOST | IN_FLIGHT * DISK)
 
 @st.composite
 def nodes(draw: st.DrawFn) -> Node:
-    """A node whose blocks lie ever lower, in any states that are legal along a way."""
+    """Draw a node whose blocks lie in ever lower tiers, in any legal states."""
     parts = [draw(st.lists(st.sampled_from(some), max_size=4)) for some in (ON_DEVICE, IN_HOST)]
     states = [*parts[0], *parts[1], *[DISK] * draw(st.integers(0, 2))] or [DEVICE]
     slots = np.arange(len(states), dtype=np.int32)
@@ -33,7 +33,7 @@ def nodes(draw: st.DrawFn) -> Node:
 
 
 def may_stay_alone(node: Node, tier: Tier, place: int) -> bool:
-    """Return whether the block has a copy in a tier where it may lie without a faster copy."""
+    """Return whether the block has a copy in a tier where it may be without a faster copy."""
     state = int(node.edge.states[place])
     if tier is Tier.HOST:
         return bool(state & DISK)
@@ -61,6 +61,7 @@ def test_a_block_in_front_of_one_in_the_host_may_not_lie_on_disk_alone() -> None
         edge.change(slice(1, 2) if tier is Tier.HOST else slice(0, 1), Change.BEGIN, tier)
         edge.change(slice(1, 2) if tier is Tier.HOST else slice(0, 1), Change.LAND, tier)
     node = Node(Namespace(b"n" * 16), edge, "owner", 0, None, 0.0)
-    assert last_run(Tier.DEVICE, node, 2) == (True, 1, 2)  # the one that has a copy in the host
+    assert last_run(Tier.DEVICE, node, 2) == (True, 1, 2)  # the block with a copy in the host
     edge.change(slice(1, 2), Change.FORGET, Tier.DEVICE)
-    assert last_run(Tier.DEVICE, node, 2) == (False, 0, 1)  # the other would lie on disk alone
+    # the other block would remain only on the disk
+    assert last_run(Tier.DEVICE, node, 2) == (False, 0, 1)

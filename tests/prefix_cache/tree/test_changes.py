@@ -1,7 +1,7 @@
-"""Whoever applies a snapshot's pieces and the changes between them has what the tree has.
+"""A listener that applies a snapshot's pieces and the later changes has the tree's contents.
 
-Random operations on all tiers, as in `test_tiers_random`; after each of them what was heard is
-compared with the tree, block by block.
+Random operations on all tiers, as in `test_tiers_random`; after each, the listener is compared with
+the tree, block by block.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SHAPES = [
 
 
 def held_by(cache: PrefixCache) -> dict[bytes, Tier]:
-    """Every block of the tree by its key, and the fastest tier that has a copy."""
+    """Return every block of the tree by its key, with the fastest tier that has a copy."""
     return {
         node.edge.key(at): tier
         for node in cache.tree.nodes()
@@ -39,7 +39,7 @@ def held_by(cache: PrefixCache) -> dict[bytes, Tier]:
 
 
 class Listener:
-    """Hears of one cache what an index would."""
+    """A listener to one cache, like an index."""
 
     def __init__(self, cache: PrefixCache, seen: Counter[str], blocks: int) -> None:
         cache.tree.changes = self._log = ChangeLog()
@@ -71,7 +71,7 @@ class Listener:
         if self.snapshot.is_over:
             assert self.held == there
             self._seen["compared"] += 1
-        else:  # nothing is wrong, but for what is yet to come
+        else:  # complete except for events still to come
             assert self.held.items() <= there.items()
 
 
@@ -86,7 +86,8 @@ def test_pieces_and_changes_together_are_the_tree(shape: tuple[int, int, int, in
     for _ in range(6_000):
         driver.random.choices(acts, weights)[0]()
         dice = driver.random.random()
-        if dice < 0.002 or listener.cache is not scene.cache:  # restarted: all from disk
+        # after a restart everything comes from the disk
+        if dice < 0.002 or listener.cache is not scene.cache:
             listener = Listener(scene.cache, seen, blocks)
         listener.hear(more=dice < 0.3)
         listener.check()
@@ -111,7 +112,8 @@ def test_what_a_snapshot_has_yet_to_visit_may_be_split_and_lose_its_end() -> Non
 
 def test_what_a_restart_restores_from_disk_is_added_there_and_loaded_to_the_device() -> None:
     before = TierScene(12, 2, disk=16)
-    before.run(path("published", "tenant"), tokens(1, 2, 3, 4, 5, 6, 7))  # half a block is nobody's
+    # a partial block has no key
+    before.run(path("published", "tenant"), tokens(1, 2, 3, 4, 5, 6, 7))
     before.cache.restart.save(8)
     before.end_copies()
     scene = TierScene(12, 2, disk=16)

@@ -1,4 +1,4 @@
-"""What the tree has after a prefix, and in which namespaces; a random tree against its texts."""
+"""The continuations of a prefix in a tree, by namespace, compared with a random tree's texts."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from tests.prefix_cache.support.scene import tokens
 
 
 def edge(first: int, blocks: int) -> Edge:
-    """Blocks first, first + 1, ... with tokens 2 * block, 2 * block + 1."""
+    """Make blocks first, first + 1, ... with tokens 2 * block, 2 * block + 1."""
     numbers = range(first, first + blocks)
     keys = b"".join(bytes([number]) * KEY_BYTES for number in numbers)
     ids = np.arange(2 * first, 2 * (first + blocks), dtype=np.int32)

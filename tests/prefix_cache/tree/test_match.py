@@ -1,4 +1,4 @@
-"""How much of a prefix a lease may count on: against the rule, block by block."""
+"""The part of a prefix that a lease may use, compared with the rule, block by block."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ GOING = ((DEVICE | IN_FLIGHT * HOST,), (HOST | COMING, HOST | IN_FLIGHT * DISK),
 
 
 def prefix(states: Sequence[int], cut: int) -> Position:
-    """The end of a way on which blocks lie like this, in two nodes."""
+    """Return the end of a path of blocks in these states, in two nodes."""
     tree = RadixTree(1)
     parent = tree.root
     for run in (states[:cut], states[cut:]):
@@ -35,7 +35,7 @@ def prefix(states: Sequence[int], cut: int) -> Position:
 
 
 def by_the_rule(states: Sequence[int], load_blocks: int | None) -> int:
-    """Blocks in order, as long as each is there or may be loaded, and none lands behind a gap."""
+    """Count leading blocks that are present or may be loaded, without a load behind a gap."""
     loads = 0
     for count, state in enumerate(states):
         is_there = state & (DEVICE | COMING)
@@ -48,7 +48,7 @@ def by_the_rule(states: Sequence[int], load_blocks: int | None) -> int:
 
 
 def random_states(random: Random, *, still: bool) -> list[int]:
-    """Legal ones: those on the device first, those on disk alone last."""
+    """Draw legal states: device blocks first, blocks only on disk last."""
     sorts = [STILL[n] if still else STILL[n] + GOING[n] for n in range(3)]
     return [random.choice(sort) for sort in sorts for _ in range(random.randrange(4))]
 

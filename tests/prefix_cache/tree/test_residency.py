@@ -1,4 +1,4 @@
-"""Every event on every state, against rules written the other way round: as sets of tiers."""
+"""Every event in every state, compared with the rules written as sets of tiers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from prefix_cache.tree.residency import (
 )
 from storage.move import Tier
 
-Where = tuple[frozenset[Tier], frozenset[Tier]]  # copies there, copies on their way
+Where = tuple[frozenset[Tier], frozenset[Tier]]  # tiers with copies, tiers with pending copies
 
 CAN_BE_READ_FROM = {
     Tier.DEVICE: {Tier.HOST, Tier.DISK},

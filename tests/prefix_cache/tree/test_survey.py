@@ -13,7 +13,7 @@ ONE, OTHER = Namespace(b"1" * 16), Namespace(b"2" * 16)
 
 
 class Grove:
-    """A tree of blocks of one token."""
+    """A tree of one-token blocks."""
 
     def __init__(self) -> None:
         self.tree = RadixTree(1)
@@ -95,5 +95,5 @@ def test_without_one_under_way_nothing_is_looked_at() -> None:
     grove.survey.advance(10)
     assert grove.survey.last is None
     grove.survey.begin(0.0)
-    grove.survey.begin(5.0)  # one is under way
+    grove.survey.begin(5.0)  # a survey is already running
     assert grove.survey.began == 0.0

@@ -17,7 +17,7 @@ from tests.prefix_cache.support.scene import namespace, path, tokens
 
 
 def put(tree: RadixTree, where: NamespacePath, *ids: int, first_id: int = 0) -> Node:
-    """Add what is missing of `ids`, splitting as need be; return the last node."""
+    """Add the missing part of `ids`, splitting as needed; return the last node."""
     size, array = tree.block_size, tokens(*ids)
     at = tree.walk(where, array)
     node = tree.split(at.node, at.inside) if at.within else at.node
@@ -100,7 +100,7 @@ def test_a_walk_stops_within_an_edge_where_its_own_path_changes_namespace() -> N
     at = tree.walk(path("pub", "a"), tokens(1, 2, 3, 4))
     assert (at.num_blocks, at.within) == (1, True)
     copied = tree.partial(at, path("pub", "a"), tokens(1, 2, 3, 9))
-    assert copied is not None  # of a namespace that it has come through, a part may be copied
+    assert copied is not None  # a part of a block may be copied within its own namespace
     assert copied.num_tokens == 1
     assert tree.partial(at, path("other", "a"), tokens(1, 2, 3, 9)) is None
     put(tree, path("pub", "a"), 1, 2, 3, 4)
@@ -116,7 +116,7 @@ def test_equal_neighbouring_spans_are_one() -> None:
 
 
 def partial_tokens(tree: RadixTree, where: NamespacePath, *ids: int) -> tuple[int, int] | None:
-    """How many tokens of the next block are in which block."""
+    """Return how many tokens of the next block are shared, and the id of the block with them."""
     found = tree.partial(tree.walk(where, tokens(*ids)), where, tokens(*ids))
     return None if found is None else (found.num_tokens, found.block_id)
 
@@ -138,7 +138,7 @@ def test_the_partial_match_is_the_longest_of_all_children() -> None:
 def test_of_a_namespace_that_ends_no_token_after_the_switch_is_read(
     switch: int, is_within: bool
 ) -> None:
-    """An adapter computes them; within an edge, and among the children of one that ends there."""
+    """An adapter computes those tokens. Tested within an edge, and among children."""
     tree, ids = RadixTree(4), (1, 2, 3, 4, 5, 6, 7, 8)
     if not is_within:
         put(tree, path("a"), 1, 2, 3, 4)
@@ -147,11 +147,11 @@ def test_of_a_namespace_that_ends_no_token_after_the_switch_is_read(
     where = path("a", "b")
     found = partial_tokens(tree, replace(where, switch=switch), *ids)
     assert found == (None if switch == 4 else (switch - 4, 21))
-    assert partial_tokens(tree, where, *ids) == (4, 21)  # the control
+    assert partial_tokens(tree, where, *ids) == (4, 21)  # positive control
     put(tree, where, *ids, first_id=30)
     own = partial_tokens(tree, replace(where, switch=switch), *ids[:7], 9)
     assert own is not None
-    assert own[0] == 3  # the adapter's own block is read beyond it
+    assert own[0] == 3  # the adapter's own block may be read beyond it
 
 
 def test_a_walk_that_ends_within_an_edge_has_its_partial_match_there() -> None:
@@ -169,7 +169,7 @@ BLOCK = st.tuples(*[st.integers(0, 2) | st.sampled_from([255, 256, 65536, 2**31 
 def test_the_neighbours_hold_the_longest_common_prefix(
     blocks: set[tuple[str, tuple[int, ...]]], wanted: tuple[int, ...]
 ) -> None:
-    tree, known = RadixTree(3), wanted[:2]  # less than a block, as behind a match
+    tree, known = RadixTree(3), wanted[:2]  # less than a block, as after a match
     for name, block in blocks:
         put(tree, path(name), *block)
     best = max((common(known, block) for name, block in blocks if name == "a"), default=0)

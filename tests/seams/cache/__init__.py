@@ -1,1 +1,1 @@
-"""What is in the cache, and what is told of it: hits, tiers, restarts, marks."""
+"""The cache's contents and reports: hits, tiers, restarts, marks."""

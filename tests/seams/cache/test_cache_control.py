@@ -1,4 +1,4 @@
-"""Cache control through the official clients, over the running server and its small cache."""
+"""Cache control through the official clients, with a running server and a small cache."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def claude(server: Server, key: str | None = None) -> anthropic.Anthropic:
 
 
 def handbook(number: int, mark: Any = None) -> list[Any]:
-    """Some 190 tokens that no other number's begin like."""
+    """Make about 190 tokens that share no prefix with other numbers."""
     rules = [
         f"The door code for {city} is {1000 + 17 * number + i}." for i, city in enumerate(CITIES)
     ]

@@ -1,5 +1,7 @@
-"""Real weights, real KV: whatever is shared, chunked, preempted or evicted, the tokens are those
-that the same prompt gives alone, with the cache off."""
+"""Real weights and KV: cached answers equal those of the same prompt alone, without a cache.
+
+Prompts share prefixes, and are chunked, preempted and evicted.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from tests.seams.support.real_engine import Bounds, RealEngine
 
 @st.composite
 def bounds(draw: st.DrawFn) -> Bounds:
-    """Pools from what one request needs upwards, so that preemption and eviction are the rule."""
+    """Draw pools from one request's need upwards, so that preemption and eviction are common."""
     block_size = draw(st.sampled_from([16, 32]))
     max_running = draw(st.integers(1, 5))
     return Bounds(
@@ -51,7 +53,7 @@ def test_with_a_hash_that_returns_a_constant_every_output_is_right(
 
 
 def test_the_mixes_do_reuse_preempt_and_evict(checkpoint: Checkpoint) -> None:
-    """The control: what the tests above put under pressure really happens."""
+    """Positive control: reuse, preemption and eviction really happen in the tests above."""
     engine = RealEngine(str(checkpoint.model_dir), Bounds(4, 16, 24, 4))
     mix = [Ask(i % 3, 16 + i, (5, 6, 7), 12, NAMESPACES[i % 2], None) for i in range(12)]
     run_mix(engine, mix)
@@ -68,4 +70,4 @@ def test_single_flight_computes_a_cold_prefix_once(checkpoint: Checkpoint) -> No
         engine.submit(str(number), ask.prompt, ask.sampling, namespace=ask.namespace)
     engine.run()
     computed = engine.core.stats().windows["all"].computed_tokens
-    assert computed == 43 + 5 * (43 - 32)  # the shared tokens' last whole block ends at 32
+    assert computed == 43 + 5 * (43 - 32)  # the last whole block of the shared tokens ends at 32

@@ -1,7 +1,7 @@
-"""A model whose files or settings were changed in place finds no block of what it was.
+"""A model whose files or settings were changed in place finds none of its earlier blocks.
 
-Neither on the disk, after a restart, nor over the exchange. Shapes, names and the directory are the
-same throughout, so nothing but the fingerprint tells the two apart.
+This holds on the disk after a restart, and over the exchange. Shapes, names and the directory are
+the same, so only the fingerprint differs.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Change = Callable[[Path], object]
 
 
 def with_one_more(name: str) -> Change:
-    """One number of a tensor is another, in the very same file."""
+    """Change one number of a tensor in the same file."""
 
     def change(model_dir: Path) -> None:
         tensors = load_file(model_dir / "model.safetensors")
@@ -47,7 +47,7 @@ def with_kv_scales(number: float) -> Change:
 
 
 def saying(**fields: object) -> Change:
-    """Another config.json."""
+    """Change config.json."""
 
     def change(model_dir: Path) -> None:
         path = model_dir / "config.json"
@@ -57,11 +57,11 @@ def saying(**fields: object) -> Change:
 
 
 def nothing(_: Path) -> None:
-    """The control."""
+    """Change nothing, as a positive control."""
 
 
 def touched(model_dir: Path) -> None:
-    """The control: written anew, with the same bytes."""
+    """Rewrite the same bytes, as a positive control."""
     shutil.copy(model_dir / "model.safetensors", model_dir / "new")
     (model_dir / "new").rename(model_dir / "model.safetensors")
 
@@ -90,7 +90,7 @@ SAME: dict[str, Change] = {"nothing": nothing, "touched": touched}
 
 @dataclass(frozen=True)
 class Before:
-    """The engine of a model as it was, which has PROMPT, and a disk as it left one."""
+    """The engine of the unchanged model, which has cached PROMPT, and its disk."""
 
     engine: RealEngine
     disk: Path
@@ -110,12 +110,12 @@ def before(checkpoint: Checkpoint, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 def reused(engine: RealEngine, name: str) -> int:
-    """Blocks that a request found, wherever."""
+    """Return the blocks that a request found in any tier."""
     return engine.finished(name).reused.tokens // BOUNDS.block_size
 
 
 def found_by(model_dir: Path, bounds: Bounds, before: Before, tmp_path: Path) -> tuple[int, int]:
-    """How many blocks of PROMPT come over the exchange, and from the disk after a restart."""
+    """Return the blocks of PROMPT that come over the exchange, and from disk after a restart."""
     exchange = before.engine.exchange
     assert exchange is not None
     assert exchange.address is not None

@@ -1,4 +1,4 @@
-"""KV in fp8 through a whole engine: cached equals uncached in every tier, and after a restart."""
+"""An fp8 cache in a whole engine: cached equals uncached in every tier, and after a restart."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ PRESSED = {
 
 @pytest.fixture(scope="module")
 def in_fp8(checkpoint: Checkpoint) -> Alone:
-    """The tokens of a request alone, computed once for all tests."""
+    """Compute the tokens of a request alone, once for all tests."""
     return alone_on(checkpoint.model_dir, bounds=replace(UNPRESSED, kv_dtype="fp8"))
 
 
@@ -47,7 +47,7 @@ def test_any_reuse_gives_the_tokens_of_each_request_alone(
 ) -> None:
     engine = RealEngine(str(checkpoint.model_dir), PRESSED[tier], disk=tmp_path)
     run_mix(engine, MIX)
-    # A number halfway between two of e4m3 is rounded by the last bit of a sum, which depends on
+    # A value halfway between two numbers of e4m3 is rounded by a sum's last bit, which depends on
     # how many rows are computed at once.
     assert sum(engine.tokens(str(i)) != in_fp8(ask) for i, ask in enumerate(MIX)) <= 1
     stats = engine.core.stats()
@@ -62,7 +62,7 @@ def test_any_reuse_gives_the_tokens_of_each_request_alone(
 
 
 def test_answers_are_those_of_rounded_keys_and_values(in_fp8: Alone, alone: Alone) -> None:
-    """The control: KV in fp8 is not KV in full, and not far from it."""
+    """Positive control: an fp8 cache changes results, but only a little."""
     same = sum(in_fp8(ask)[0] == alone(ask)[0] for ask in MIX)
     assert len(MIX) * 0.6 < same
     assert any(in_fp8(ask) != alone(ask) for ask in MIX)
@@ -97,7 +97,7 @@ def test_blocks_of_one_format_are_never_found_under_another(
 def test_scales_of_kv_that_a_checkpoint_brings_are_named_and_change_nothing(
     checkpoint: Checkpoint, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Each head of each token has its own, which cuts nothing off; these would, at 448 of them."""
+    """Each head of each token has its own scale, which clips nothing, unlike these at 448."""
     bounds = replace(UNPRESSED, kv_dtype="fp8")
     model_dir = Path(shutil.copytree(checkpoint.model_dir, tmp_path / "model"))
     scales = {

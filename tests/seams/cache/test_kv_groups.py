@@ -1,4 +1,4 @@
-"""Layers of two geometries in one pool: through every copy, the disk, and a restart."""
+"""Layers of two geometries in one pool: every copy, the disk, and a restart."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def written(number: int, layer: int, view: Tensor) -> Tensor:
 
 
 def fill(pool: DevicePool) -> None:
-    """Write every block through the views of its layers, as a model does, and random scales."""
+    """Write every block through its layers' views, as a model does, with random scales."""
     generator = torch.Generator().manual_seed(7)
     flat = block_bytes_of(pool)
     flat.copy_(torch.randint(0, 256, flat.shape, dtype=torch.uint8, generator=generator))
@@ -51,7 +51,7 @@ def fill(pool: DevicePool) -> None:
 
 
 def is_block(pool: DevicePool, block: int, number: int, as_filled: Tensor) -> bool:
-    """Whether block `block` is what `number` was, byte by byte and layer by layer."""
+    """Return whether a block equals block `number`, byte by byte and layer by layer."""
     return torch.equal(block_bytes_of(pool)[block], as_filled[number]) and all(
         torch.equal(view[block], written(number, layer, view))
         for layer, view in enumerate(pool.layers)
@@ -60,7 +60,7 @@ def is_block(pool: DevicePool, block: int, number: int, as_filled: Tensor) -> bo
 
 @dataclass
 class Tiers:
-    """A device pool that has been filled, a host pool and a disk."""
+    """A filled device pool, a host pool and a disk."""
 
     pool: DevicePool
     disk: DiskTier
@@ -68,7 +68,7 @@ class Tiers:
     as_filled: Tensor
 
     def move(self, source: Tier, target: Tier, pairs: list[tuple[int, int]]) -> int:
-        """The number of moves that were made; of none it is said that it failed."""
+        """Move blocks; return the number of moves, none of which may fail."""
         self.mover.start(plan(source, target, pairs))
         settled = finish(self.mover, self.disk)
         assert not settled.failed

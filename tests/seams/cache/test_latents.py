@@ -1,6 +1,6 @@
 """Latents of a real model below the device: a next turn finds them in the host, or after a restart.
 
-Costs about ten seconds.
+Takes about ten seconds.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from tests.seams.support.mix import NAMESPACES
 from tests.seams.support.real_engine import Bounds, RealEngine
 
 CHATS, TURN = 3, 70
-# The device has room for one chat and a half.
+# The device has room for one and a half chats.
 BOUNDS = Bounds(num_blocks=9, block_size=16, max_batch_tokens=64, max_running=1)
 GREEDY = SamplingParams(max_tokens=6, temperature=0.0, ignore_eos=True)
-Told = dict[int, tuple[list[int], list[int]]]  # by chat: its second prompt, and what follows
+Told = dict[int, tuple[list[int], list[int]]]  # for each chat: its second prompt, and the answer
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +44,7 @@ def ask(engine: RealEngine, name: str, ids: list[int], *, use_cache: bool = True
 
 
 def told_by(saved: Checkpoint, bounds: Bounds) -> Told:
-    """Each chat's second prompt, and what follows it without any cache."""
+    """Return each chat's second prompt, and its answer without a cache."""
     told = {}
     with closing(RealEngine(str(saved.model_dir), bounds)) as engine:
         for chat in range(CHATS):

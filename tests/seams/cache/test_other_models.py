@@ -1,11 +1,11 @@
-"""Cached equals uncached, under preemption and eviction, whatever the model is made of.
+"""Cached equals uncached, under preemption and eviction, for every kind of model.
 
-Weights in fp8 and in four bits, mixtures, windows, sinks and caps, with KV plain and in fp8.
+Weights in fp8 and in four bits, mixtures, windows, sinks and caps, with a plain and an fp8 cache.
 Contexts are longer than the windows.
 
-What is rounded to fp8, inputs of products or KV, may lie halfway between two numbers: then the last
-bit of a sum decides, which depends on how many rows are computed at once. So with fp8 one answer of
-many may differ.
+A value that is rounded to fp8 may be halfway between two numbers. Then a sum's last bit decides,
+which depends on how many rows are computed at once. With fp8, one answer of many may therefore
+differ.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from tests.seams.support.real_engine import Bounds, RealEngine
 GPT_OSS = Recipe("GptOss", GPT_OSS_SIZES)
 PRESSED = Bounds(6, 16, 24, 4, host_blocks=8)
 PRESSURES = (PRESSED, replace(PRESSED, graph_tokens=64, overlap_scheduling=True))
-SEED = 4  # of a mix in which blocks are found, preempted and loaded
+SEED = 4  # a mix in which blocks are found, preempted and loaded
 PLAIN_KINDS = (
     *("qwen3-moe", "mixtral", "mistral-window", "gpt-oss", "gemma2", "gemma3", "phi3"),
     *("glm4-moe", "ministral3", "olmo3", "gemma4", "gemma4-shared", "gemma4-moe"),
@@ -51,7 +51,7 @@ MAKES: dict[str, Callable[[Path], object]] = {
 }
 IN_DIRECTORY = {"qwen3-moe-int4": "int4", "mxfp4": "int4"}
 ROUNDED = ("channel", "block", "fp8-static", "mixtral-channel", "qwen3-moe-block")
-# With KV in fp8: every kind of attention, latents too, weights in fp8, a mixture.
+# Models with an fp8 cache: every kind of attention, latents, weights in fp8, a mixture.
 KV_IN_FP8 = (*("channel", "gpt-oss", "gemma2", "gemma3", "phi3", "mixtral", "gemma4", "mistral4"),)
 
 
@@ -71,14 +71,14 @@ def drawn_mix(seed: int) -> list[Ask]:
 
 
 def pressure(kind: str, kv_dtype: KvDtype) -> Bounds:
-    """By turns, so that a kind with plain KV and with KV in fp8 is pressed in both ways."""
+    """Return bounds that alternate, so that each kind meets both with one of its caches."""
     return replace(
         PRESSURES[(list(MAKES).index(kind) + (kv_dtype == "fp8")) % 2], kv_dtype=kv_dtype
     )
 
 
 CASES = [*((kind, "auto") for kind in MAKES), *((kind, "fp8") for kind in KV_IN_FP8)]
-# Made of what other cases have.
+# Models whose parts other cases have.
 ALIKE = [
     *((kind, "auto") for kind in ("fp8-static", "mixtral-channel", "mistral-window", "glm4-moe")),
     *((kind, "auto") for kind in ("phi3", "ministral3", "olmo3", "mistral4", "gemma4-moe")),
@@ -96,7 +96,7 @@ def with_windows(windows: WindowsName, config: EngineConfig) -> EngineConfig:
 def test_any_reuse_gives_the_tokens_of_each_request_alone(
     kind: str, kv_dtype: KvDtype, tmp_path: Path
 ) -> None:
-    """Alone with windows freed where that pays, and together with windows kept whole."""
+    """Alone with windows freed if that saves memory, and together with windows kept whole."""
     MAKES[kind](tmp_path)
     model_dir = tmp_path / IN_DIRECTORY.get(kind, "")
     alone = alone_on(model_dir, bounds=replace(UNPRESSED, kv_dtype=kv_dtype))

@@ -1,7 +1,7 @@
-"""What is published is everybody's, what lies behind it nobody else's: the real server.
+"""Published prefixes are shared by all tenants, and private blocks by none, in the real server.
 
-Every tenant is fresh, so what it finds is not its own; beside each miss stands the hit that shows
-that the cache would have had it.
+Every tenant is new, so its hits are not its own blocks. Each miss is tested beside a hit that shows
+that the blocks are cached.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ HANDBOOK = Path(__file__).parents[3] / "handbook" / "model"
 def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     directory = tmp_path_factory.mktemp("published")
     settings = {
-        "RATOON_CACHE_TOKENS": "6144",  # soon filled
-        "RATOON_HOST_CACHE_TOKENS": "0",  # the device alone
+        "RATOON_CACHE_TOKENS": "6144",  # fills up soon
+        "RATOON_HOST_CACHE_TOKENS": "0",  # only the device
         "RATOON_DISK_CACHE_GIB": "0",
-        "RATOON_CACHE_SHARING": "pooled",  # one tenant is to press on all the others
+        "RATOON_CACHE_SHARING": "pooled",  # one tenant competes with all others
         "RATOON_MODEL": str(model_that_is_shown_tools(directory / "handbook")),
     }
     with running_server(directory / "data", settings) as running:
@@ -43,14 +43,14 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 @pytest.fixture(autouse=True)
 def taken_back(house: Server) -> Iterator[None]:
-    """The next test has all of the cache."""
+    """Delete all prefixes after the test."""
     yield
     for prefix in admin(house, "GET", PREFIXES)["prefixes"]:
         admin(house, "DELETE", f"{PREFIXES}/{prefix['id']}")
 
 
 def model_that_is_shown_tools(directory: Path) -> Path:
-    """The handbook model with a template that shows tools; it differs only in chats with some."""
+    """Make the handbook model with a template that shows tools."""
     shutil.copytree(HANDBOOK, directory)
     config = json.loads((directory / "tokenizer_config.json").read_text())
     shown = "{{- bos_token -}}\n{%- if tools %}{{- tools | tojson -}}{% endif -%}\n"
@@ -74,7 +74,7 @@ def system_prompt(seed: int, facts: int = 25) -> str:
 def publish(
     house: Server, text: str, scope: str = "all", name: str | None = None, **more: Any
 ) -> dict[str, Any]:
-    """Publish a system message and wait until it is warm."""
+    """Publish a system message and wait until it is computed."""
     name = name or f"handbook-{uuid.uuid4().hex[:8]}"
     messages = [{"role": "system", "content": text}]
     sent = {"name": name, "scope": scope, "messages": messages, **more}
@@ -88,7 +88,7 @@ def wait_until_warm(house: Server, prefix_id: str) -> None:
 
 
 def new_tenant(house: Server, group_id: str | None = None) -> tuple[str, str]:
-    """A fresh tenant: its id and a key."""
+    """Create a tenant; return its id and a key."""
     sent = {"name": f"tenant-{uuid.uuid4().hex}", "group_id": group_id}
     tenant = admin(house, "POST", "/admin/tenants", json=sent)["id"]
     return tenant, admin(house, "POST", f"/admin/tenants/{tenant}/keys", json={})["key"]
@@ -101,7 +101,7 @@ def new_group(house: Server) -> str:
 
 
 def cached(house: Server, key: str, system: str, question: str, **extra: Any) -> int:
-    """Prompt tokens that a chat found in the cache."""
+    """Return the cached prompt tokens of a chat."""
     messages = [{"role": "system", "content": system}, {"role": "user", "content": question}]
     body = {"model": "handbook", "messages": messages, "max_tokens": 2, "temperature": 0, **extra}
     with house.client(key) as client:
@@ -112,7 +112,7 @@ def cached(house: Server, key: str, system: str, question: str, **extra: Any) ->
 
 
 def question(seed: int) -> str:
-    """Long enough to fill whole blocks behind what is published."""
+    """Make a question that fills whole blocks after the published prefix."""
     return f"{seed}. " + " ".join(f"Where is office {seed}{n}?" for n in range(12))
 
 
@@ -235,7 +235,7 @@ def test_a_published_prefix_survives_pressure_a_flush_and_a_new_engine(house: Se
     admin(house, "POST", "/admin/cache/flush", json={})
     wait_until_warm(house, made["id"])
     assert cached(house, new_tenant(house)[1], text, question(1)) == full
-    assert cached(house, crowd, system_prompt(29, 40), question(29)) == 0  # that was flushed
+    assert cached(house, crowd, system_prompt(29, 40), question(29)) == 0  # it was flushed
     killed = house.children()["engine"]
     os.kill(killed, signal.SIGKILL)
     wait_for(lambda: house.children().get("engine", killed) != killed, 30)
@@ -258,7 +258,7 @@ def test_tenants_cannot_publish(house: Server) -> None:
     assert made["name"] in listed
     assert wanted["name"] not in listed
     for method, path, sent in asked:
-        admin(house, method, path, json=sent)  # raises unless it is allowed
+        admin(house, method, path, json=sent)  # raises an error unless it is allowed
     admin(house, "DELETE", one)
     listed = {prefix["name"] for prefix in admin(house, "GET", PREFIXES)["prefixes"]}
     assert made["name"] not in listed

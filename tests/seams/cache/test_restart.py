@@ -1,4 +1,4 @@
-"""`ratoon serve` stopped and started again: a prefix outlives the process, or is computed anew."""
+"""`ratoon serve`, restarted: a prefix is found on disk, or computed again."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ PROMPT = "The harbour master keeps the ledger of every ship that ties up at the 
 
 
 def ask(server: Server) -> tuple[str, dict[str, Any]]:
-    """The text that follows PROMPT, and the usage."""
+    """Return the text that follows PROMPT, and the usage."""
     with server.client() as client:
         model = client.get("/v1/models").json()["data"][0]["id"]
         answer = client.post(
             "/v1/completions",
-            headers={"X-Ratoon-Operator": server.admin_key},  # who is told of tiers
+            headers={"X-Ratoon-Operator": server.admin_key},  # only the operator sees tiers
             json={
                 "model": model,
                 "prompt": PROMPT,
@@ -39,10 +39,10 @@ def ask(server: Server) -> tuple[str, dict[str, Any]]:
 
 
 def kill(server: Server) -> None:
-    """End supervisor, gateway and engine at once, and wait until they are gone."""
+    """Kill supervisor, gateway and engine at once, and wait until they are gone."""
     pids = [server.process.pid, *server.children().values()]
     for pid in pids:
-        with suppress(ProcessLookupError):  # gone with the one before: it saw that it is alone
+        with suppress(ProcessLookupError):  # it noticed the end of the process before it, and ended
             os.kill(pid, signal.SIGKILL)
     server.process.wait(10)
     wait_for(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids[1:]), 10)

@@ -1,6 +1,6 @@
-"""States and freed windows of real models below the device: the next turn begins from theirs.
+"""States and freed windows of real models below the device: the next turn starts from them.
 
-Costs about twenty seconds.
+Takes about twenty seconds.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ CHATS = 5
 Told = dict[int, tuple[list[int], list[int]]]  # by chat
 
 
-# A window takes the room of eight blocks.
+# A window needs the room of eight blocks.
 SIZES = {"qwen3.5": BOUNDS, "gpt-oss": replace(BOUNDS, num_blocks=400, host_blocks=2400)}
 
 
@@ -37,11 +37,11 @@ def saved(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 @pytest.fixture
 def sizes(saved: Checkpoint) -> Bounds:
-    return SIZES[saved.model_dir.name[:-1]]  # a number follows the name
+    return SIZES[saved.model_dir.name[:-1]]  # the directory's name is the model's and a number
 
 
 def few_states(config: EngineConfig) -> EngineConfig:
-    """On the device the slots of one sequence and of one or two checkpoints."""
+    """Return the config with state slots for one sequence and one or two checkpoints."""
     cache = structs.replace(config.cache, state_cache_ratio=0.05)
     return structs.replace(config, cache=cache)
 
@@ -51,7 +51,7 @@ def prompt(chat: int) -> list[int]:
 
 
 def ask(engine: RealEngine, name: str, ids: list[int], *, use_cache: bool = True) -> list[int]:
-    """Return a request's tokens. Lower blocks are loaded, even where computing is quicker."""
+    """Return a request's tokens. Lower blocks are loaded even if computing is faster."""
     engine.submit(name, ids, GREEDY, namespace=NAMESPACES[0], use_cache=use_cache, loads="always")
     engine.run()
     while engine.core.components.copies.pending:
@@ -61,7 +61,7 @@ def ask(engine: RealEngine, name: str, ids: list[int], *, use_cache: bool = True
 
 @pytest.fixture(scope="module")
 def told(saved: Checkpoint) -> Told:
-    """Each chat's second prompt, and what follows it without any cache."""
+    """Return each chat's second prompt, and its answer without a cache."""
     engine = RealEngine(str(saved.model_dir), replace(BOUNDS, host_blocks=0))
     told = {}
     for chat in range(CHATS):
@@ -102,7 +102,7 @@ def test_a_restart_brings_the_states_back(
     *,
     has_host: bool,
 ) -> None:
-    """Without states' records, each prompt is computed anew, and right."""
+    """Without records of states, each prompt is computed again, and right."""
     host_blocks = sizes.host_blocks if has_host else 0
     bounds = replace(sizes, host_blocks=host_blocks, disk_bytes=64 << 20)
     first = RealEngine(str(saved.model_dir), bounds, over=few_states, disk=tmp_path)

@@ -1,5 +1,7 @@
-"""Real weights, real host memory, a real disk: pools so small that everything moves, and the
-tokens are those that the same prompt gives alone, with the cache off."""
+"""Real weights, host memory and disk: answers equal those of a prompt alone, without a cache.
+
+Pools are so small that every block is moved.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,7 @@ GREEDY = SamplingParams(max_tokens=4, temperature=0.0, ignore_eos=True)
 
 
 def room_for(engine_bounds: Bounds, model_dir: str, blocks: int) -> int:
-    """Bytes of a disk tier that holds `blocks` blocks."""
+    """Return the bytes of a disk tier for `blocks` blocks."""
     engine = RealEngine(model_dir, engine_bounds)
     block_bytes = engine.tiers.lower.block_bytes
     config = DiskConfig(
@@ -57,7 +59,7 @@ def ask_for(
 
 
 def settle(engine: RealEngine) -> None:
-    """Step until no copy is under way."""
+    """Step until no copies are pending."""
     engine.step()
     while engine.core.components.copies.pending:
         engine.step()
@@ -112,7 +114,7 @@ def test_any_mix_with_all_tiers(
 
 
 def flood(engine: RealEngine, rounds: int) -> None:
-    """Other prompts, each asked twice, that push everything else down."""
+    """Ask other prompts twice each, to push all other blocks to lower tiers."""
     for number in range(rounds):
         other = tuple((number * 13 + 7 * i) % 50 + 5 for i in range(70))
         for time_ in range(2):
@@ -123,7 +125,7 @@ def flood(engine: RealEngine, rounds: int) -> None:
 def test_the_mixes_do_move_blocks_every_way(
     tmp_path: Path, checkpoint: Checkpoint, disk_bytes: int
 ) -> None:
-    """The control: copies really go down, come up from both tiers, and carry what they should."""
+    """Positive control: blocks are offloaded and loaded, from both tiers, with right contents."""
     bounds = replace(TINY, host_blocks=5, disk_bytes=disk_bytes)
     engine = engine_on(checkpoint, bounds, tmp_path)
     first = ask_for(engine, "a", PROMPT)
@@ -141,7 +143,7 @@ def test_the_mixes_do_move_blocks_every_way(
 def restarted(
     tmp_path: Path, checkpoint: Checkpoint, before: Bounds, after: Bounds
 ) -> tuple[list[int], list[int], EngineStats]:
-    """The same prompt before a stop and after a start; and the stats of the second engine."""
+    """Return a prompt's answers before a stop and after a start, and the second engine's stats."""
     engine = engine_on(checkpoint, before, tmp_path)
     first = ask_for(engine, "a", PROMPT)
     ask_for(engine, "b", PROMPT)
@@ -179,7 +181,7 @@ WARM = replace(TINY, num_blocks=12)
 def filled(
     tmp_path_factory: pytest.TempPathFactory, checkpoint: Checkpoint, disk_bytes: int
 ) -> Path:
-    """A disk that holds PROMPT, written under the fingerprint of ORIGIN."""
+    """Fill a disk with PROMPT under the fingerprint of ORIGIN."""
     disk = tmp_path_factory.mktemp("filled") / "blocks"
     engine = RealEngine(
         str(checkpoint.model_dir),
@@ -195,7 +197,7 @@ def filled(
 
 
 CHANGES = {
-    "nothing": ORIGIN,  # the control: it is found
+    "nothing": ORIGIN,  # positive control: it is found
     "rope": replace(ORIGIN, model=attending(rope=RopeConfig(20000.0))),
     "kv_dtype": replace(
         ORIGIN, kv=replace(ORIGIN.kv, groups=(replace(ORIGIN.kv.groups[0], dtype="float16"),))
@@ -236,13 +238,13 @@ def test_a_host_pool_of_which_all_is_in_use_drops_what_would_go_there(
     tiers = engine.core.stats().tiers
     assert tiers.lower["host"].total == 1
     assert sum(way.blocks for way in tiers.ways if (way.source, way.target) == DOWN) > 0
-    assert sum(tiers.evictions["device"].values()) > 0  # and what found no place went
+    assert sum(tiers.evictions["device"].values()) > 0  # blocks without room below were evicted
     engine.expect_nothing_left()
     engine.close()
 
 
 def test_an_eviction_storm_with_preemption(checkpoint: Checkpoint, alone: Alone) -> None:
-    """The pool holds little more than the longest request; 64 of all kinds go through it."""
+    """The pool holds little more than the longest request, and serves 64 of all kinds."""
     engine = engine_on(
         checkpoint, replace(TINY, num_blocks=5, host_blocks=8, overlap_scheduling=True)
     )

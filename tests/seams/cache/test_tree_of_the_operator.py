@@ -1,7 +1,7 @@
-"""The cache's tree as the operator sees it: whose it is and how much, and nobody's text.
+"""The cache's tree as the operator sees it: owners and sizes, but no tenant's text.
 
-Two tenants ask behind a published prefix, through a real server. What is published is shown with
-its text, which is the control for the canaries of the tenants, which are shown nowhere.
+Two tenants ask after a published prefix, in a real server. The prefix is shown with its text, as a
+positive control for the tenants' canaries, which are never shown.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SETTINGS = {"RATOON_HOST_CACHE_TOKENS": "0", "RATOON_DISK_CACHE_GIB": "0"}
 
 
 class House:
-    """A server with a published prefix, and two tenants who asked behind it."""
+    """A server with a published prefix, and two tenants that asked after it."""
 
     def __init__(self, server: Server) -> None:
         self.server = server
@@ -45,7 +45,7 @@ class House:
             return answer
 
     def ratoon(self, *words: str) -> str:
-        """Return what a command of the operator prints."""
+        """Return the output of an operator's command."""
         target = ("--url", self.server.url, "--admin-key", self.server.admin_key)
         log = self.server.data_dir.parent / f"{uuid.uuid4().hex}.log"
         return printed_by([*words, *target], log)
@@ -61,7 +61,7 @@ class House:
         return children
 
     def everything(self) -> dict[str, bytes]:
-        """Each answer that there is, the whole tree among them."""
+        """Return every answer about the cache, including the whole tree."""
         paths = ("/admin/overview", "/admin/requests", "/admin/refusals", "/admin/cache/tree")
         found = {path: self.raw(path).content for path in paths}
         for order in ("hot", "wasteful"):
@@ -83,7 +83,7 @@ class House:
         return made
 
     def _ask(self, name: str, text: str) -> str:
-        """Twice, so that the second time hits."""
+        """Ask twice, so that the second time hits."""
         with self.server.client(self.server.admin_key) as client:
             made = client.post("/admin/tenants", json={"name": name}).json()
             key = client.post(f"/admin/tenants/{made['id']}/keys").json()["key"]
@@ -134,7 +134,7 @@ def test_the_tree_can_be_walked_to_its_leaves_and_adds_up(house: House) -> None:
         while waiting:
             node = waiting.pop()
             if node["tenant"] != row["tenant"]:
-                continue  # it hangs below what is published, and is in a namespace of its own
+                continue  # a child of a published node, in its own namespace
             tokens += node["tokens"]
             waiting += house.below(node)
         assert tokens == row["tokens"]

@@ -1,4 +1,4 @@
-"""Why it missed, asked of a whole server by the official clients: the engine's own counts in it."""
+"""Reasons for misses in a whole server, through the official clients, with the engine's counts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is written into the cache and never read, by tenant and key: the real server tells it."""
+"""Cached tokens that are never read, by tenant and key, in the real server's reports."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def new_tenant(house: Server, group_id: str | None = None) -> str:
 
 
 class Key:
-    """A key, and what the tenant's own report says of it."""
+    """A key, and its part of the tenant's own report."""
 
     def __init__(self, house: Server, tenant: str) -> None:
         issued = admin(house, f"tenants/{tenant}/keys")
@@ -47,7 +47,7 @@ class Key:
         self._id: str = issued["record"]["id"]
 
     def ask(self, prompt: list[int], max_tokens: int = 2) -> int:
-        """Tokens of the prompt that came from the cache."""
+        """Return the prompt's cached tokens."""
         body = {"model": "handbook", "prompt": prompt, "max_tokens": max_tokens}
         with self._house.client(self._key) as client:
             answer = client.post("/v1/completions", json=body | {"ignore_eos": True})
@@ -56,20 +56,20 @@ class Key:
             return cached
 
     def report(self) -> dict[str, int]:
-        """Requests, tokens written, and those of them that nobody has found."""
+        """Return requests, tokens written, and those of them never read."""
         with self._house.client(self._key) as client:
             rows = client.get("/v1/usage", params={"key": self._id}).json()["usage"]
         names = "requests", "cache_written_tokens", "cache_unread_tokens"
         return {name: sum(row[name] for row in rows) for name in names}
 
     def wait(self, requests: int) -> tuple[int, int]:
-        """Written and unread, once the ledger has so many requests."""
+        """Wait for this many requests in the ledger; return the written and unread tokens."""
         wait_for(lambda: self.report()["requests"] == requests, WITHIN_S)
         told = self.report()
         return told["cache_written_tokens"], told["cache_unread_tokens"]
 
     def wait_unread(self, tokens: int) -> None:
-        """Return when so many are unread."""
+        """Wait until this many tokens are unread."""
         wait_for(lambda: self.report()["cache_unread_tokens"] == tokens, WITHIN_S)
 
 

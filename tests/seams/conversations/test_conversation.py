@@ -1,6 +1,6 @@
-"""The purpose in one file: the second answer is the same, and comes from the caller's own cache.
+"""The purpose in one file: a second answer is the same, and comes from the caller's own cache.
 
-Every test asks under keys of fresh tenants, so "nothing from the cache" is exactly 0.
+Every test uses keys of new tenants, so "nothing from the cache" is exactly 0.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ HANDBOOK = " ".join(f"The support code for {city} is {code}." for city, code in 
 
 
 def ask(server: Server, key: str, city: str = "Berlin", **extra: Any) -> tuple[str, int]:
-    """The answer's text and how many prompt tokens came from the cache."""
+    """Return the answer's text, and the number of cached prompt tokens."""
     answer = server.openai(key).chat.completions.create(
         model="handbook",
         temperature=0,
@@ -59,7 +59,7 @@ def test_another_tenant_gets_nothing_from_it(server: Server) -> None:
     first, second = server.new_tenant(), server.new_tenant()
     ask(server, first)
     answer, cached = ask(server, second)
-    again, cached_again = ask(server, second)  # the control: its own cache works
+    again, cached_again = ask(server, second)  # positive control: its own cache works
     assert CODES["Berlin"] in answer
     assert again == answer
     assert cached == 0

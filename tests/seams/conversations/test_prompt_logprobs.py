@@ -1,4 +1,4 @@
-"""A prompt's log-probabilities are those of `transformers`, whatever else runs or is cached."""
+"""A prompt's log-probabilities equal those of `transformers`, whatever else runs or is cached."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ NEIGHBOUR = sampling(12, 1.0, seed=4, presence_penalty=0.5, num_logprobs=2, igno
 
 
 def told(engine: RealEngine, request_id: str) -> tuple[TokenLogprobs, ...]:
-    """Return the log-probabilities of its prompt that a request was sent, once."""
+    """Return the log-probabilities of the prompt; check that they were sent once."""
     events = [event for event in engine.link.events(request_id) if not isinstance(event, Failed)]
     [scores] = [event.prompt_logprobs for event in events if event.prompt_logprobs is not None]
     return scores
@@ -52,7 +52,7 @@ def expect_right(checkpoint: Checkpoint, prompt: list[int], scores: Any, likelie
 def test_every_token_of_a_prompt_has_its_log_probability(
     checkpoint: Checkpoint, machine: str
 ) -> None:
-    """Beside a cache that has the same prompts, and neighbours that sample with penalties."""
+    """Even with the same prompts in the cache, and neighbours that sample with penalties."""
     engine = RealEngine(str(checkpoint.model_dir), MACHINES[machine])
     for length, prompt in PROMPTS.items():
         engine.submit(f"warm-{length}", prompt, sampling(2, ignore_eos=True), namespace=NAMESPACE)

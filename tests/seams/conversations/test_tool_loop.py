@@ -1,6 +1,6 @@
-"""The loop that agents run, with the shipped model: question, call, result, answer.
+"""The loop of agents with the shipped model: question, call, result, answer.
 
-Nothing is forced but where a test says so: the model itself decides to call, and what.
+Unless a test says so, nothing is forced: the model itself decides to call, and what.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def chat(question: str, system: str = HANDBOOK) -> Messages:
 
 
 def the_call(answer: ChatCompletion) -> tuple[str, str, dict[str, str]]:
-    """The id, name and arguments of the one call that an answer is."""
+    """Return the id, name and arguments of the only call in an answer."""
     [said] = answer.choices
     assert said.finish_reason == "tool_calls", said.message
     assert not said.message.content

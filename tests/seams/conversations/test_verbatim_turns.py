@@ -1,7 +1,7 @@
-"""Turns put back through a whole server: what follows is what the same tokens, given as ids, give.
+"""Turns put back as tokens in a whole server: the answer equals that of the same token ids.
 
-The model is tiny and random, and may write nothing but a few letters. Read again, its letters are
-other tokens: the vocabulary has words made of them.
+The model is tiny and random, and may write only a few letters. Tokenised again, these letters are
+other tokens, since the vocabulary has words made of them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Messages = list[dict[str, str]]
 
 @pytest.fixture(scope="module")
 def model_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A runnable model with the tokenizer and the template of Qwen2."""
+    """Make a runnable model with the tokenizer and the template of Qwen2."""
     directory = tmp_path_factory.mktemp("models") / MODEL
     directory.mkdir()
     ends = {"eos_token": "<|im_end|>", "eos_token_id": FAMILY.id_of("<|im_end|>")}
@@ -61,7 +61,7 @@ def chat(http: httpx.Client, messages: Messages) -> dict[str, Any]:
 
 
 def two_turns(http: httpx.Client) -> tuple[Messages, dict[str, int]]:
-    """The messages before the second answer, and the usage of the first."""
+    """Return the messages before the second answer, and the usage of the first."""
     messages = [{"role": "user", "content": QUESTION}]
     first = chat(http, messages)
     messages.append(first["choices"][0]["message"])
@@ -80,7 +80,7 @@ def test_an_answer_after_splicing_is_that_to_the_same_tokens(
             assert usage["prompt_tokens"] == len(tokens)
             cached = usage["prompt_tokens_details"]["cached_tokens"]
             assert cached >= 0.9 * (used["prompt_tokens"] + used["completion_tokens"])
-        with server.client(server.new_tenant()) as http:  # for whom nothing is in the cache
+        with server.client(server.new_tenant()) as http:  # a tenant without cached blocks
             rendered = posted(http, "/tokenize", messages=messages)["tokens"]
             assert len(rendered) < len(tokens), "the control: read again, it is fewer tokens"
             same = posted(http, "/v1/completions", prompt=tokens, **HOW)

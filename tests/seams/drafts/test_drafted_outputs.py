@@ -1,8 +1,8 @@
-"""Whatever is drafted, requests of every kind are answered as one token at a time.
+"""Requests of every kind get the same answers with any drafts as one token at a time.
 
-The embedded model, with its own tokenizer and grammars over it: the tokens, their log-probabilities
-but for how a step of more rows is rounded, and why each ended. What is sampled from the same logits
-is compared to the bit elsewhere (`tests.engine.sampling.test_drafts`).
+This uses the embedded model with its own tokenizer and grammars. It compares tokens, reasons of
+ends, and log-probabilities up to rounding. `tests.engine.sampling.test_drafts` compares samples
+from equal logits bit by bit.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ GRAMMARS = [
 
 @dataclass
 class Answer:
-    """All that a client gets of one request."""
+    """Everything that a client gets for one request."""
 
     tokens: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
@@ -69,7 +69,7 @@ class Answer:
 
 
 def answer_of(engine: RealEngine, name: str) -> Answer:
-    """All that came for a request; a grammar may leave no token that its other wishes allow."""
+    """Collect a request's events; a grammar and other options may leave no allowed token."""
     answer = Answer(engine.link.tokens(name))
     for event in engine.link.events(name):
         match event:
@@ -85,7 +85,7 @@ def answer_of(engine: RealEngine, name: str) -> Answer:
 
 
 def wish_of(random: Random) -> SamplingParams:
-    """Any options, alone and together."""
+    """Draw options, alone and together."""
     options: dict[str, Any] = {}
     if random.random() < 0.5:
         options |= {"presence_penalty": random.uniform(-1, 1), "frequency_penalty": 0.3}
@@ -114,7 +114,7 @@ def wish_of(random: Random) -> SamplingParams:
 
 @pytest.fixture
 def grammars() -> Iterator[Grammars]:
-    """Grammars with an hour in each step: a busy host finds forced tokens, too."""
+    """Make grammars with an hour in each step, so that a busy host also finds forced tokens."""
     compiler = GrammarCompiler(read_vocabulary(MODEL, vocab_size=2048, eos_token_ids=(1,)))
     made = Grammars(compiler, step_time=StepTime(step_s=3600.0))
     yield made
@@ -123,7 +123,7 @@ def grammars() -> Iterator[Grammars]:
 
 @dataclass
 class Requests:
-    """Prompts and wishes, drawn from a seed."""
+    """Prompts and options, drawn from a seed."""
 
     seed: int
     count: int = 12
@@ -136,7 +136,7 @@ class Requests:
             self.asked.append((tokenizer.encode(text).ids, wish_of(random)))
 
     def answers(self, engine: RealEngine, time: str = "") -> dict[str, Answer]:
-        """Let an engine answer all, together; each `time` has request ids of its own."""
+        """Let an engine answer all requests together; each `time` has its own request ids."""
         for number, (prompt, wish) in enumerate(self.asked):
             engine.submit(f"{time}{number}", prompt, wish, namespace=NAMESPACE)
         engine.run()
@@ -144,7 +144,7 @@ class Requests:
 
 
 class WithForced(ScriptedDrafting):
-    """Drafts of a script, but what is forced where something is."""
+    """Drafts of a script, or tokens forced by a grammar if there are any."""
 
     num_forced = 0
 
@@ -155,7 +155,7 @@ class WithForced(ScriptedDrafting):
             is_drawn, drafter = self.random.random() < 0.9, forced_tokens(sequence)
             if drafter is None or not is_drawn:
                 continue
-            while drafter.constraint.is_busy:  # a busy machine makes all masks late
+            while drafter.constraint.is_busy:  # on a busy machine all masks are late
                 time.sleep(0.001)
             if token_ids := drafter.draft(sequence.num_tokens, self.most):
                 drafts[sequence] = Draft(token_ids, drafter.source)
@@ -164,7 +164,7 @@ class WithForced(ScriptedDrafting):
 
 
 def drafting(told: dict[str, Answer], wrong: float, seed: int) -> WithForced:
-    """Drafts of the answers that are known."""
+    """Return a drafter that drafts the known answers."""
 
     def follows(sequence: Sequence, most: int) -> list[int]:
         return told[sequence.request_id].tokens[sequence.num_output :][:most]
@@ -173,7 +173,7 @@ def drafting(told: dict[str, Answer], wrong: float, seed: int) -> WithForced:
 
 
 def expect_same(answers: dict[str, Answer], told: dict[str, Answer]) -> None:
-    """Fails where an answer is not the one that is known."""
+    """Check that every answer equals the known one."""
     for name, answer in answers.items():
         assert answer.logprobs == pytest.approx(told[name].logprobs, abs=1e-4)
         assert replace(answer, logprobs=[]) == replace(told[name], logprobs=[])
@@ -213,7 +213,7 @@ def test_drafts_change_nothing(
 
 
 class Later(NoDrafts):
-    """The choice that is made once there is an engine."""
+    """A drafter that is chosen once the engine exists."""
 
     chosen: Drafting | None = None
 
@@ -234,7 +234,7 @@ class Later(NoDrafts):
 
 @pytest.mark.parametrize("overlap_scheduling", [False, True])
 def test_an_engines_own_drafts_change_nothing(grammars: Grammars, overlap_scheduling: bool) -> None:
-    """The second time the first answers are in the cache, to draft from."""
+    """The second time, the first answers are cached and can be drafted."""
     requests, drafting = Requests(7), Later()
     bounds = replace(BOUNDS, overlap_scheduling=overlap_scheduling)
     engine = RealEngine(

@@ -1,4 +1,4 @@
-"""A step may give a sequence several tokens: they count as far as it goes on with them."""
+"""A step may give a sequence several tokens, of which the accepted ones count."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from tests.seams.support.real_engine import Bounds, RealEngine
 
 NAMESPACE = Namespace(b"n" * 16)
 BLOCK = 16
-PROMPT = random_prompt(BLOCK - 2)  # the third token of an answer is the first of the second block
+PROMPT = random_prompt(BLOCK - 2)  # the third token of an answer begins the second block
 MAX_TOKENS = 10
 
 
 class House:
-    """An engine, and a request of it that has its first token."""
+    """An engine, and one of its requests after the first token."""
 
     def __init__(self, checkpoint: Checkpoint, **how: Any) -> None:
         self.engine = RealEngine(str(checkpoint.model_dir), Bounds(64, BLOCK, 64, 4))
@@ -42,9 +42,9 @@ class House:
         return sequence
 
     def verify(self, given: list[int], values: list[Sampled] | None = None) -> list[AddressedEvent]:
-        """A step of the last token and those `given` to follow it, from launch to commit.
+        """Run a step of the last token and `given` after it, from launch to commit.
 
-        `values` are settled in place of what the step samples.
+        `values` are settled in place of the step's samples.
         """
         parts, sequence = self.engine.core.components, self.sequence
         row = verify_row(sequence, Draft(tuple(given), "own"))
@@ -59,7 +59,7 @@ class House:
         return replies
 
     def committed(self) -> int:
-        """Blocks of the prompt and what follows it that are in the tree."""
+        """Return how many blocks of the prompt and its answer are in the tree."""
         tokens = np.array([*PROMPT, *self.plain], np.int32)
         return self.engine.cache.match(NamespacePath.single(NAMESPACE), tokens).found.device
 
@@ -111,7 +111,7 @@ def test_what_follows_a_token_that_was_given_wrongly_is_dropped(
 def test_a_stop_in_the_middle_ends_it_there_and_commits_what_was_served(
     checkpoint: Checkpoint, stop: int, blocks: int
 ) -> None:
-    """The first value completes a block: it is kept if that is served, and not if it stops."""
+    """The first token completes a block. It is kept if the token is served, but not if it stops."""
     house = House(checkpoint, stop_token_ids=[checkpoint.greedy(PROMPT, MAX_TOKENS)[stop]])
     replies = house.verify(house.plain[1:4])
     assert said(replies) == house.plain[1:stop]

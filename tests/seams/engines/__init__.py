@@ -1,1 +1,1 @@
-"""Engines over TCP, found in the state, or of several ranks: a gateway and real processes."""
+"""Engines over TCP, registered engines, and engines of several ranks, with real processes."""

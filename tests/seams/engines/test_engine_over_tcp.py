@@ -1,4 +1,4 @@
-"""Engine and gateway meet over TCP, as on two machines: requests, a death, no key."""
+"""Engine and gateway over TCP, as on two machines: requests, a death, and a missing key."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PROMPT = {
 
 @contextmanager
 def engine_at(address: str, data_dir: Path, within: Sequence[str] = ()) -> Iterator[Process]:
-    """`ratoon engine` at an address over TCP."""
+    """Run `ratoon engine` at a TCP address."""
     flags = ["--data-dir", str(data_dir), "--socket", address, "--cache-tokens", "4096"]
     words, log = ["engine", *flags], data_dir.parent / "engine.log"
     process = executed(words, {}, log, within) if within else forked(words, {}, log)
@@ -57,7 +57,7 @@ def test_a_gateway_is_served_by_an_engine_on_another_machine(tmp_path: Path, add
         wait_for((engines / "link.key").exists, START_S)
         expect_a_stranger_to_be_told(tmp_path / "stranger", place, engines.parent / "engine.log")
         gateways.mkdir(mode=0o700)
-        shutil.copy(engines / "link.key", gateways / "link.key")  # as the operator does
+        shutil.copy(engines / "link.key", gateways / "link.key")  # as an operator does
         with started(gateways, *place) as gateway:
             wait_for(lambda: gateway.status() == "ready", START_S)
             first = ask(gateway)

@@ -1,4 +1,4 @@
-"""A gateway finds engines as they are started, and goes on without those that end."""
+"""A gateway finds engines when they start, and continues without those that end."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PROMPT = {
 
 @contextmanager
 def registered(data_dir: Path, address: str) -> Iterator[Process]:
-    """`ratoon engine --register`, with the state in the data directory."""
+    """Run `ratoon engine --register`, with the state in the data directory."""
     flags = ["--data-dir", str(data_dir), "--socket", address, "--register"]
     sizes = ["--cache-tokens", "4096", "--disk-cache-gib", "0", "--num-threads", "1"]
     with running(["engine", *flags, *sizes], {}, data_dir.parent / "engine.log") as process:
@@ -70,7 +70,7 @@ def test_a_gateway_finds_engines_and_goes_on_without_them(tmp_path: Path) -> Non
                 assert one.wait(START_S) == 0
                 wait_for(lambda: states(gateway) == {second: "ready"}, 15)
                 assert ask(gateway).json()["choices"] == answer.json()["choices"]
-                two.send_signal(signal.SIGKILL)  # the engine dies with it, and nobody says so
+                two.send_signal(signal.SIGKILL)  # the engine dies too, without deregistering
                 wait_for(lambda: states(gateway).get(second) in (None, "absent"), 15)
                 assert ask(gateway).status_code == 503
 

@@ -1,6 +1,6 @@
 """Two replicas of two ranks each, in one start: both compute, and neither fetches.
 
-The model is tiny and untrained: what a prompt gives is noise, the same from every engine.
+The model is tiny and untrained: answers are noise, but equal on every engine.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SETTINGS = {
     "RATOON_LOAD_FORMAT": "dummy",
 }
 AT_ONCE = 8
-LENGTH = 800  # of a prompt: long enough that the next one goes to the other engine
+LENGTH = 800  # tokens of a prompt, long enough that the next one goes to the other engine
 
 
 def answers(server: Server, **more: object) -> list[list[str]]:
@@ -38,7 +38,7 @@ def answers(server: Server, **more: object) -> list[list[str]]:
 
 
 def computed(server: Server) -> Sequence[int]:
-    """Prompt tokens that each engine has computed."""
+    """Return the prompt tokens computed by each engine."""
     counted = [one["counted"] for one in server.stats()["replicas"]]
     return [one["windows"]["all"]["computed_tokens"] for one in counted]
 

@@ -1,1 +1,1 @@
-"""Blocks that go between two engines: bytes and tokens are those of computing."""
+"""Blocks exchanged between two engines: bytes and tokens equal computed ones."""

@@ -15,7 +15,7 @@ from dataclasses import replace
 from tests.seams.exchange.pair import BOUNDS, GREEDY, PROMPT, A
 from tests.seams.support.real_engine import ExchangeAt, RealEngine
 
-STEP_TOKENS = 17  # about a block a step
+STEP_TOKENS = 17  # about a block in each step
 
 
 def main(model_dir: str, where: str, pace_s: str) -> None:

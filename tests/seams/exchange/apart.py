@@ -1,4 +1,4 @@
-"""Engines of these tests that are processes of their own."""
+"""Engines of these tests in their own processes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ WITHIN_S = 120.0
 
 @contextmanager
 def apart(module: str, log: Path, *arguments: str) -> Iterator[ForkedProcess]:
-    """A process of `tests.seams.exchange` that is ready; it writes to `log`."""
+    """Run a module of `tests.seams.exchange` in a process that writes to `log`; wait for it."""
     process = forked_module([f"tests.seams.exchange.{module}", *arguments], log)
     try:
         line(log, READY)
@@ -26,7 +26,7 @@ def apart(module: str, log: Path, *arguments: str) -> Iterator[ForkedProcess]:
 
 
 def line(log: Path, begins: str) -> str:
-    """The first line that begins so, once it is there, whole."""
+    """Wait for a complete line of the log that begins with this text; return it."""
     found: list[str] = []
 
     def is_there() -> bool:

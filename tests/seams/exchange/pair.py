@@ -1,4 +1,4 @@
-"""Two engines over one checkpoint in this process, stepped in turns: one fetches from the other."""
+"""Two engines with one checkpoint in this process, stepped in turn; one fetches from the other."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from tests.seams.support.real_engine import Bounds, ExchangeAt, RealEngine, as_i
 SIZE = 16
 BOUNDS = Bounds(num_blocks=48, block_size=SIZE, max_batch_tokens=64, max_running=4)
 PROMPT = tuple((13 * i * i + 7 * i + 5) % 50 + 5 for i in range(11 * SIZE + 5))
-WHOLE = 11  # blocks of it
+WHOLE = 11  # blocks of the prompt
 A, B = Namespace(b"a" * 16), Namespace(b"b" * 16)
 GREEDY = SamplingParams(max_tokens=6, temperature=0.0, ignore_eos=True)
-PATIENT = Patience(least=60.0, unmeasured=60.0, stream=60.0)  # of a machine with much other load
+PATIENT = Patience(least=60.0, unmeasured=60.0, stream=60.0)  # for a busy machine
 GIVE_UP_S = 120.0
 
 
 def blocks_of(engine: RealEngine, prompt: Sequence[int], namespace: Namespace) -> list[bytes]:
-    """The bytes of a prompt's blocks that are on the engine's device."""
+    """Return the bytes of a prompt's blocks on the engine's device."""
     path, ids = NamespacePath.single(namespace), np.array(prompt, np.int32)
     lease = engine.cache.read(path, ids, owner="", now=0.0)
     if lease is None:
@@ -49,7 +49,7 @@ def keys_of(prompt: Sequence[int], namespace: Namespace) -> bytes:
 
 @dataclass
 class Pair:
-    """`there` has prompts, `here` fetches them."""
+    """Two engines: `there` has prompts, and `here` fetches them."""
 
     there: RealEngine
     here: RealEngine
@@ -59,7 +59,7 @@ class Pair:
         return FetchSource(self.where, len(PROMPT), request_id, only)
 
     def compute(self, name: str, prompt: Sequence[int], namespace: Namespace) -> list[int]:
-        """Let the engine that answers compute a prompt; returns its tokens."""
+        """Let the answering engine compute a prompt; return its tokens."""
         self.there.submit(name, prompt, GREEDY, namespace=namespace)
         self.there.run()
         return self.there.tokens(name)
@@ -71,9 +71,10 @@ class Pair:
         namespace: Namespace,
         source: FetchSource | None = None,
     ) -> list[int]:
-        """Let the other one answer it with what it fetches; returns its tokens.
+        """Let the other engine answer with fetched blocks; return its tokens.
 
-        It asks whatever is predicted: a model this small computes faster than anything is sent.
+        It fetches whatever is predicted, since a model this small computes faster than blocks are
+        sent.
         """
         asked = source or self.source()
         self.here.submit(name, prompt, GREEDY, namespace=namespace, source=asked, loads="always")
@@ -85,7 +86,7 @@ class Pair:
         self.here.step()
 
     def until(self, is_so: Callable[[], bool], *, is_stepped: bool = True) -> None:
-        """Step both until it is so; `is_stepped` False: this one alone."""
+        """Step both until the condition holds; `is_stepped` False: step only this one."""
         give_up = time.monotonic() + GIVE_UP_S
         while True:
             if is_stepped:
@@ -96,25 +97,25 @@ class Pair:
             assert time.monotonic() < give_up, "it goes on for ever"
 
     def fetched(self) -> FetchStats:
-        """All that was fetched here; over one way."""
+        """Return the counts of fetches of this engine, over one way."""
         ways = self.here.core.stats().exchange.fetched.values()
         return next(iter(ways), FetchStats())
 
     def counted(self) -> tuple[int, int, int, int]:
-        """Prompt tokens looked up here, found, fetched and computed, since the start."""
+        """Return the prompt tokens looked up here, found, fetched and computed since the start."""
         counted: tuple[int, int, int, int] = msgspec.structs.astuple(
             self.here.core.stats().windows["all"]
         )
         return counted
 
     def forget(self) -> None:
-        """Let both engines have nothing in their caches, and nobody know what they have sent."""
+        """Empty both caches, and forget all sent messages."""
         self.expect_nothing_left()
         for one in self.both():
             one.link.sent.clear()
 
     def expect_nothing_left(self) -> None:
-        """Neither engine holds anything, once each knows that the other is done."""
+        """Check that neither engine holds anything, once each knows that the other is done."""
         give_up = time.monotonic() + GIVE_UP_S
         while any(one.core.components.exchange.is_busy or leased(one) for one in self.both()):
             assert time.monotonic() < give_up, "a lease is held for ever"
@@ -145,7 +146,7 @@ def pair_of(
     disk_there: Path | None = None,
     over: Callable[[EngineConfig], EngineConfig] = as_it_is,
 ) -> Iterator[Pair]:
-    """Both engines; `there` bounds the one that answers, whose disk is `disk_there`.
+    """Make both engines; `there` bounds the answering one, whose disk is `disk_there`.
 
     `over` changes both configs.
     """

@@ -1,4 +1,4 @@
-"""Another engine says anything that is a message, at the door of any rank: nothing ends by it."""
+"""Another engine sends any messages to any rank, and nothing ends because of it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ IDS = np.array(PROMPT[: WHOLE * SIZE], "<i4").tobytes()
 
 
 class Talker:
-    """Says what comes into its mind, and hears, as far as it listens."""
+    """A client that sends random messages, and reads some of the answers."""
 
     def __init__(self, context: zmq.Context[Socket], door: str, fingerprint: bytes) -> None:
         self.heard: set[type] = set()

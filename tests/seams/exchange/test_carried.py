@@ -1,4 +1,4 @@
-"""A pinned prefix is read out of one engine and written into another, bit by bit."""
+"""A pinned prefix is exported from one engine and imported into another, bit by bit."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tests.seams.support.real_engine import Bounds, RealEngine
 
 SIZE = 16
 TOKENS = [(7 * i * i + 3) % 60 + 1 for i in range(3 * SIZE)]
-HERE, THERE = Namespace(b"h" * 16), Namespace(b"t" * 16)  # of two installations
+HERE, THERE = Namespace(b"h" * 16), Namespace(b"t" * 16)  # namespaces of two installations
 BOUNDS = Bounds(num_blocks=64, block_size=SIZE, max_batch_tokens=64, max_running=4)
 GREEDY = SamplingParams(max_tokens=8, temperature=0.0, ignore_eos=True)
 
@@ -97,7 +97,7 @@ def model_dir(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
 
 
 def freed(config: EngineConfig) -> EngineConfig:
-    """The same, with what lies before a sliding window freed, if the model has one."""
+    """Return the config with windows freed, if the model has sliding windows."""
     if "gpt-oss" not in config.model.model_dir:
         return config
     return replace(config, cache=replace(config.cache, windows="freed"))
@@ -149,7 +149,7 @@ def test_several_ranks_carry_every_rank_s_part(
         assert read(one, 0, 3).payload == before, "also between steps under way"
         one.run()
         assert len(one.tokens("running")) == GREEDY.max_tokens
-        assert single.fingerprint != one.fingerprint  # which an import compares
+        assert single.fingerprint != one.fingerprint  # an import compares fingerprints
 
 
 def expect_carried(one: RealEngine, other: RealEngine) -> None:

@@ -1,4 +1,4 @@
-"""A published prefix goes from one installation to another as a file, over real processes."""
+"""A published prefix moves from one installation to another as a file, with real processes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SETTINGS = {"RATOON_DISK_CACHE_GIB": "0.25", "RATOON_DISK_ENCRYPTION": "true"}
 
 @dataclass(frozen=True)
 class Two:
-    """Two installations, a file of the first one's prefix, and what it takes to open it."""
+    """Two installations, the file of the first one's prefix, and its keys."""
 
     one: Server
     other: Server
@@ -28,7 +28,7 @@ class Two:
     signer: str
 
     def imported(self, log: Path, file: Path | None = None, **changed: str) -> tuple[int, str]:
-        """Import into the other installation; the exit status, and what was printed."""
+        """Import into the other installation; return the exit status and the output."""
         words = ["prefixes", "import", str(file or self.file)]
         words += ["--data-dir", str(self.other.data_dir)]
         words += ["--key-file", changed.get("key", str(self.key))]
@@ -80,7 +80,7 @@ def published(server: Server) -> list[dict[str, Any]]:
 
 
 def computed(server: Server) -> int:
-    """The prompt tokens that its engine has computed, for whomever."""
+    """Return the prompt tokens that its engine has computed."""
     window = server.stats()["windows"]["all"]
     tokens: int = window["queried_tokens"] - window["hit_tokens"]
     return tokens
@@ -120,7 +120,7 @@ def test_the_other_installation_computes_nothing_of_it(two: Two, tmp_path: Path)
     assert status == 0, said
     assert "Imported rules version 1" in said
     again = ask(two.other, two.other.new_tenant())
-    # Not the drafted tokens: their number follows measured step times.
+    # Without drafted tokens, whose number depends on measured step times.
     for part in ("prompt_tokens", "completion_tokens", "prompt_tokens_details"):
         assert again["usage"][part] == first["usage"][part]
     assert again["choices"][0]["message"] == first["choices"][0]["message"]

@@ -1,4 +1,4 @@
-"""Whatever goes wrong with a fetch, the request gets the tokens that it would have computed."""
+"""Whatever fails in a fetch, the request gets the tokens that it would have computed."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ from tests.seams.support.real_engine import CLIENT, ExchangeAt, RealEngine
 
 HASTY = Patience(least=0.5, unmeasured=0.5, stream=0.5)
 SHORT_S = 1.0  # of silence
-FROZEN_S = 3.0  # a process has sent a block by then, also beside much other load
+FROZEN_S = 3.0  # by then a process has sent a block, even on a busy machine
 FEW = 24  # open files, fewer than this process has
 
 
 @pytest.fixture(scope="module")
 def computed(checkpoint: Checkpoint) -> list[int]:
-    """The tokens of the prompt, by an engine that fetches nothing."""
+    """Return the prompt's tokens from an engine that fetches nothing."""
     engine = RealEngine(str(checkpoint.model_dir), BOUNDS)
     engine.submit("alone", PROMPT, GREEDY, namespace=A)
     engine.run()
@@ -72,7 +72,7 @@ def test_nobody_is_there_and_for_a_while_nobody_is_asked(pair: Pair, computed: l
     assert pair.fetched().fetches == 1, "it was asked again at once"
     pair.here.cache.flush()
     pair.compute("first", PROMPT, A)
-    assert pair.fetch("fourth", PROMPT, A) == computed  # the control: an engine that is there
+    assert pair.fetch("fourth", PROMPT, A) == computed  # positive control: an engine that answers
     assert reused(pair, "fourth") == WHOLE * SIZE
 
 
@@ -86,7 +86,7 @@ def test_an_address_that_is_none_or_needs_a_key(
 
 @contextmanager
 def no_descriptors() -> Iterator[None]:
-    """Hold as many descriptors as this process may have, as strangers' connections would."""
+    """Hold as many descriptors as this process may have, as many connections would."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (FEW, hard))
     held = list[int]()
@@ -110,7 +110,7 @@ def test_where_no_descriptor_is_to_be_had_the_prompt_is_computed(
         assert pair.fetch("again", PROMPT, A) == computed
     assert (reused(pair), pair.here.core.stats().exchange.refused) == (0, 1)
     pair.here.cache.flush()
-    assert pair.fetch("third", PROMPT, A) == computed  # the control
+    assert pair.fetch("third", PROMPT, A) == computed  # positive control
     assert reused(pair, "third") == WHOLE * SIZE
 
 
@@ -135,7 +135,7 @@ def test_another_fingerprint_is_refused(
 
 
 def test_without_the_key_nobody_is_heard(checkpoint: Checkpoint, computed: list[int]) -> None:
-    """A stranger's fetch ends by the silence; a holder's arrives (`test_fetched`)."""
+    """A fetch without the key ends by a time-out; with the key it succeeds (`test_fetched`)."""
     key, strangers = (LinkKey(zmq.curve_keypair()[1]) for _ in range(2))
     with pair_of(checkpoint.model_dir, "tcp://127.0.0.1:*", key=key) as pair:
         pair.compute("first", PROMPT, A)
@@ -152,7 +152,7 @@ def test_without_the_key_nobody_is_heard(checkpoint: Checkpoint, computed: list[
 def test_an_engine_whose_steps_stand_is_waited_for_within_bounds(
     checkpoint: Checkpoint, tmp_path: Path, computed: list[int]
 ) -> None:
-    """The engine's thread answers, but its owner does not turn: neither silence nor a block."""
+    """The engine's thread answers, but its owner does not step: neither silence nor a block."""
     with pair_of(checkpoint.model_dir, str(tmp_path / "x.sock"), patience=HASTY) as pair:
         pair.compute("first", PROMPT, A)
         pair.here.submit("again", PROMPT, GREEDY, namespace=A, source=pair.source(), loads="always")
@@ -177,7 +177,7 @@ def test_a_request_that_is_cancelled_gives_its_blocks_back_at_once(pair: Pair) -
 def slow_engine(
     checkpoint: Checkpoint, where: str, log: Path
 ) -> AbstractContextManager[ForkedProcess]:
-    """An engine that computes the prompt, a block in a tenth of a second."""
+    """Run an engine that computes the prompt at a block in a tenth of a second."""
     return apart("answering_engine", log, str(checkpoint.model_dir), where, "0.1")
 
 
@@ -185,7 +185,7 @@ def slow_engine(
 def test_an_engine_that_dies_or_freezes_half_way(
     checkpoint: Checkpoint, tmp_path: Path, computed: list[int], name: str
 ) -> None:
-    """Blocks that have come by then are kept, and the rest is computed."""
+    """The blocks that have arrived are kept, and the rest is computed."""
     where = str(tmp_path / "x.sock")
     asks = ExchangeAt(None, None, Patience(stream=60.0), FROZEN_S)
     engine = RealEngine(str(checkpoint.model_dir), BOUNDS, exchange=asks)

@@ -1,4 +1,4 @@
-"""Blocks that were fetched are those that would have been computed, byte for byte."""
+"""Fetched blocks equal computed blocks, byte for byte."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def kept(checkpoint: Checkpoint, tmp_path_factory: pytest.TempPathFactory) -> It
 
 @pytest.fixture
 def pair(kept: Pair) -> Iterator[Pair]:
-    """Two engines with empty caches, and afterwards none that holds a block."""
+    """Make two engines with empty caches; check that neither holds a block afterwards."""
     yield kept
     kept.forget()
 
@@ -85,12 +85,12 @@ def test_what_another_tenant_has_is_not_found_under_this_ones_namespace(pair: Pa
     pair.fetch("other", PROMPT, B)
     assert pair.here.finished("other").reused.tokens == 0
     assert not blocks_of(pair.here, PROMPT, A)
-    pair.fetch("own", PROMPT, A)  # the control
+    pair.fetch("own", PROMPT, A)  # positive control
     assert pair.here.finished("own").reused.fetched == WHOLE * SIZE
 
 
 def test_a_prompt_that_is_computed_there_is_fetched_to_its_end(pair: Pair) -> None:
-    """Both requests begin at once; `test_failures` shows that blocks come one by one."""
+    """Both requests begin at once. `test_failures` shows that blocks arrive one by one."""
     pair.there.submit("first", PROMPT, GREEDY, namespace=A)
     pair.here.submit("first~2", PROMPT, GREEDY, namespace=A, source=pair.source("first"))
     pair.until(lambda: pair.here.core.is_idle and pair.there.core.is_idle)
@@ -113,7 +113,7 @@ def test_what_is_only_to_be_fetched_is_not_computed(pair: Pair) -> None:
 
 
 def test_fetched_blocks_are_the_askers_own(pair: Pair) -> None:
-    """Charged to its flow here, and told as read, not as written."""
+    """They are charged to its flow here, and reported as read, not as written."""
     pair.there.submit("first", PROMPT, GREEDY, namespace=A, writer="a label")
     pair.there.run()
     pair.here.submit(
@@ -122,7 +122,7 @@ def test_fetched_blocks_are_the_askers_own(pair: Pair) -> None:
     pair.until(lambda: pair.here.core.is_idle)
     told = pair.here.finished("again").cache
     assert told.first_reads == {"a label": WHOLE * SIZE}
-    assert told.written == 0  # of its own, the answer does not fill a block
+    assert told.written == 0  # the answer itself fills no block
     assert pair.here.core.stats().flows[A.hex()].blocks_held == WHOLE
 
 
@@ -137,12 +137,12 @@ def test_blocks_in_lower_tiers_are_sent_too(
         disk = pair.there.tiers.disk
         pair.until(lambda: disk is None or (disk.state is DiskState.UP and disk.is_answering))
         computed = pair.compute("first", PROMPT, A)
-        pair.compute("twice", PROMPT, A)  # what nobody has used goes to no disk
+        pair.compute("twice", PROMPT, A)  # unused blocks are not written to the disk
         pair.compute("others", [(3 * i) % 50 for i in range(12 * SIZE)], B)
         settle(pair.there)
         path, ids = NamespacePath.single(A), np.array(PROMPT, np.int32)
         found = pair.there.cache.match(path, ids).found
-        assert found.total > found.device  # else nothing is shown
+        assert found.total > found.device  # otherwise the test shows nothing
         assert pair.fetch("again", PROMPT, A) == computed
         assert pair.here.finished("again").reused.fetched == found.total * SIZE
         pair.expect_nothing_left()

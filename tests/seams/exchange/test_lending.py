@@ -1,4 +1,4 @@
-"""An engine whose blocks are being read by another goes on, and has them back in the end."""
+"""An engine continues while another one reads its blocks, and gets them back in the end."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_a_request_waits_for_blocks_that_are_lent(checkpoint: Checkpoint, tmp_pa
             assert time.monotonic() < give_up
             engine.step()
         engine.submit("second", PROMPT, GREEDY, namespace=B)
-        for _ in range(20):  # it cannot start, and that is no defect
+        for _ in range(20):  # it cannot start, which is right
             engine.step()
         assert not engine.core.is_idle
         assert not engine.core.components.scheduler.running
@@ -47,7 +47,7 @@ def test_a_request_waits_for_blocks_that_are_lent(checkpoint: Checkpoint, tmp_pa
 
 
 def ask(engine: RealEngine) -> Ask:
-    """Make the request of an engine that takes nothing of what it is sent."""
+    """Make a request of an engine that reads nothing."""
     return Ask(
         number=1,
         fingerprint=engine.core.components.welcome.fingerprint,

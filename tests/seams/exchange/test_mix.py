@@ -1,4 +1,4 @@
-"""Two engines that fetch from each other under pressure: all tokens are those of each alone."""
+"""Two engines that fetch from each other under pressure: all tokens equal those of each alone."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from tests.seams.support.real_engine import CLIENT, Bounds, ExchangeAt, RealEngi
 
 BOUNDS = Bounds(num_blocks=10, block_size=16, max_batch_tokens=24, max_running=3, host_blocks=6)
 TURNS = 400
-LATER = 8  # turns
-BEGIN_TOKENS = 51  # three blocks and a bit
+LATER = 8  # number of turns
+BEGIN_TOKENS = 51  # three blocks and a part
 
 
 @dataclass(frozen=True)
 class Longer(Ask):
-    """An ask whose prompt has some blocks in common with others of its kind."""
+    """A prompt that shares some blocks with others of its kind."""
 
     kind: int
 
@@ -36,19 +36,19 @@ class Longer(Ask):
 
 @dataclass(frozen=True)
 class Asked:
-    """One request: to which engine, whether the other is its source, and whether it leaves."""
+    """One request: its engine, whether the other one is its source, and whether it is cancelled."""
 
     ask: Longer
     to: int
     source: bool
-    streams_from: int | None  # the request of this number is said to compute it there
+    streams_from: int | None  # request number whose prompt the source is said to compute
     only: bool
     loads: Loads
     cancel_at: int | None
 
 
 def again(one: Asked) -> Asked:
-    """The same of the other engine, a little later: it can fetch what the first one has by then."""
+    """Repeat the request on the other engine later, when it can fetch the first one's blocks."""
     later = replace(one.ask, at_step=one.ask.at_step + LATER)
     return replace(
         one, ask=later, to=1 - one.to, source=True, streams_from=None, only=False, loads="always"
@@ -111,7 +111,7 @@ def run(engines: list[RealEngine], mix: list[Asked]) -> None:
             engine.step()
         if turn > max(one.ask.at_step for one in mix) and all(e.core.is_idle for e in engines):
             return
-    while not all(engine.core.is_idle for engine in engines):  # bounded by their patience
+    while not all(engine.core.is_idle for engine in engines):  # ends within their time-outs
         for engine in engines:
             engine.step()
 
@@ -127,7 +127,7 @@ def test_any_mix_gives_the_tokens_of_each_alone(both: list[RealEngine], alone: A
         release_all(both)
 
     any_mix()
-    for engine in both:  # the first two are the control
+    for engine in both:  # the first two are the positive control
         fetched = engine.core.stats().exchange.fetched["socket"]
         assert fetched.blocks > 10
         assert fetched.fetches > fetched.failed
@@ -135,7 +135,7 @@ def test_any_mix_gives_the_tokens_of_each_alone(both: list[RealEngine], alone: A
 
 
 def expect_told(engine: RealEngine, request: str, one: Asked, expected: list[int]) -> None:
-    """All of its tokens, or the first ones where it was cancelled; none of a prefill alone."""
+    """Check the request's tokens: all, the first ones if cancelled, or none of a prefill."""
     tokens, last = engine.tokens(request), engine.finished(request)
     assert tokens == expected[: len(tokens)]
     if last.reason == "length" and not one.only:
@@ -145,7 +145,7 @@ def expect_told(engine: RealEngine, request: str, one: Asked, expected: list[int
 
 
 def release_all(engines: list[RealEngine]) -> None:
-    """Both know that the other is done; what is cached stays, for the next mix."""
+    """Wait until both engines know that the other is done; keep their caches."""
     while any(engine.core.components.exchange.is_busy or leased(engine) for engine in engines):
         for engine in engines:
             engine.step()

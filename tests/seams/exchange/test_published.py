@@ -1,4 +1,4 @@
-"""A prefix that was fetched to be pinned is there when it is pinned, however tiers are shared."""
+"""A prefix fetched in order to be pinned is there when it is pinned, with any sharing of tiers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ONE = SamplingParams(max_tokens=1, temperature=0.0, ignore_eos=True)
 
 
 def pin(engine: RealEngine) -> int:
-    """Pin the prefix; returns the tokens that were computed for it."""
+    """Pin the prefix; return the number of computed tokens."""
     said = Pin(
         query_id="q",
         pin_id="p",
@@ -36,7 +36,7 @@ def pin(engine: RealEngine) -> int:
 
 
 def fetch(pair: Pair) -> None:
-    """Fetch the prefix, as a gateway has a new replica do first."""
+    """Fetch the prefix, as a gateway lets a new replica do first."""
     request = Generate(
         request_id="first~p",
         token_ids=pack_token_ids(PREFIX),
@@ -61,7 +61,7 @@ def test_what_was_fetched_is_not_computed_for_the_pin(
             flows = {A.hex(): FlowQuota(), B.hex(): FlowQuota()}
             for engine in pair.both():
                 engine.link.say(Partition(flows=flows), CLIENT)
-        assert pin(pair.there) == len(PREFIX)  # the control: nobody has it
+        assert pin(pair.there) == len(PREFIX)  # positive control: neither engine has it
         fetch(pair)
         pair.turn()
         assert pin(pair.here) == SIZE

@@ -1,6 +1,6 @@
-"""Three engines of one server: one computes prompts, two answer. What travels is a real prompt.
+"""Three engines of one server: one computes real prompts, and two answer.
 
-The model is tiny and untrained: what a prompt gives is noise, the same from every engine.
+The model is tiny and untrained: answers are noise, but equal on every engine.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SETTINGS = {
     "RATOON_NUM_THREADS": "1",
     "RATOON_LOAD_FORMAT": "dummy",
 }
-SLOW = RUNNABLE | {"num_hidden_layers": 6}  # so that fetching is faster on any machine
+SLOW = RUNNABLE | {"num_hidden_layers": 6}  # slow enough that fetching is faster on any machine
 PROMPTS = 4
 LENGTH = 900
 HERD = 24
@@ -57,7 +57,7 @@ def states(server: Server) -> dict[str, str]:
 
 
 def ask(server: Server, key: str, number: int, *, own: Sequence[int] = ()) -> tuple[list[str], int]:
-    """The tokens of an answer, and how many of its prompt's were cached."""
+    """Return the tokens of an answer, and the number of cached prompt tokens."""
     begin = [65 + number] * 20 + [32 + n % 90 for n in range(LENGTH - 20)]
     body = {
         "model": "tiny", "prompt": [*begin, *own],
@@ -87,7 +87,7 @@ def remote_prefills(server: Server) -> float:
 
 
 def computed(server: Server) -> dict[str, int]:
-    """Prompt tokens that each engine has computed."""
+    """Return the prompt tokens computed by each engine."""
     return {
         one["name"]: one["counted"]["windows"]["all"]["computed_tokens"]
         for one in server.stats()["replicas"]
@@ -96,7 +96,7 @@ def computed(server: Server) -> dict[str, int]:
 
 
 def looked_up(server: Server) -> dict[str, int]:
-    """Prompt tokens that all engines together have looked up."""
+    """Return the prompt tokens looked up by all engines together."""
     window: dict[str, int] = server.stats()["windows"]["all"]
     return {name: window[name] for name in ("queried_tokens", "hit_tokens", "fetched_tokens")}
 
@@ -114,7 +114,7 @@ def published_state(server: Server) -> list[str]:
 
 
 def pinned_in(server: Server, name: str) -> int:
-    """Tokens that an engine has on its device and cannot evict."""
+    """Return the tokens that an engine keeps on its device and cannot evict."""
     for one in server.stats()["replicas"]:
         if one["name"] == name and one["counted"] is not None:
             return int(one["counted"]["pool"]["tokens"]["leased"])
@@ -195,6 +195,6 @@ def test_a_new_engine_fetches_what_is_published(fleet: Server) -> None:
     wait_for(lambda: set(states(fleet).values()) == {"ready"}, WITHIN_S)
     wait_for(lambda: published_state(fleet) == ["warm"] * 3, WITHIN_S)
     wait_for(lambda: pinned_in(fleet, "1") >= 3 * 1500, WITHIN_S)
-    # On a busy machine a source may be silent, and is then not asked for a while, or once more.
+    # On a busy machine a source may be silent. It is then not asked for a while, or asked again.
     assert metric(fleet, reason) >= 1
     assert computed(fleet)["1"] < 2 * 1500 + 300, "not all, and the rest of them"

@@ -1,4 +1,4 @@
-"""A prefix of a hybrid, or of freed windows, comes with the state at its end, or not at all."""
+"""A prefix is fetched with the recurrent state or window at its end, or not at all."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def model_dir(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
 
 
 def freed(config: EngineConfig) -> EngineConfig:
-    """The same, with what lies before a window freed, if the model has one."""
+    """Return the config with windows freed, if the model has sliding windows."""
     return config.changed(windows="freed" if "gpt-oss" in config.model.model_dir else "auto")
 
 
@@ -53,7 +53,7 @@ def test_what_was_fetched_goes_on_from_its_state(pair: Pair) -> None:
 
 
 def test_a_longer_prompt_is_fetched_as_far_as_a_state_was_kept(pair: Pair) -> None:
-    """Recurrent ones at the end of the other's first step, rings at their last block's end."""
+    """Recurrent states at the end of the other's first step, rings at their last block's end."""
     pair.compute("first", PROMPT[: 7 * SIZE + 3], A)
     expected = pair.compute("alone", PROMPT, B)
     assert pair.fetch("again", PROMPT, A) == expected
@@ -75,7 +75,7 @@ def test_another_tenants_state_is_not_found(pair: Pair) -> None:
     computed = pair.compute("first", PROMPT, A)
     assert pair.fetch("other", PROMPT, B) == computed
     assert pair.here.finished("other").reused.tokens == 0
-    pair.fetch("own", PROMPT, A)  # the control
+    pair.fetch("own", PROMPT, A)  # positive control
     assert pair.here.finished("own").reused.fetched == WHOLE * SIZE
 
 

@@ -1,8 +1,8 @@
-"""Whatever becomes of the disk under a real engine that lives by it, every token is right.
+"""Whatever happens to the disk of a real engine that depends on it, every token is right.
 
-Pools so small that prompts come back from disk; then the file, its process or the disk is harmed
-while the engine runs, and all prompts are asked for again, twice. Storage's own tests say how each
-fault is told; here it is that serving goes on, with nothing wrong and nothing leaked.
+Pools are so small that prompts come back from the disk. Then the file, its process or the disk is
+damaged while the engine runs, and all prompts are asked again, twice. Storage's own tests show how
+each fault is reported; here serving continues with right tokens and no leak.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ PAGE = 4096
 
 @pytest.fixture(scope="module")
 def expected(checkpoint: Checkpoint) -> list[list[int]]:
-    """Return what each prompt gives with the cache off."""
+    """Return each prompt's answer without a cache."""
     engine = RealEngine(str(checkpoint.model_dir), replace(TINY, num_blocks=64))
     for number, prompt in enumerate(PROMPTS):
         engine.submit(str(number), prompt, GREEDY, namespace=NAMESPACE, use_cache=False)
@@ -47,7 +47,7 @@ def expected(checkpoint: Checkpoint) -> list[list[int]]:
 
 @pytest.fixture
 def engine(checkpoint: Checkpoint, tmp_path: Path) -> Iterator[RealEngine]:
-    """Make an engine that has put all prompts on disk."""
+    """Make an engine that has written all prompts to disk."""
     model_dir = str(checkpoint.model_dir)
     bounds = Bounds(
         num_blocks=6,
@@ -79,7 +79,7 @@ def process_of(engine: RealEngine) -> int:
 
 
 def ask(engine: RealEngine, name: str, prompt: tuple[int, ...]) -> list[int]:
-    """Return a request's tokens; blocks on disk are loaded, whatever that takes."""
+    """Return a request's tokens; blocks on disk are loaded, however long that takes."""
     engine.submit(name, prompt, GREEDY, namespace=NAMESPACE, loads="always")
     engine.run()
     return engine.tokens(name)
@@ -88,7 +88,7 @@ def ask(engine: RealEngine, name: str, prompt: tuple[int, ...]) -> list[int]:
 def ask_all(
     engine: RealEngine, name: str, expected: list[list[int]], *, settled: bool = True
 ) -> int:
-    """Ask for every prompt; tokens that came from disk. `settled`: copies end in between."""
+    """Ask every prompt; return the tokens that came from disk. `settled`: copies end in between."""
     from_disk = 0
     for number, prompt in enumerate(PROMPTS):
         assert ask(engine, f"{name} {number}", prompt) == expected[number]
@@ -99,7 +99,7 @@ def ask_all(
 
 
 def overwrite(path: Path, change: Callable[[bytearray], None]) -> None:
-    """Change a file in place, as whoever maps it will see."""
+    """Change a file in place, so that processes which map it see the change."""
     content = bytearray(path.read_bytes())
     change(content)
     with path.open("r+b") as file:
@@ -135,7 +135,7 @@ def kill(engine: RealEngine) -> None:
 
 
 def await_disk(engine: RealEngine) -> None:
-    """Step until there is a disk again that answers."""
+    """Step until a disk answers again."""
     disk, give_up = disk_of(engine), time.monotonic() + SOON_S
     while disk.state is not DiskState.UP or not disk.is_answering:
         engine.step()
@@ -146,7 +146,7 @@ def await_disk(engine: RealEngine) -> None:
     ("harm", "deaths"),
     [
         (truncate, {1}),
-        (flip_a_thousand_bits, {0, 1}),  # as LMDB likes
+        (flip_a_thousand_bits, {0, 1}),  # depends on what LMDB notices
         (put_noise_over_pages, {0, 1}),
         (kill, {1}),
     ],
@@ -171,7 +171,9 @@ def test_every_token_is_right_whatever_becomes_of_the_file(
 
 @pytest.fixture
 def roomy(engine: RealEngine, checkpoint: Checkpoint) -> Iterator[RealEngine]:
-    """Another on the same disk, with room on the device for all: who waits, waits for a read."""
+    """Make another engine on the same disk, with device room for all, so that any wait is for a
+    read.
+    """
     engine.close()
     bounds = replace(engine.bounds, num_blocks=80)
     roomy = RealEngine(str(checkpoint.model_dir), bounds, disk=disk_of(engine).directory)
@@ -181,13 +183,13 @@ def roomy(engine: RealEngine, checkpoint: Checkpoint) -> Iterator[RealEngine]:
 
 
 def test_a_stalled_disk_is_waited_for_once(roomy: RealEngine, expected: list[list[int]]) -> None:
-    """The first read misses its deadline; until the disk has answered all others fail at once."""
+    """The first read misses its deadline. Until the disk answers, all others fail at once."""
     disk, process = disk_of(roomy), process_of(roomy)
     os.kill(process, signal.SIGSTOP)
     try:
         assert ask_all(roomy, "stalled", expected, settled=False) == 0
         late = disk.stats.late
-        assert 0 < late <= 5  # blocks of the first prompt that was found there
+        assert 0 < late <= 5  # blocks of the first prompt found there
         assert roomy.core.stats().failed_loads > 0
     finally:
         os.kill(process, signal.SIGCONT)
@@ -199,7 +201,7 @@ def test_a_stalled_disk_is_waited_for_once(roomy: RealEngine, expected: list[lis
 
 
 def test_the_disk_that_is_not_stalled_is_read(roomy: RealEngine, expected: list[list[int]]) -> None:
-    """The control of the one before."""
+    """Positive control of the test above."""
     assert ask_all(roomy, "read", expected, settled=False) > 3 * 16
     assert (disk_of(roomy).stats.late, roomy.core.stats().failed_loads) == (0, 0)
     roomy.expect_nothing_left()
@@ -210,8 +212,8 @@ def test_a_full_disk_refuses_blocks_and_no_request(
 ) -> None:
     disk, process = disk_of(engine), process_of(engine)
     before = resource.prlimit(process, resource.RLIMIT_FSIZE)
-    resource.prlimit(process, resource.RLIMIT_FSIZE, (0, before[1]))  # no byte to any file
-    assert ask_all(engine, "full", expected) > 0  # reads go on
+    resource.prlimit(process, resource.RLIMIT_FSIZE, (0, before[1]))  # allows no byte in any file
+    assert ask_all(engine, "full", expected) > 0  # reads continue
     for number in range(4):
         for time_ in range(2):
             ask(
@@ -231,7 +233,7 @@ def test_a_full_disk_refuses_blocks_and_no_request(
 def test_unharmed_the_prompts_do_come_from_disk(
     engine: RealEngine, expected: list[list[int]]
 ) -> None:
-    """The control: there is something to lose, and a sound disk reports none of all that."""
+    """Positive control: prompts are on disk, and a sound disk reports no fault."""
     assert ask_all(engine, "first", expected) > 3 * 64
     assert ask_all(engine, "second", expected) > 3 * 64
     stats = disk_of(engine).stats
@@ -241,7 +243,7 @@ def test_unharmed_the_prompts_do_come_from_disk(
 
 @contextmanager
 def held_reader(directory: Path) -> Iterator[None]:
-    """Another process that reads an old state of the file: no page of it can be used again."""
+    """Run another process that reads an old state of the file, so that no page can be reused."""
     holding = (
         "import lmdb, sys; env = lmdb.open(sys.argv[1], max_dbs=4); txn = env.begin(); "
         "txn.get(b'x'); print('held', flush=True); sys.stdin.read()"

@@ -1,4 +1,4 @@
-"""The engine is killed while it works: callers are told at once, and it is back within seconds."""
+"""The engine is killed while it works: callers learn it at once, and it is back within seconds."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def mortal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 class Stream(threading.Thread):
-    """Reads one long stream and keeps its lines."""
+    """A reader of one long stream, which keeps its lines."""
 
     def __init__(self, server: Server, key: str | None = None, max_tokens: int = 3000) -> None:
         super().__init__(daemon=True)
@@ -80,7 +80,7 @@ def test_killed_engine_ends_streams_with_an_error_and_comes_back(mortal: Server)
         )
         [billed] = client.get("/v1/usage").json()["usage"]
     assert billed["generated_tokens"] == sum(stream.num_tokens() for stream in streams)
-    begun = sum(stream.num_tokens() > 0 for stream in streams)  # a prompt counts from then on
+    begun = sum(stream.num_tokens() > 0 for stream in streams)  # from then on a prompt counts
     assert billed["computed_tokens"] + billed["cached_tokens"] == begun * len(PROMPT["prompt"])
 
 
@@ -111,7 +111,7 @@ def test_a_hung_engine_is_noticed_and_replaced_and_sigterm_leaves_no_process(
 
 
 def test_a_stopped_engine_is_unhealthy_at_once_and_goes_on_where_it_was(mortal: Server) -> None:
-    """Long before it counts as hung, which on a CPU takes two minutes; what runs is not lost."""
+    """This is long before it counts as hung (two minutes on a CPU). Running requests are kept."""
     stream = Stream(mortal, max_tokens=200)
     stream.start()
     wait_for(lambda: mortal.stats()["queue"]["running"] == 1, 30)

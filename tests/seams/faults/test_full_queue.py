@@ -1,4 +1,4 @@
-"""More requests than may wait: the surplus is told so at once, the others are answered."""
+"""More requests than may wait: the surplus is refused at once, the others are answered."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The gateway is killed, or asked to end, while its engine lives on: nothing is left computing.
+"""The gateway is killed, or asked to end, while its engine lives on: nothing keeps computing.
 
-Gateway and engine are started apart, as under an operator's own supervisor. What the engine holds
-after a gateway's end is seen through the next gateway on the same socket.
+Gateway and engine are started separately, as by an operator's own supervisor. After a gateway's
+end, the next gateway on the same socket shows what the engine holds.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ LONG = {
     "prompt": "The harbour",
     "stream": True,
     "ignore_eos": True,
-    "drafts": False,  # it takes its time, a token a line
+    "drafts": False,  # slow: one token in each line
 }
 
 
 @contextmanager
 def started(command: str, data_dir: Path, **settings: str) -> Iterator[Process]:
-    """`ratoon gateway` or `ratoon engine` alone."""
+    """Run `ratoon gateway` or `ratoon engine` alone."""
     settings["RATOON_DATA_DIR"] = str(data_dir)
     with running([command], settings, data_dir.parent / f"{command}.log") as process:
         yield process
@@ -68,7 +68,7 @@ def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 class Reader(threading.Thread):
-    """Reads one stream to its end, whichever that is."""
+    """A reader of one stream to its end, of whatever kind."""
 
     def __init__(self, server: Server, max_tokens: int) -> None:
         super().__init__(daemon=True)
@@ -132,7 +132,7 @@ def test_a_gateway_that_is_asked_to_end_truncates_nothing_and_takes_nothing_new(
 
 
 def accepts(server: Server) -> bool:
-    """Return whether a new request is taken: neither refused with 503 nor unconnected."""
+    """Return whether a new request is accepted: neither refused with 503 nor unconnected."""
     try:
         with server.client() as client:
             body = {"model": "handbook", "prompt": "x", "max_tokens": 1}
@@ -142,13 +142,13 @@ def accepts(server: Server) -> bool:
 
 
 class Asker(threading.Thread):
-    """Asks for short answers, one after the other, until it is told to stop."""
+    """A client that asks for short answers, one after the other, until it is stopped."""
 
     def __init__(self, server: Server) -> None:
         super().__init__(daemon=True)
         self._client = server.client()
         self._stop_asking = threading.Event()
-        self.outcomes: list[str] = []  # a status, or "away" where there was no connection
+        self.outcomes: list[str] = []  # a status, or "away" without a connection
         self.start()
 
     def run(self) -> None:
@@ -187,7 +187,7 @@ def pins(server: Server) -> list[tuple[str, str]]:
 def served(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Server]:
-    """Both started together; the last test ends them."""
+    """Run both; the last test ends them."""
     data_dir = tmp_path_factory.mktemp("together") / "data"
     with running_server(data_dir, {"RATOON_WORKERS": request.param}) as server:
         yield server

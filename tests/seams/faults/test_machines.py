@@ -1,4 +1,4 @@
-"""Three engines over networks that fail, before two gateways on one Redis, under load."""
+"""Three engines over failing networks, before two gateways on one Redis, under load."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ from tests.seams.support.replica_load import (
 )
 
 FEW = 6  # prompts, which fit into any engine
-TRIES = 5  # times at most that a link is held until a request that had not begun moves
+TRIES = 5  # longest number of times that a link is held until a request that had not begun moves
 ONE_WAY: tuple[Direction, ...] = ("back",)
 
 
@@ -73,14 +73,14 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation
 
 @pytest.fixture(scope="module")
 def right(installed: Installation) -> list[list[str]]:
-    """Return what each prompt gives, one after the other."""
+    """Return each prompt's answer, one after the other."""
     with installed.one.client() as client:
         answers = [client.post("/v1/completions", json=body(n, TOKENS)) for n in range(PROMPTS)]
     return [one.json()["choices"][0]["logprobs"]["tokens"] for one in answers]
 
 
 def expect_served_once(installed: Installation, loads: BothLoads, right: list[list[str]]) -> None:
-    """Nothing lost or wrong, and what is charged is what was sent."""
+    """Check that nothing is lost or wrong, and that the charges are for what was sent."""
     streams = loads.streams
     assert wrong(streams, right) == []
     assert lost(streams) == []
@@ -92,13 +92,13 @@ def expect_served_once(installed: Installation, loads: BothLoads, right: list[li
 async def hold_back(
     installed: Installation, loads: BothLoads, link: ProxiedLink, directions: tuple[Direction, ...]
 ) -> None:
-    """Hold a link's data until its engine is away and what can move has ended elsewhere."""
+    """Hold a link's data until its engine counts as away and moved requests have ended."""
     running = await loads.until_waits_in(link)
     link.hold(*directions)
     try:
         await seen(partial(installed.is_away, link), 20)
         assert installed.one.is_ready(), "the others serve"
-        # At most those go on waiting that it had begun: two run at once.
+        # Only requests that had begun still wait: two run at once.
         await seen(partial(has_ended, running, len(running) - 2), WITHIN_S)
     finally:
         link.heal()
@@ -115,11 +115,11 @@ async def test_what_a_network_holds_back_moves_or_waits_and_is_served_once(
     for link, directions in zip(installed.links[1:], [BOTH, ONE_WAY], strict=True):
         moved = installed.moved()
         for _ in range(TRIES):
-            if installed.moved() == moved:  # all had begun or ended before the network held
+            if installed.moved() == moved:  # all had begun or ended before the network was held
                 await hold_back(installed, loads, link, directions)
     await loads.close()
     expect_served_once(installed, loads, right)
-    # What is held for more than 10 s counts as gone: on a busy machine that may come to pass.
+    # Data held for more than 10 s count as lost, which may happen on a busy machine.
     assert {one.error for one in loads.streams} <= {None, "engine_died"}
     moves = installed.moved() - before
     assert moves >= 2, "the control: some had not begun"
@@ -149,7 +149,7 @@ async def test_a_connection_that_breaks_is_a_death_and_an_engine_that_hears_noth
         if not any(one.error for one in loads.streams):  # none had begun there
             await cut_off(installed, loads, broken)
     deaf.hold("toward")
-    # Its heartbeats come: what is sent to it now is moved when no ping has been answered.
+    # Its heartbeats arrive. A new request to it is moved once no ping has been answered.
     late = await asyncio.gather(*(loads.loads[0].ask(number) for number in range(AT_ONCE)))
     assert [one.error for one in late] == [None] * AT_ONCE
     deaf.heal()
@@ -173,7 +173,7 @@ def test_limits_and_budgets_hold_over_all_gateways_and_engines(installed: Instal
     limit(installed.two, requests_per_minute=6)
     assert asked(installed, limited, 10) == [200] * 6 + [429] * 4
     poor = installed.two.new_tenant()
-    price = 68 * PRICES.computed + PRICES.generated  # of a request
+    price = 68 * PRICES.computed + PRICES.generated  # of one request
     limit(installed.one, budget={"units": 3.5 * price / 1e6, "period": "total"})
     assert asked(installed, poor, 10) == [200] * 3 + [429] * 7
     limit(installed.one)
@@ -203,22 +203,22 @@ def test_what_is_published_and_flushed_is_so_in_all(installed: Installation) -> 
 
 
 PAIRED_ONLY = ("--tiers", "device", "--samples", "0", "--eviction-trials", "0")
-LONG = ("--within-s", "600")  # also beside other tests
+LONG = ("--within-s", "600")  # long enough beside other tests
 
 
 def test_tenants_stay_apart_behind_a_router(installed: Installation) -> None:
     """Times are compared on one server: `test_verify_isolation.py`.
 
-    So are modules, of which a tenant's part may hold none here.
+    So are modules, which need not fit into a tenant's part here.
     """
-    delete_tenants(installed.one)  # whose parts are large
+    delete_tenants(installed.one)  # their parts are large
     record = verified(installed.two, *PAIRED_ONLY, *LONG)
     findings = [f for f in record["findings"] if f["dimension"] != "module"]
     assert len([f for f in findings if f["tier"] == "device"]) >= len(CASES)
     assert {f["outcome"] for f in findings if f["tier"] == "device"} == {"passed", "allowed"}
     assert all(f["control_full"] for f in findings if f["tier"] == "device")
     assert not any(f["outcome"] == "leaks" for f in record["findings"])
-    # A gateway that shares everything, before the same engines, is found out.
+    # Positive control: a gateway with shared caches, before the same engines, is found.
     with installed.machines.gateway("gateway-3", "--share-all") as open_to_all:
         wait_for(lambda: states(open_to_all) == states(installed.one), WITHIN_S)
         assert verified(open_to_all, *PAIRED_ONLY)["verdict"] == "leaks"
@@ -226,14 +226,14 @@ def test_tenants_stay_apart_behind_a_router(installed: Installation) -> None:
 
 @pytest.mark.zoo
 def test_behind_a_router_no_tenant_is_counted_by_what_is_evicted(installed: Installation) -> None:
-    """On one server, `hostile/test_prime_and_probe.py` tests this."""
+    """`hostile/test_prime_and_probe.py` tests this on one server."""
     delete_tenants(installed.one)
     without_others = ("--tiers", "device", "--samples", "0")
     record = verified(installed.two, *without_others, "--eviction-trials", "2", *LONG)
     assert record["eviction"]["across"]["trials"] == 20
     across, control = (record["eviction"][name] for name in ("across", "control"))
     assert across["bits"] < CONTROL_BITS
-    # Not by its bits: where requests went makes more readings, for which more is taken off.
+    # Not by its bits: routes add readings, for which the estimate is reduced.
     assert control["readings"] >= len(LEVELS), "the control: a leak would have been seen"
 
 

@@ -1,4 +1,4 @@
-"""A server whose processes may take little memory serves with a small cache."""
+"""A server whose processes may use little memory serves with a small cache."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tests.seams.support.server import Server, running_server
 
-LIMIT = 1536 << 20  # bytes of address space: torch alone maps half of it
+LIMIT = 1536 << 20  # bytes of address space, half of which torch alone maps
 BLOCK_BYTES = 128 << 10  # of the embedded model
 
 

@@ -1,7 +1,7 @@
-"""Three engines behind one gateway, under load: each is killed, then frozen, then all restarted.
+"""Three engines behind one gateway, under load: each is killed, then frozen, then restarted.
 
-The model is tiny and untrained: what a prompt gives is noise, the same from every engine. Few
-sequences run at once, so that some requests have begun and others wait whenever something happens.
+The model is tiny and untrained: answers are noise, but equal on every engine. Few sequences run at
+once, so that at any moment some requests have begun and others wait.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ SETTINGS = {
     "RATOON_MAX_RUNNING": "2",
 }
 NAMES = ("0", "1", "2")
-CROWD = 24  # requests of one tenant, of which all engines together run six at once
+CROWD = 24  # requests of one tenant; all engines together run six at once
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +64,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 @pytest.fixture(scope="module")
 def right(fleet: Server) -> list[list[str]]:
-    """Return what each prompt gives, one after the other."""
+    """Return each prompt's answer, one after the other."""
     with fleet.client() as client:
         answers = [client.post("/v1/completions", json=body(n, TOKENS)) for n in range(PROMPTS)]
     return [one.json()["choices"][0]["logprobs"]["tokens"] for one in answers]
@@ -111,14 +111,14 @@ async def test_each_is_killed_in_turn_and_nothing_is_lost_that_had_not_begun(
 
 
 async def freeze(fleet: Server, name: str, pid: int, right: list[list[str]]) -> None:
-    """Stop an engine in which requests wait: all are answered, at the latest when it goes on."""
+    """Freeze an engine with waiting requests: all are answered, at the latest when it continues."""
     load = Load(fleet, fleet.new_tenant())
     running = await load.until_waits_in(name)
     os.kill(pid, signal.SIGSTOP)
     try:
         await seen(partial(is_in, fleet, name, "stalled"), 20)
         assert fleet.is_ready(), "the others serve"
-        # At most those go on waiting that it had begun: two run at once.
+        # Only requests that had begun still wait: two run at once.
         await seen(partial(has_ended, running, AT_ONCE - 2), WITHIN_S)
         assert states(fleet)[name] == "stalled"
     finally:
@@ -135,7 +135,7 @@ async def test_a_frozen_one_loses_what_waits_there_and_goes_on_with_what_it_has_
 ) -> None:
     pids, name = fleet.engines(), NAMES[1]
     before = moved(fleet)
-    for _ in range(3):  # what waited may have begun before the engine stood still
+    for _ in range(3):  # waiting requests may have begun before the engine froze
         if moved(fleet) == before:
             await freeze(fleet, name, pids[name], right)
     assert moved(fleet) > before

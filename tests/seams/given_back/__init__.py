@@ -1,1 +1,1 @@
-"""What is taken is given back, however waits for it end: at random, from a seed."""
+"""Random tests that everything taken is given back, however waits for it end."""

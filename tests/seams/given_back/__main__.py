@@ -1,7 +1,9 @@
-"""Plays for as long as one likes: `python -m tests.seams.given_back --minutes 60 [--seed N]`.
+"""The games of this package for any time:
 
-Each game has its turn with each seed, from a random one on unless it is given; a seed that shows
-something is said, and shows it again in the same game. The status is 1 then.
+`python -m tests.seams.given_back --minutes 60 [--seed N]`.
+
+Each game is played in turn with each seed, from a random or given one on. A seed that finds a fault
+is printed, and finds it again in the same game. The exit status is then 1.
 """
 
 from __future__ import annotations
@@ -27,8 +29,8 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=None, help="the first one")
     parser.add_argument("--only", choices=[*WAITS, *HANDED_ON], help="one game alone")
     given = parser.parse_args()
-    logging.disable()  # what disturbs the games is logged as it is in service
-    sys.setswitchinterval(1e-5)  # threads take turns in more orders
+    logging.disable()  # disturbances of the games are logged as in service
+    sys.setswitchinterval(1e-5)  # makes threads alternate in more orders
     first = random.SystemRandom().randrange(10**9) if given.seed is None else given.seed
     names = [given.only] if given.only else [*WAITS, *HANDED_ON]
     ends = {name: Counter[str]() for name in names}

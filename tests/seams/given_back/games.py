@@ -1,4 +1,4 @@
-"""All that is made by hand to be taken and given back, or waited for, each with its game."""
+"""The games: one for each hand-written resource that is taken and given back, or waited for."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ WAITS: Mapping[str, Callable[[Random], Resource]] = {
     "queries of an engine": lambda _: Queries(),
     "routes": lambda _: Routes(),
 }
-"""Resources that tasks of an event loop wait for."""
+"""Resources for which tasks of an event loop wait."""
 
 HANDED_ON: Mapping[str, Callable[[int], int]] = {
     "mask threads": play_masks,
@@ -34,11 +34,11 @@ HANDED_ON: Mapping[str, Callable[[int], int]] = {
     "blocks lent to engines": play_source,
     "buffers of the disk": play_staging,
 }
-"""What threads hand on to each other, or one thread lends: by a seed, how often."""
+"""Resources that threads pass to each other, or one thread lends: games by seed and length."""
 
 
 def play_any(name: str, seed: int) -> Counter[str]:
-    """Play one game; count how often each of its ends came. Raises NotGivenBack."""
+    """Play one game; count how often each end occurred. Raises NotGivenBack."""
     if name in WAITS:
         return play(WAITS[name], seed)
     return Counter({"handed on": HANDED_ON[name](seed)})

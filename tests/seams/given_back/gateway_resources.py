@@ -1,4 +1,4 @@
-"""The gateway's own semaphores, leases, permits and waiters, as the game sees them."""
+"""The gateway's own semaphores, leases, permits and waiters, in the form that the games use."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TENANTS = "abc"
 
 
 class Bodies(Resource):
-    """`BodyMemory`: room for two large bodies of a tenant, and for three of all."""
+    """A game of `BodyMemory`: room for two large bodies of a tenant, and for three in all."""
 
     refusals = (TooManyRequests, Unavailable)
     most_of_one, most = 256 * KIB, 448 * KIB
@@ -62,7 +62,7 @@ class Bodies(Resource):
 
 
 class OneByOne(Executor):
-    """Runs what it is given when it is told to, in the thread that tells it."""
+    """An executor that runs work when told to, in the calling thread."""
 
     def __init__(self) -> None:
         self.waiting: deque[tuple[Future[Any], Callable[[], Any]]] = deque()
@@ -92,11 +92,11 @@ class OneByOne(Executor):
 
 
 class BrokenWork(Exception):
-    """The error that some work raises."""
+    """The error of failing work."""
 
 
 class Lane(Resource):
-    """Threads for work, of which tenants have turns, and which may be closed meanwhile."""
+    """Threads for work, which tenants use in turn, and which may be closed meanwhile."""
 
     refusals = (BrokenWork, TooManyRequests, Unavailable)
     threads = 2
@@ -138,7 +138,7 @@ class Lane(Resource):
 
 
 def steps(many: int, *, breaks: bool = False) -> Steps[None]:
-    """Do `many` steps of work; then break, if asked to."""
+    """Do `many` steps of work; then raise, if asked to."""
     for _ in range(many):
         yield
     if breaks:
@@ -146,7 +146,7 @@ def steps(many: int, *, breaks: bool = False) -> Steps[None]:
 
 
 class Turns(Resource):
-    """`HottestFirst`: one at a time."""
+    """A game of `HottestFirst`, which runs one at a time."""
 
     def __init__(self) -> None:
         self.turns = HottestFirst()
@@ -173,13 +173,13 @@ class Turns(Resource):
 
 
 def link_to_nobody() -> RedisLink:
-    """A link by the loop's clock, on which a test plays what Redis does."""
+    """Make a link on the loop's clock, in which a test plays Redis."""
     loop = asyncio.get_running_loop()
     return RedisLink(connect("redis://127.0.0.1:1"), Breaker(loop.time), timeout_s=WAIT_S)
 
 
 class Redis(Resource):
-    """The link's places for calls, each of which is given up after a while."""
+    """A game of the link's places for calls, each of which times out."""
 
     refusals = (NoAnswer, Unavailable)
     places = 16
@@ -208,7 +208,7 @@ class Redis(Resource):
 
     async def use_all(self) -> None:
         await asyncio.sleep(2 * WAIT_S)
-        await self.link.run(lambda: self.answer(0))  # it answers again
+        await self.link.run(lambda: self.answer(0))  # Redis answers again
         async with asyncio.TaskGroup() as group:
             for _ in range(self.places):
                 group.create_task(self.link.run(lambda: self.answer(1.0)))

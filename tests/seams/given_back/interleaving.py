@@ -1,10 +1,10 @@
-"""Users of one resource, begun, let go, cancelled and timed out at random, turn by turn of a loop.
+"""Users of one resource that come, leave, are cancelled and time out at random, in turns of a loop.
 
-Time is virtual and moves in a few sizes of steps only, so waits that began together run out in the
-same turn of the loop, in which others are granted, cancelled and released as well. One seed is one
-order of all this. At the end all go, and everything has to be there again.
+Time is virtual and moves only in a few step sizes. Waits that began together therefore time out in
+the same turn, in which others are granted, cancelled and released. One seed gives one order. At the
+end all users leave, and everything must be available again.
 
-Knows: users, turns, time. Does not know: what is taken (`Resource`).
+Knows: users, turns, time. Does not know: the resource (`Resource`).
 """
 
 from __future__ import annotations
@@ -18,42 +18,43 @@ from typing import Any
 
 from tests.doubles.virtual_time import run_virtually
 
-WAIT_S = 4.0  # that a resource's own waits are to take, where they take a time
-DELAYS = (1.0, WAIT_S, WAIT_S)  # after which something happens
-ACTS = 24  # before all have to go
+WAIT_S = 4.0  # longest wait of a resource itself, if it has a time limit
+DELAYS = (1.0, WAIT_S, WAIT_S)  # times until the next event
+ACTS = 24  # actions before all users have to leave
 MOST_USERS = 24
-SETTLING = 200  # steps of time, at most, until all have gone
+SETTLING = 200  # most time steps until all have left
 
 
 class Resource:
-    """Something that is taken and given back. Made, and used, within one event loop."""
+    """An interface to a resource that is taken and given back within one event loop."""
 
-    refusals: tuple[type[Exception], ...] = ()  # what a user may be told in place of having it
+    # errors that a user may get in place of the resource
+    refusals: tuple[type[Exception], ...] = ()
 
     def use(self, random: Random) -> AbstractAsyncContextManager[object]:
-        """Take some of it while this is open."""
+        """Take some of it while the context is open."""
         raise NotImplementedError
 
     def stir(self, random: Random) -> None:
-        """Let something else happen that its users wait for, or that disturbs them."""
+        """Cause an event that users wait for, or that disturbs them."""
 
     def settle(self) -> None:
-        """Let happen what users still wait for; called until all have gone."""
+        """Cause the events that users still wait for; called until all have left."""
 
     def check(self) -> None:
-        """Assert what holds at any time."""
+        """Check properties that always hold."""
 
     def left(self) -> object:
-        """Return what is held or waited for now; false if that is nothing."""
+        """Return what is held or waited for now; false if nothing is."""
         raise NotImplementedError
 
     async def use_all(self) -> None:
-        """Take, alone, all that there is, and give it back."""
+        """Take everything alone, and give it back."""
         raise NotImplementedError
 
 
 class NotGivenBack(AssertionError):
-    """Something was lost, doubled, or hangs."""
+    """The error of a resource that is lost, doubled, or hangs."""
 
 
 class User:
@@ -65,7 +66,7 @@ class User:
         self.task = asyncio.create_task(self._use(resource, random))
 
     def cancel(self) -> None:
-        """Cancel it, perhaps again."""
+        """Cancel the user, perhaps again."""
         self.was_cancelled |= self.task.cancel()
 
     async def _use(self, resource: Resource, random: Random) -> None:
@@ -75,18 +76,18 @@ class User:
 
 
 class Game:
-    """One run. Made, and used, within one event loop."""
+    """One run within one event loop."""
 
     def __init__(self, resource: Resource, random: Random) -> None:
         self.ends = Counter[str]()
         self._resource = resource
         self._random = random
-        self._crowd = random.choice((2, 4, 8))  # how often users come, to how often they end
+        self._crowd = random.choice((2, 4, 8))  # ratio of arrivals to ends
         self._users: list[User] = []
         self._failures: list[str] = []
 
     async def run(self, rounds: int) -> None:
-        """Repeat: let things happen, let all users go, and assert that everything is given back."""
+        """Repeat: let events happen, let all users leave, and check that everything is back."""
         asyncio.get_running_loop().set_exception_handler(self._note_failure)
         for _ in range(rounds):
             for _ in range(ACTS):
@@ -111,7 +112,7 @@ class Game:
         return [*few, *stir, user.cancel, user.cancel, user.may_go.set, user.may_go.set]
 
     def _at_some_time(self, act: Callable[[], object]) -> None:
-        """Now, after all that is due in this turn, or when some waits run out."""
+        """Continue at once after this turn's events, or when some waits time out."""
         loop = asyncio.get_running_loop()
         match self._random.randrange(4):
             case 0:
@@ -122,13 +123,13 @@ class Game:
                 act()
 
     def _end_most_together(self) -> None:
-        """Most waits, and nearly all uses, in one turn: a wait that stays has few to wake it."""
+        """End most waits, and nearly all uses, in one turn: few can wake a remaining wait."""
         for user in self._users:
             ends = (user.may_go.set, user.may_go.set) if user.is_inside else (user.cancel, bool)
             self._random.choice((*ends, user.cancel))()
 
     async def _some_turns(self) -> None:
-        """None, so that the next act is in the same turn; a few; or as many as a time has."""
+        """Wait no turn, a few turns, or as many as a time has."""
         match self._random.randrange(6):
             case 0:
                 await asyncio.sleep(self._random.choice(DELAYS))
@@ -140,7 +141,7 @@ class Game:
         self._users.append(User(self._resource, self._random))
 
     async def _settle(self) -> None:
-        await asyncio.sleep(max(DELAYS))  # what was to come has come
+        await asyncio.sleep(max(DELAYS))  # all expected events have happened
         for _ in range(SETTLING):
             for user in self._users:
                 user.may_go.set()
@@ -178,7 +179,9 @@ class Game:
 
 
 def play(make: Callable[[Random], Resource], seed: int, rounds: int = 4) -> Counter[str]:
-    """One run of users of a new resource; how these ended. Raises NotGivenBack, and says the seed.
+    """Run users of a new resource; return how they ended.
+
+    Raises NotGivenBack, which names the seed.
 
     `make` is called within the loop.
     """

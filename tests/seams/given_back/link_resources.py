@@ -1,4 +1,4 @@
-"""Who waits for what another process says, as the game sees it: events, replies, routes."""
+"""Waits for another process's messages, in the form that the games use: events, replies, routes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.seams.given_back.interleaving import WAIT_S, Resource
 
 
 class Events(Resource):
-    """`EventQueue`: of one reader after the other, each event is taken once and in order."""
+    """A game of `EventQueue`: its readers take each event once and in order."""
 
     def __init__(self) -> None:
         self.queue = EventQueue()
@@ -71,7 +71,7 @@ class Events(Resource):
 
 
 class Queries(Resource):
-    """An engine's queries: replies come, come twice, come too late, or the engine goes."""
+    """A game of an engine's queries: replies come, repeat, come too late, or the engine goes."""
 
     refusals = (EngineUnavailable,)
 
@@ -107,7 +107,7 @@ class Queries(Resource):
 
 
 class _NotedQueries(EngineQueries):
-    """Queries to nobody, who answers with the number that an unpin names."""
+    """Queries whose replies have the number that an unpin names."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -121,9 +121,9 @@ class _NotedQueries(EngineQueries):
 
 
 class Routes(Resource):
-    """A worker and the router process: answers are late or never come, and connections end.
+    """A game of a worker and the router process: answers are late or missing, and connections end.
 
-    What is under way at the router is what the worker has under way.
+    The router's running requests must equal the worker's.
     """
 
     replicas = ("a", "b")
@@ -180,7 +180,7 @@ class Routes(Resource):
 
 
 class _Wire:
-    """What two ends of a connection have sent and not received; they receive it when told to."""
+    """Messages between two ends of a connection, which are received when a test says so."""
 
     def __init__(self, near: RouterChannel[Any], far: RouterChannel[Any]) -> None:
         self.near, self.far = near, far
@@ -200,7 +200,7 @@ class _Wire:
 
 
 class _End(asyncio.Transport):
-    """The transport to which one end of the wire writes."""
+    """The transport of one end of the wire."""
 
     def __init__(self, wire: _Wire, to: RouterChannel[Any]) -> None:
         super().__init__()
@@ -216,4 +216,4 @@ class _End(asyncio.Transport):
         return 0
 
     def abort(self) -> None:
-        """Do nothing: the test cuts the connection."""
+        """Do nothing, since the test cuts the connection."""

@@ -1,6 +1,6 @@
-"""What one thread lends and takes back by itself, under answers that are late or never come.
+"""Blocks that one thread lends and takes back, with answers that are late or never come.
 
-Here nothing waits in turns of a loop: a seed is one order of asks, answers, ends and deaths.
+There are no turns of a loop: a seed gives one order of asks, answers, ends and deaths.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ PROMPTS = [np.arange(at, at + 5 * SIZE, dtype=np.int32) for at in (0, 100)]
 
 
 class _Answers:
-    """In place of the thread that sends: an asker that is told the end is gone after a while."""
+    """A replacement of the sending thread: an asker gets the end after a while."""
 
     def __init__(self) -> None:
         self.news: list[Asked | Gone] = []
-        self.askers: list[Asker] = []  # that are not gone
+        self.askers: list[Asker] = []  # askers that have not left
 
     def ask(self, asker: Asker, ask: Ask) -> None:
         self.askers.append(asker)
@@ -52,16 +52,16 @@ class _Answers:
     def found(
         self, asker: Asker, blocks: int, first_reads: dict[str, int], *, has_state: bool = False
     ) -> None:
-        """Do nothing: the asker has room for the blocks."""
+        """Do nothing, since the asker has room for the blocks."""
 
     def units_of_state(self, state_slot: int) -> range:
         raise AssertionError(f"no state is sent of a model without: {state_slot}")
 
     def send(self, asker: Asker, blocks: BlocksToSend) -> None:
-        """Do nothing: the asker reads the blocks until it is gone."""
+        """Do nothing, since the asker reads the blocks until it leaves."""
 
     def end(self, asker: Asker, why: str, *, is_all: bool) -> None:
-        """Do nothing: the asker leaves when it likes."""
+        """Do nothing, since the asker leaves when it likes."""
 
 
 def play_source(seed: int) -> int:
