@@ -21,9 +21,9 @@ from engine.components import Components
 from engine.copies import COPY_WAIT_S
 from engine.errors import EngineError
 from engine.in_flight.clients import Clients
+from engine.in_flight.engine_requests import EngineRequests
 from engine.in_flight.inbox import Inbox
 from engine.in_flight.launches import Launches
-from engine.in_flight.own_requests import OwnRequests
 from engine.in_flight.unready import Unready
 from engine.link.messages import Generate
 from engine.link.stats_messages import EngineStats
@@ -60,7 +60,7 @@ class EngineCore:
         self._inbox = Inbox(
             components, self._clients, self._unready, self.queries, self._cache_feed
         )
-        self._own_requests = OwnRequests(components, self._clients, self._inbox)
+        self._engine_requests = EngineRequests(components, self._clients, self._inbox)
         self._clock = components.clock
         self._overlaps = components.overlap_scheduling
         self._has_stages = components.stages > 1
@@ -77,7 +77,7 @@ class EngineCore:
         self._inbox.take(self._link.receive(timeout_s=self._patience()))
         self._copies.complete(self._clock())
         self._exchange_blocks()
-        self._own_requests.turn()
+        self._engine_requests.turn()
         self._take_constraints()
         self._give_adapters()
         launched = tuple[ScheduledRow, ...]()

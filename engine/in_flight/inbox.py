@@ -2,7 +2,7 @@
 
     take ... accept | cancel ... answer
 
-The engine's own requests are accepted and cancelled here too (`own_requests.py`).
+The engine's own requests are accepted and cancelled here too (`engine_requests.py`).
 
 Elsewhere: what a message is (`link`), answers to queries (`queries`), and which requests are alive
 (`clients.py`).

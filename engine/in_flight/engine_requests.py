@@ -12,7 +12,7 @@ from engine.sentinel.sentinel import Load
 from engine.sequences.pins import OURSELVES
 
 
-class OwnRequests:
+class EngineRequests:
     """The choice of the engine's own requests, once in each turn of the loop."""
 
     def __init__(self, components: Components, clients: Clients, inbox: Inbox) -> None:
