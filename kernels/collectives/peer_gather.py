@@ -35,7 +35,7 @@ def reference(ranks: Tensor) -> Tensor:
 
 
 @triton.jit
-def _kernel(
+def _peer_gather_kernel(
     x: tl.tensor,
     gathered: tl.tensor,
     own: tl.tensor,
@@ -113,7 +113,7 @@ def share(x: Tensor, peers: PeerRows) -> None:
 def _launch(x: Tensor, gathered: Tensor, own: Tensor, peers: PeerRows, *, share: bool) -> None:
     width, (rows, columns) = own.shape[3], x.shape
     padded = next_power_of_2(width)
-    _kernel[(cdiv(columns, width), rows)](
+    _peer_gather_kernel[(cdiv(columns, width), rows)](
         x,
         gathered,
         own,

@@ -22,7 +22,7 @@ def reference(products: Tensor) -> Tensor:
 
 
 @triton.jit
-def _kernel(
+def _add_experts_kernel(
     products: tl.tensor,
     out: tl.tensor,
     stride: tl.tensor,
@@ -47,7 +47,7 @@ def launch(products: Tensor) -> Tensor:
     top_k, tokens, size = products.shape
     out = torch.empty((tokens, size), dtype=products.dtype, device=products.device)
     if tokens:
-        _kernel[(tokens, cdiv(size, _COLUMNS))](
+        _add_experts_kernel[(tokens, cdiv(size, _COLUMNS))](
             products,
             out,
             products.stride(0),

@@ -101,7 +101,7 @@ def _within_best_groups(
 
 
 @triton.jit
-def _kernel(
+def _route_kernel(
     logits: tl.tensor,
     bias: tl.tensor,
     factors: tl.tensor,
@@ -175,7 +175,7 @@ def launch(
     experts = torch.empty((tokens, top_k), dtype=torch.int32, device=logits.device)
     weights = torch.empty((tokens, top_k), dtype=torch.float32, device=logits.device)
     if tokens:
-        _kernel[(tokens,)](
+        _route_kernel[(tokens,)](
             logits,
             bias,
             factors,

@@ -98,7 +98,7 @@ def _tile(
 
 
 @triton.jit(do_not_specialize=["first_row", "end_row", "tokens", "table_stride"])
-def _kernel(
+def _attend_latents_kernel(
     q: tl.tensor,
     kv: tl.tensor,
     query_starts: tl.tensor,
@@ -189,7 +189,7 @@ def launch(
     if splits > 1:
         partial = q.new_empty((splits, tokens, heads, shape.rank), dtype=torch.float32)
         lse = q.new_empty((splits, tokens, heads), dtype=torch.float32)
-    _kernel[(blocks, heads // group, splits)](
+    _attend_latents_kernel[(blocks, heads // group, splits)](
         q,
         kv,
         layout.query_starts,

@@ -86,7 +86,7 @@ def _rotated(
 
 
 @triton.jit
-def _kernel(
+def _write_latents_kernel(
     q: tl.tensor,
     latent: tl.tensor,
     positions: tl.tensor,
@@ -178,7 +178,7 @@ def launch(
     head_dim = q.shape[1] // num_heads
     out = torch.empty((tokens, num_heads, head_dim), dtype=q.dtype, device=q.device)
     if tokens:
-        _kernel[(tokens, 1 + cdiv(num_heads, _HEADS))](
+        _write_latents_kernel[(tokens, 1 + cdiv(num_heads, _HEADS))](
             q,
             latent,
             positions,

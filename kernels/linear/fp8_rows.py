@@ -107,7 +107,7 @@ def store_scaled(
 
 
 @triton.jit
-def _kernel(
+def _fp8_rows_kernel(
     x: tl.tensor,
     values: tl.tensor,
     scales: tl.tensor,
@@ -140,7 +140,7 @@ def launch(x: Tensor | Fp8Rows, by: Scaling, static: Tensor | None = None) -> Fp
     made = empty_rows(rows, width, by, x.device)
     if rows:
         padded = next_power_of_2(width)
-        _kernel[(rows,)](
+        _fp8_rows_kernel[(rows,)](
             x,
             made.values,
             made.scales,

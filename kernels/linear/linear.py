@@ -48,7 +48,7 @@ def reference(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 
 
 @triton.jit(do_not_specialize=["rows"])
-def _kernel(
+def _linear_kernel(
     x: tl.tensor,
     weight: tl.tensor,
     bias: tl.tensor,
@@ -104,7 +104,7 @@ def _anywhere(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     if not (_is_for_few_rows(x) and MIN_STRIPS <= strips <= MAX_STRIPS):
         return _by_library(x, weight, bias)
     out = x.new_empty((rows, features))
-    _kernel[(strips,)](
+    _linear_kernel[(strips,)](
         x,
         weight,
         weight if bias is None else bias,

@@ -48,7 +48,7 @@ def reference_fp8(
 
 
 @triton.jit
-def _kernel(
+def _add_rms_norm_kernel(
     x: tl.tensor,
     residual: tl.tensor,
     weight: tl.tensor,
@@ -154,7 +154,7 @@ def _launch_rows(
     tokens, hidden = residual.shape
     padded = next_power_of_2(hidden)
     num_parts, *strides = parts.layout(part)
-    _kernel[(tokens,)](
+    _add_rms_norm_kernel[(tokens,)](
         part,
         residual,
         weight,

@@ -98,7 +98,7 @@ def _swiglu(gate: tl.tensor, up: tl.tensor) -> tl.tensor:
 
 
 @triton.jit
-def _kernel(
+def _gate_mul_kernel(
     gate_up: tl.tensor,
     out: tl.tensor,
     scales: tl.tensor,
@@ -156,7 +156,7 @@ def _launch(
 ) -> None:
     tokens, size = out.shape
     if tokens:
-        _kernel[(tokens, cdiv(size, columns))](
+        _gate_mul_kernel[(tokens, cdiv(size, columns))](
             gate_up,
             out,
             scales,

@@ -39,7 +39,7 @@ def scaled_rows(x: tl.tensor, weight: tl.tensor, eps: tl.tensor, size: tl.conste
 
 
 @triton.jit
-def _kernel(
+def _rms_norm_kernel(
     x: tl.tensor,
     weight: tl.tensor,
     out: tl.tensor,
@@ -65,7 +65,7 @@ def launch(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     if tokens:
         padded = next_power_of_2(hidden)
         warps = row_warps(padded)
-        _kernel[(tokens,)](
+        _rms_norm_kernel[(tokens,)](
             x, weight, out, eps, x.stride(0), H=hidden, H_PADDED=padded, num_warps=warps
         )
     return out

@@ -77,7 +77,7 @@ def _inputs(
 
 
 @triton.jit(do_not_specialize=["first_row", "end_row"])
-def _kernel(
+def _conv_kernel(
     x: tl.tensor,
     weight: tl.tensor,
     bias: tl.tensor,
@@ -169,7 +169,7 @@ def _launch(
     tokens: int,
 ) -> None:
     channels, width = weight.shape
-    _kernel[(blocks, cdiv(channels, _CHANNELS))](
+    _conv_kernel[(blocks, cdiv(channels, _CHANNELS))](
         x,
         weight,
         bias,

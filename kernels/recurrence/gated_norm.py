@@ -43,7 +43,7 @@ def reference(
 
 
 @triton.jit
-def _kernel(
+def _gated_norm_kernel(
     x: tl.tensor,
     gate: tl.tensor,
     weight: tl.tensor,
@@ -90,7 +90,7 @@ def launch(
     if tokens:
         padded = next_power_of_2(group)
         groups = max(_COLUMNS // padded, 1)
-        _kernel[(tokens, cdiv(columns // group, groups))](
+        _gated_norm_kernel[(tokens, cdiv(columns // group, groups))](
             x,
             gate,
             weight,

@@ -41,7 +41,7 @@ def reference(
 
 
 @triton.jit
-def _kernel(
+def _penalise_kernel(
     logits: tl.tensor,
     rows: tl.tensor,
     batch_slots: tl.tensor,
@@ -79,7 +79,7 @@ def launch(
     vocabulary = logits.shape[1]
     if not len(rows):
         return
-    _kernel[(len(rows), cdiv(vocabulary, _CHUNK))](
+    _penalise_kernel[(len(rows), cdiv(vocabulary, _CHUNK))](
         logits,
         rows,
         batch_slots,

@@ -90,7 +90,7 @@ def launch(
     """Compute `reference` on the device without sorting. `logits` is contiguous."""
     if not len(rows):
         return
-    _kernel[(len(rows),)](
+    _top_k_top_p_kernel[(len(rows),)](
         logits,
         rows,
         temperature,
@@ -107,7 +107,7 @@ def launch(
 
 
 @triton.jit
-def _kernel(
+def _top_k_top_p_kernel(
     logits: tl.tensor,
     rows: tl.tensor,
     temperature: tl.tensor,

@@ -168,7 +168,7 @@ def main(
 
 
 def named(variant: Variant) -> str:
-    """Return the kernel's name with its module, since many are called `_kernel`."""
+    """Return the kernel's name with its module."""
     module: str = getattr(variant.kernel, "__module__", "")
     return f"{module}.{variant.name}"
 

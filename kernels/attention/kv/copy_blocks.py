@@ -25,7 +25,7 @@ def reference(pool: Tensor, source: Tensor, target: Tensor) -> None:
 
 
 @triton.jit
-def _kernel(
+def _copy_blocks_kernel(
     pool: tl.tensor,
     source: tl.tensor,
     target: tl.tensor,
@@ -46,6 +46,6 @@ def launch(pool: Tensor, source: Tensor, target: Tensor) -> None:
     if copies := source.shape[0]:
         size = pool.stride(0)
         chunks = cdiv(size, _CHUNK)
-        _kernel[(copies * chunks,)](
+        _copy_blocks_kernel[(copies * chunks,)](
             pool, source, target, SIZE=size, CHUNKS=chunks, CHUNK=_CHUNK, num_warps=8
         )

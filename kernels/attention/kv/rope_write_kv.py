@@ -131,7 +131,7 @@ def _normed_halves(
 
 
 @triton.jit
-def _kernel(
+def _rope_write_kv_kernel(
     qkv: tl.tensor,
     positions: tl.tensor,
     cos_sin: tl.tensor,
@@ -247,7 +247,7 @@ def launch(
     if tokens:
         num_parts, *strides = parts.layout(qkv)
         grid = (tokens, cdiv(num_q_heads + 2 * kept_heads, _HEADS))
-        _kernel[grid](
+        _rope_write_kv_kernel[grid](
             qkv,
             positions,
             cos_sin,

@@ -36,7 +36,7 @@ def _first_query_block(
 
 
 @gluon.jit(do_not_specialize=["first_row", "end_row", "tokens", "table_stride"])
-def _kernel(
+def _hopper_prefill_kernel(
     boxes: gl.tensor,
     q: gl.tensor,
     query_starts: gl.tensor,
@@ -165,7 +165,7 @@ def attend(
         kv, [rows, head_dim], [head_dim, 1], [min(block_size, tuning.tile), _COLUMNS], _BOXES
     )
     blocks, splits = grid
-    _kernel[(blocks, kv_heads, splits)](
+    _hopper_prefill_kernel[(blocks, kv_heads, splits)](
         boxes,
         q,
         layout.query_starts,

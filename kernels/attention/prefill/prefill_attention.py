@@ -41,7 +41,7 @@ _MAX_SPLITS = 64
 
 
 @triton.jit(do_not_specialize=["first_row", "end_row", "tokens", "table_stride"])
-def _kernel(
+def _prefill_attention_kernel(
     q: tl.tensor,
     kv: tl.tensor,
     query_starts: tl.tensor,
@@ -240,7 +240,7 @@ def _attend(
     tokens, heads, head_dim = q.shape
     kv_heads, block_size = kv.shape[2:4]
     blocks, splits = grid
-    _kernel[(blocks, kv_heads, splits)](
+    _prefill_attention_kernel[(blocks, kv_heads, splits)](
         q,
         kv,
         layout.query_starts,

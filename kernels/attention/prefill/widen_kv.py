@@ -27,7 +27,7 @@ def widened_tokens(layout: BatchLayout) -> int:
 
 
 @triton.jit(do_not_specialize=["table_stride", "num_decodes"])
-def _kernel(
+def _widen_kv_kernel(
     kv: tl.tensor,
     out: tl.tensor,
     context_lens: tl.tensor,
@@ -65,7 +65,7 @@ def widen(kv: Tensor, layout: BatchLayout, dtype: torch.dtype) -> tuple[Tensor, 
     _, _, heads, size, dim = kv.shape
     rows, blocks = layout.num_rows - layout.num_decodes, -(-layout.max_context_len // size)
     out = torch.empty((rows * blocks, 2, heads, size, dim), dtype=dtype, device=kv.device)
-    _kernel[(blocks, heads, rows)](
+    _widen_kv_kernel[(blocks, heads, rows)](
         kv,
         out,
         layout.context_lens,

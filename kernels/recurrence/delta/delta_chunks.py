@@ -41,7 +41,7 @@ class Chunks:
 
 
 @triton.jit(do_not_specialize=["first_row", "end_row"])
-def _kernel(
+def _delta_chunks_kernel(
     qkv: tl.tensor,
     a: tl.tensor,
     b: tl.tensor,
@@ -116,7 +116,7 @@ def prepare(inputs: DeltaInputs, shape: DeltaShape, rows: StateRows, num_chunks:
         torch.empty(square, dtype=dtype, device=device),
         torch.empty((*square[:2], 4, CHUNK), dtype=torch.float32, device=device),
     )
-    _kernel[(num_chunks, shape.heads)](
+    _delta_chunks_kernel[(num_chunks, shape.heads)](
         inputs.qkv,
         inputs.a,
         inputs.b,

@@ -29,7 +29,7 @@ def _rounded(x: tl.tensor, DTYPE: tl.constexpr) -> tl.tensor:
 
 
 @triton.jit(do_not_specialize=["first_row"])
-def _kernel(
+def _delta_scan_kernel(
     qkv: tl.tensor,
     transform: tl.tensor,
     scores: tl.tensor,
@@ -123,7 +123,7 @@ def launch_tuned(
     tokens = inputs.qkv.shape[0] - rows.num_decodes
     num_chunks = count_row_blocks(tokens, rows.num_prompts, CHUNK)
     chunks = delta_chunks.prepare(inputs, shape, rows, num_chunks)
-    _kernel[(rows.num_prompts, shape.heads, shape.values // tuning.columns)](
+    _delta_scan_kernel[(rows.num_prompts, shape.heads, shape.values // tuning.columns)](
         inputs.qkv,
         chunks.transform,
         chunks.scores,

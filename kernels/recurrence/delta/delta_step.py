@@ -24,7 +24,7 @@ WARPS = 2
 
 
 @triton.jit
-def _kernel(
+def _delta_step_kernel(
     qkv: tl.tensor,
     a: tl.tensor,
     b: tl.tensor,
@@ -90,7 +90,7 @@ def launch(
 ) -> None:
     """Compute `gated_delta.reference` for the decodes, and write their part of `out`."""
     columns = math.gcd(COLUMNS, shape.values)
-    _kernel[(rows.num_decodes, shape.heads, shape.values // columns)](
+    _delta_step_kernel[(rows.num_decodes, shape.heads, shape.values // columns)](
         inputs.qkv,
         inputs.a,
         inputs.b,

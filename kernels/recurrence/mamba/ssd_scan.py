@@ -19,7 +19,7 @@ from kernels.recurrence.state_rows import StateRows
 
 
 @triton.jit(do_not_specialize=["first_row"])
-def _kernel(
+def _ssd_scan_kernel(
     xbc: tl.tensor,
     dt: tl.tensor,
     a_log: tl.tensor,
@@ -108,7 +108,7 @@ def launch_tuned(
     out: Tensor,
 ) -> None:
     """Launch by `tuning`. The state's lines are a multiple of the tuning's columns."""
-    _kernel[(rows.num_prompts, shape.heads, shape.head_dim // tuning.columns)](
+    _ssd_scan_kernel[(rows.num_prompts, shape.heads, shape.head_dim // tuning.columns)](
         inputs.xbc,
         inputs.dt,
         inputs.a_log,

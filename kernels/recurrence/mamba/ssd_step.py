@@ -21,7 +21,7 @@ LINES = 16
 
 
 @triton.jit
-def _kernel(
+def _ssd_step_kernel(
     xbc: tl.tensor,
     dt: tl.tensor,
     a_log: tl.tensor,
@@ -79,7 +79,7 @@ def _kernel(
 
 def launch(inputs: SsdInputs, shape: SsdShape, state: Tensor, rows: StateRows, out: Tensor) -> None:
     """Compute `ssd.reference` for the decodes, and write their part of `out`."""
-    _kernel[(rows.num_decodes, shape.heads, shape.head_dim // LINES)](
+    _ssd_step_kernel[(rows.num_decodes, shape.heads, shape.head_dim // LINES)](
         inputs.xbc,
         inputs.dt,
         inputs.a_log,

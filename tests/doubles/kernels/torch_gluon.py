@@ -217,11 +217,12 @@ class Launched:
 
 @contextmanager
 def gluon_in_torch(
-    *modules: ModuleType, kernel: str = "_kernel", **instead: Callable[..., object]
+    *modules: ModuleType, kernel: str, **instead: Callable[..., object]
 ) -> Iterator[None]:
     """Run the device code of these modules, and their launches, on a CPU within the context.
 
-    `instead`: replacements of Triton's functions that the modules use, by name.
+    `kernel`: the name of the launched function. `instead`: replacements of Triton's functions
+    that the modules use, by name.
     """
     with pytest.MonkeyPatch.context() as patch:
         for module in modules:

@@ -28,7 +28,10 @@ def attend(case: Case, programs: int = 1) -> Tensor:
     """Attend with a stage for every tile of a row; concurrent `programs` decide the splits."""
     tuning = replace(hopper_tuning(), stages=8, programs=programs)
     out = torch.empty_like(case.q)
-    with poisoned_memory(), gluon_in_torch(hopper_prefill, hopper_warps):
+    with (
+        poisoned_memory(),
+        gluon_in_torch(hopper_prefill, hopper_warps, kernel="_hopper_prefill_kernel"),
+    ):
         prefill_attention.launch_tuned(case.q, case.kv, case.layout, *case.how, tuning, out)
     return out
 
