@@ -2,7 +2,8 @@
 
 Expanding saves time for many new tokens (`LatentShape`). The kernels are those of attention with
 keys and values for each head. Blocks are placed as in `widen_kv`: block i of row r lies at (r -
-first) * blocks of a row + i. Keys or values, whichever are smaller, are filled up with zeros.
+first) * blocks of a row + i. A head's blocks follow each other, so that its products are written in
+place. Keys or values, whichever are smaller, are filled up with zeros.
 """
 
 from __future__ import annotations
@@ -54,20 +55,21 @@ def _expand(
     kv: Tensor, weight: Tensor, layout: BatchLayout, shape: LatentShape
 ) -> tuple[Tensor, BatchLayout]:
     """Make a pool (n, 2, H, B, D) of keys and values, and the layout with its block ids."""
-    heads, block_size, size = weight.shape[0], kv.shape[3], shape.padded_dim
+    heads, block_size = weight.shape[0], kv.shape[3]
     rows, blocks = layout.num_rows - layout.num_decodes, -(-layout.max_context_len // block_size)
     ids = _block_ids(layout, blocks, block_size)
     gathered = dequantised(kv, ids).to(weight.dtype) if is_fp8(kv) else kv.index_select(0, ids)
-    compressed, rotated = gathered.view(-1, block_size, shape.latent).split(
-        [shape.rank, shape.rope], dim=2
-    )
-    both = F.linear(compressed, weight.flatten(0, 1)).unflatten(2, (heads, -1)).transpose(1, 2)
-    pool = weight.new_empty((len(ids), 2, heads, block_size, size))
-    pool[:, 0, :, :, : shape.nope] = both[..., : shape.nope]
-    pool[:, 0, :, :, shape.nope : shape.head_dim] = rotated[:, None]
-    pool[:, 0, :, :, shape.head_dim :] = 0
-    pool[:, 1, :, :, : shape.values] = both[..., shape.nope :]
-    pool[:, 1, :, :, shape.values :] = 0
+    latents = gathered.view(-1, shape.latent)
+    both = weight.new_empty((2, heads, len(latents), shape.padded_dim))
+    keys, values = both
+    compressed = latents[:, : shape.rank].expand(heads, -1, -1)
+    of_keys, of_values = weight.mT.split([shape.nope, shape.values], dim=2)
+    torch.bmm(compressed, of_keys, out=keys[..., : shape.nope])
+    torch.bmm(compressed, of_values, out=values[..., : shape.values])
+    keys[..., shape.nope : shape.head_dim] = latents[:, shape.rank :]
+    keys[..., shape.head_dim :] = 0
+    values[..., shape.values :] = 0
+    pool = both.unflatten(2, (len(ids), block_size)).permute(2, 0, 1, 3, 4)
     first = -layout.num_decodes * blocks  # the blocks of decodes, which are never looked up
     tables = torch.arange(first, rows * blocks, dtype=torch.int32, device=kv.device)
     return pool, replace(layout, block_tables=tables.view(layout.num_rows, blocks))

@@ -10,9 +10,9 @@ MOST_EXPANDED = 32_768  # maximum number of latents whose keys and values exist 
 
 
 def most_scratch_bytes(shape: LatentShape, heads: int, dtype: torch.dtype) -> int:
-    """Bound the bytes of one layer: keys and values of MOST_EXPANDED latents, and their product.
+    """Bound the bytes of one layer: MOST_EXPANDED latents with their keys and values.
 
     Decodes take less memory.
     """
-    numbers = shape.nope + shape.values + 2 * shape.padded_dim
-    return MOST_EXPANDED * heads * numbers * max(dtype.itemsize, 2)
+    numbers = shape.latent + 2 * heads * shape.padded_dim
+    return MOST_EXPANDED * numbers * max(dtype.itemsize, 2)
