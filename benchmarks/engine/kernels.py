@@ -4,10 +4,11 @@
 
 On a GPU it measures the kernels that serve. Decode is a share of the measured copy bandwidth, and
 prefill is in TFLOP/s. Both numbers are compared with torch's flash and cuDNN attention over
-contiguous keys. Other lines have shared prefixes, which are read once per group or per row, and
-top-k and top-p. Decode counts the bytes of each row's keys and values once. Prefill counts the
-multiplications and additions below the diagonal. Launches are replayed from a CUDA graph, so the
-host's time does not count. On a CPU, or with --quick, the shapes are few and small.
+contiguous keys. Other lines have prefill of wide heads, decode over latents, shared prefixes, which
+are read once per group or per row, and top-k and top-p. Decode counts the bytes of each row's keys
+and values once. Prefill counts the multiplications and additions below the diagonal. Launches are
+replayed from a CUDA graph, so the host's time does not count. On a CPU, or with --quick, the shapes
+are few and small.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ from benchmarks.engine.ceilings import Ceilings, measured_ceilings, seconds_of
 from benchmarks.record import emit, progress
 from kernels.attention.batch_layout import BatchLayout
 from kernels.attention.variant import AttentionVariant
+from kernels.latents import attend_latents
+from kernels.latents.latent_shape import LatentShape
 from kernels.ops import TopKTopP, ops_for
 from kernels.sampling import top_k_top_p
 from kernels.sampling.top_k_top_p import RULED_OUT
@@ -48,6 +51,8 @@ PREFILLS = [  # rows, new tokens, context
     (1, 64, 8_256),
     (1, 64, 32_832),
 ]
+WIDE_PREFILLS = [(1_024, 1_024), (8_192, 8_192), (8_192, 32_768), (512, 16_384)]
+LATENT_DECODES = [(1, 1_100), (32, 1_100), (128, 1_100), (64, 8_200)]
 SMALL_DECODES, SMALL_PREFILLS = [(1, 64), (4, 96)], [(1, 48, 64)]
 GROUPS_OF_FOUR = Forest(groups=16, rows_each=4, of_all=1_024, of_group=3_072, own=256)
 BACKENDS = {"flash": SDPBackend.FLASH_ATTENTION, "cudnn": SDPBackend.CUDNN_ATTENTION}
@@ -71,6 +76,13 @@ def main(quick: bool = False) -> None:
     for rows, new, context in SMALL_PREFILLS if small else PREFILLS:
         _emit_prefill(rows, new, context, ceilings, device)
     if not small:
+        progress("wide heads")
+        for heads in (QWEN35_27B, GLM_EXPANDED, GEMMA4):
+            for new, context in WIDE_PREFILLS:
+                _emit_prefill(1, new, context, ceilings, device, heads)
+        progress("latents")
+        for rows, context in LATENT_DECODES:
+            _emit_latents(rows, context, ceilings)
         progress("shared prefixes")
         _emit_shared()
     progress("filters")
@@ -94,6 +106,10 @@ class Heads:
 
 
 LLAMA = Heads(Q_HEADS, KV_HEADS, HEAD_DIM)
+QWEN35_27B = Heads(24, 4, 256)
+GLM_EXPANDED = Heads(20, 20, 256)  # GLM-4.7-Flash: keys and values of each head, from latents
+GEMMA4 = Heads(16, 2, 512)  # the layers of Gemma 4 26B-A4B that see the whole context
+GLM_LATENTS = LatentShape(nope=192, rope=64, values=256, rank=512, scale=1 / 16)
 
 
 def make_batch(lengths: list[int], new: int, device: str = "cuda", heads: Heads = LLAMA) -> Batch:
@@ -178,15 +194,34 @@ def _emit_decode(name: str, lengths: list[int], ceilings: Ceilings, device: str)
     )
 
 
-def _emit_prefill(rows: int, new: int, context: int, ceilings: Ceilings, device: str) -> None:
-    took = attention_seconds(make_batch([context] * rows, new, device))
-    work = 4 * rows * new * (context - (new - 1) / 2) * Q_HEADS * HEAD_DIM
+def _emit_prefill(
+    rows: int, new: int, context: int, ceilings: Ceilings, device: str, heads: Heads = LLAMA
+) -> None:
+    variant = AttentionVariant(1 / math.sqrt(heads.dim))
+    took = attention_seconds(make_batch([context] * rows, new, device, heads), variant)
+    work = 4 * rows * new * (context - (new - 1) / 2) * heads.query * heads.dim
+    is_usual = heads == LLAMA
     emit(
-        f"prefill {rows} x {new} of {context}",
+        f"prefill {rows} x {new} of {context}" + ("" if is_usual else f", heads of {heads.dim}"),
         us=took * 1e6,
         tflops=work / took / 1e12,
         share=work / took / ceilings.flops,
-        **_beside(rows, new, context, device),
+        **(_beside(rows, new, context, device) if is_usual else {"query_heads": heads.query}),
+    )
+
+
+def _emit_latents(rows: int, context: int, ceilings: Ceilings) -> None:
+    shape = GLM_LATENTS
+    _, pool, layout = make_batch([context] * rows, 1, heads=Heads(1, 1, shape.latent))
+    q = torch.randn(rows, GLM_EXPANDED.query, shape.latent, dtype=DTYPE, device="cuda")
+    latents = pool[:, :1].contiguous()
+    took = replayed_seconds(lambda: attend_latents.launch(q, latents, layout, shape, 0, rows))
+    size = rows * context * shape.latent * DTYPE.itemsize
+    emit(
+        f"decode {rows} x {context}, latents",
+        us=took * 1e6,
+        tb_per_s=size / took / 1e12,
+        share=size / took / ceilings.bytes_per_s,
     )
 
 

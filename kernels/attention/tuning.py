@@ -14,9 +14,9 @@ MAX_QUERIES = 64  # maximum number of query rows that fit a decode program's reg
 LEAST_SHARED_TOKENS = 1_024  # minimum, since repeated reads of fewer tokens come from the L2 cache
 _LEAST_SAVED_BYTES = 2**26  # minimum bytes of KV that sharing must save in one layer
 
-# The minimum window, in keys, for Hopper's kernel. In a smaller window its programs would have too
-# few tiles to be worth their start. Estimated, not measured (decision 156).
-LEAST_HOPPER_WINDOW = 1_024
+# The minimum window, in keys, for Hopper's kernel. In a smaller window its programs have too few
+# tiles to be worth their start (measured: decision 156).
+LEAST_HOPPER_WINDOW = 512
 SHORT_WINDOW = 128  # keys of gpt-oss's window, the only short window that was measured
 _PROGRAMS = 132  # multiprocessors of an H200
 
@@ -50,6 +50,7 @@ class PrefillTuning:
     programs: int  # concurrent programs: with fewer, the keys are split among programs
     least_keys: int
     is_for_hopper: bool = False  # use `hopper_prefill`; `warps` then counts one consumer's warps
+    halves: int = 1  # 2 if each of Hopper's consumers computes half of the output's columns
 
 
 def rows_together(group: int) -> int:
@@ -132,16 +133,21 @@ def prefill_tuning(head_dim: int, dtype: torch.dtype, window: int | None = None)
     return PrefillTuning(queries, tile, warps, stages, programs=_PROGRAMS, least_keys=256)
 
 
-def hopper_tuning() -> PrefillTuning:
-    """Choose Hopper's tuning for 16-bit numbers and head dims 64 and 128."""
+def hopper_tuning(head_dim: int) -> PrefillTuning:
+    """Choose Hopper's tuning for 16-bit numbers and head dims 64, 128, 256 and 512.
+
+    Two stages of keys and values must fit beside the queries. A consumer's registers hold 256
+    columns of 64 rows.
+    """
     return PrefillTuning(
-        queries=128,
-        tile=128,
+        queries=64 if head_dim > 256 else 128,
+        tile=min(16_384 // head_dim, 128),
         warps=4,
         stages=2,
         programs=_PROGRAMS,
         least_keys=256,
         is_for_hopper=True,
+        halves=2 if head_dim > 256 else 1,
     )
 
 

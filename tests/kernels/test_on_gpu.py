@@ -233,7 +233,7 @@ def test_windows_caps_and_sinks(
 
 
 @pytest.mark.parametrize("window", [None, 1, 128, 1000, 2048])
-@pytest.mark.parametrize("heads", [GPT_OSS, (32, 8, 128)], ids=str)
+@pytest.mark.parametrize("heads", [GPT_OSS, (32, 8, 128), (24, 4, 256)], ids=str)
 @pytest.mark.parametrize("rows", [[(300, 3000), (129, 129), (700, 2500)], [(40, 5000)]], ids=str)
 def test_prompts_by_both_kernels(
     rows: list[tuple[int, int]], heads: tuple[int, int, int], window: int | None
@@ -242,7 +242,7 @@ def test_prompts_by_both_kernels(
     case = make_case(Geometry(*heads, 16, torch.bfloat16, "cuda"), rows)
     sinks = torch.linspace(-3.0, 6.0, heads[0], device="cuda").bfloat16()
     case = replace(case, window=window, sinks=sinks)
-    by_hopper = (hopper_tuning(),) if capability(case.q.device) == HOPPER else ()
+    by_hopper = (hopper_tuning(heads[2]),) if capability(case.q.device) == HOPPER else ()
     for tuning in (prefill_tuning(heads[2], torch.bfloat16), *by_hopper):
         out = torch.empty_like(case.q)
         with poisoned_memory():

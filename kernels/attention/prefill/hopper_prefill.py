@@ -2,9 +2,9 @@
 
 The kernel computes the partial outputs of `prefill_attention`, for the same query blocks and
 splits, with the warps of `hopper_warps`. TMA sees the pool as one matrix of slots, and copies a
-head's block as one box, found by the block's id. The kernel serves 16-bit numbers and head dims 64
-and 128, with windows and sinks, without caps. It runs on compute capability 9.0 only, and not in
-the interpreter.
+head's block as one box, found by the block's id. The kernel serves 16-bit numbers and head dims 64,
+128 and 256, with windows and sinks, without caps. It runs on compute capability 9.0 only, and not
+in the interpreter.
 
 Elsewhere: when the kernel is used (`prefill_attention`).
 """
@@ -62,8 +62,9 @@ def _hopper_prefill_kernel(
     STAGES: gl.constexpr,
     SPLIT: gl.constexpr,
     WINDOW: gl.constexpr,
+    HALVES: gl.constexpr,
 ) -> None:
-    BLOCK_Q: gl.constexpr = 2 * M // GROUP
+    BLOCK_Q: gl.constexpr = 2 * M // HALVES // GROUP
     query_block = gl.num_programs(0) - 1 - gl.program_id(0)
     kv_head = gl.program_id(1)
     heads = gl.num_programs(1) * GROUP
@@ -102,9 +103,9 @@ def _hopper_prefill_kernel(
         dtype: gl.constexpr = q.dtype.element_ty
         BOX: gl.constexpr = min(B, TILE)
         BOXES: gl.constexpr = STAGES * (TILE // BOX) * (D // COLUMNS)
-        queries = gl.allocate_shared_memory(dtype, [2, M, D], layout)
+        queries = gl.allocate_shared_memory(dtype, [2 // HALVES, M, D], layout)
         keys = gl.allocate_shared_memory(dtype, [STAGES, TILE, D], layout)
-        values = gl.allocate_shared_memory(dtype, [STAGES, TILE, D], layout)
+        values = gl.allocate_shared_memory(dtype, [STAGES * HALVES, TILE, D // HALVES], layout)
         barrier: gl.constexpr = mbarrier.MBarrierLayout()
         keys_full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], barrier)
         keys_free = gl.allocate_shared_memory(gl.int64, [STAGES, 1], barrier)
@@ -125,13 +126,13 @@ def _hopper_prefill_kernel(
                     0, queries, keys, values, keys_full, keys_free, values_full, values_free,
                     q, out, partial_lse, sinks, log2_scale, top, tiles, prefix, first_token,
                     new_tokens, row_start, out_start, kv_head, heads, GROUP, D, TILE, M, STAGES,
-                    SPLIT, WINDOW,
+                    SPLIT, WINDOW, HALVES,
                 )),
                 (consumer, (
                     1, queries, keys, values, keys_full, keys_free, values_full, values_free,
                     q, out, partial_lse, sinks, log2_scale, top, tiles, prefix, first_token,
                     new_tokens, row_start, out_start, kv_head, heads, GROUP, D, TILE, M, STAGES,
-                    SPLIT, WINDOW,
+                    SPLIT, WINDOW, HALVES,
                 )),
                 (producer, (
                     boxes, key_boxes, value_boxes, keys_full, keys_free, values_full, values_free,
@@ -142,6 +143,15 @@ def _hopper_prefill_kernel(
             [4, 1],
             [232, 40],
         )  # fmt: skip
+
+
+def num_slots(kv: Tensor) -> int:
+    """Count the slots from the first of a layer of the pool (N, 2, Hkv, B, D) to its last.
+
+    Slots of other layers lie between them and count too.
+    """
+    last = sum((size - 1) * stride for size, stride in zip(kv.shape[:4], kv.stride(), strict=False))
+    return last // kv.shape[4] + 1
 
 
 def attend(
@@ -157,13 +167,10 @@ def attend(
 ) -> None:
     """Launch over `grid`, query blocks and splits. Each split writes its part of out and lse."""
     tokens, heads, head_dim = q.shape
-    count, _, kv_heads, block_size, _ = kv.shape
+    kv_heads, block_size = kv.shape[2:4]
     block_rows, value_rows, head_rows = (stride // head_dim for stride in kv.stride()[:3])
-    # All slots of the pool as rows of one matrix, starting at this layer.
-    rows = (count - 1) * block_rows + value_rows + kv_heads * head_rows
-    boxes = TensorDescriptor(
-        kv, [rows, head_dim], [head_dim, 1], [min(block_size, tuning.tile), _COLUMNS], _BOXES
-    )
+    shape, box = [num_slots(kv), head_dim], [min(block_size, tuning.tile), _COLUMNS]
+    boxes = TensorDescriptor(kv, shape, [head_dim, 1], box, _BOXES)
     blocks, splits = grid
     _hopper_prefill_kernel[(blocks, kv_heads, splits)](
         boxes,
@@ -186,11 +193,12 @@ def attend(
         B=block_size,
         D=head_dim,
         TILE=tuning.tile,
-        M=tuning.queries // 2,
+        M=tuning.queries * tuning.halves // 2,
         COLUMNS=_COLUMNS,
         STAGES=tuning.stages,
         SPLIT=splits > 1,
         WINDOW=variant.window,
+        HALVES=tuning.halves,
         num_warps=tuning.warps,
         maxnreg=_REGISTERS,
     )

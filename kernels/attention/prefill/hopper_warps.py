@@ -147,36 +147,41 @@ def consumer(
     STAGES: gl.constexpr,
     SPLIT: gl.constexpr,
     WINDOW: gl.constexpr,
+    HALVES: gl.constexpr,
 ) -> None:
     """Attend group `which` of M query rows of the block to the copied tiles.
 
+    With two HALVES, both consumers take the same rows, each for its half of the values' columns.
     A row's output goes to `out`, at token `out_start` plus the number of the row's token. With
     SPLIT, the log-sum-exp goes to `partial_lse`. Without tiles the output is 0 and the log-sum-exp
     -inf.
     """
     S: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], instr_shape=[16, TILE, 16])
-    OUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], instr_shape=[16, D, 16])
+    COLUMNS: gl.constexpr = D // HALVES
+    OUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], instr_shape=[16, COLUMNS, 16])
     P: gl.constexpr = gl.DotOperandLayout(0, OUT, 2)
-    WIDE: gl.constexpr = gl.BlockedLayout([1, 8], [256 // D, D // 8], [4, 1], [1, 0])
-    BLOCK_Q: gl.constexpr = 2 * M // GROUP
+    WIDE: gl.constexpr = gl.BlockedLayout([1, 8], [256 // COLUMNS, COLUMNS // 8], [4, 1], [1, 0])
+    BLOCK_Q: gl.constexpr = 2 * M // HALVES // GROUP
     dtype: gl.constexpr = q.dtype.element_ty
 
-    member = which * M + gl.arange(0, M, gl.SliceLayout(1, WIDE))
+    group: gl.constexpr = which // HALVES
+    half: gl.constexpr = which % HALVES
+    member = group * M + gl.arange(0, M, gl.SliceLayout(1, WIDE))
     column = gl.arange(0, D, gl.SliceLayout(0, WIDE))
     token = first_token + member // GROUP
     real = (member < BLOCK_Q * GROUP) & (token < new_tokens)
     place = ((row_start + token).to(gl.int64) * heads + kv_head * GROUP + member % GROUP) * D
-    mine = queries.index(which)
+    mine = queries.index(group)
     mine.store(gl.load(q + place[:, None] + column[None, :], mask=real[:, None], other=0.0))
     fence_async_shared()
 
-    member = which * M + gl.arange(0, M, gl.SliceLayout(1, S))
+    member = group * M + gl.arange(0, M, gl.SliceLayout(1, S))
     token = first_token + member // GROUP
     last_key = prefix + token
     lane = gl.arange(0, TILE, gl.SliceLayout(0, S))
     m = gl.full([M], float("-inf"), gl.float32, gl.SliceLayout(1, S))
     total = gl.zeros([M], gl.float32, gl.SliceLayout(1, S))
-    acc = gl.zeros([M, D], gl.float32, OUT)
+    acc = gl.zeros([M, COLUMNS], gl.float32, OUT)
     nothing = gl.zeros([M, TILE], gl.float32, S)
     if tiles > 0:
         context = prefix + new_tokens
@@ -190,8 +195,8 @@ def consumer(
         mbarrier.wait(values_full.index(0), 0)
         if top * TILE > context:
             slot = (top - 1) * TILE + gl.arange(0, TILE, gl.SliceLayout(1, WIDE))
-            v = values.index(0).load(WIDE)
-            values.index(0).store(gl.where((slot < context)[:, None], v, 0.0))
+            v = values.index(half).load(WIDE)
+            values.index(half).store(gl.where((slot < context)[:, None], v, 0.0))
             fence_async_shared()
         for i in range(1, tiles):
             stage = i % STAGES
@@ -204,7 +209,9 @@ def consumer(
                 mine, keys.index(stage).permute((1, 0)), nothing, use_acc=False, is_async=True
             )
             mbarrier.wait(values_full.index(last_stage), last_phase)
-            behind = warpgroup_mma(weights, values.index(last_stage), acc, is_async=True)
+            behind = warpgroup_mma(
+                weights, values.index(last_stage * HALVES + half), acc, is_async=True
+            )
             scores = warpgroup_mma_wait(1, deps=[ahead])
             mbarrier.arrive(keys_free.index(stage), count=1)
             masked = first_key + TILE > prefix + first_token + 1
@@ -220,7 +227,7 @@ def consumer(
             weights = gl.convert_layout(p.to(dtype), P)
         end_stage = (tiles - 1) % STAGES
         mbarrier.wait(values_full.index(end_stage), ((tiles - 1) // STAGES) & 1)
-        acc = warpgroup_mma(weights, values.index(end_stage), acc)
+        acc = warpgroup_mma(weights, values.index(end_stage * HALVES + half), acc)
 
     if not SPLIT and sinks is not None:
         share = _share_with_sink(m, total, gl.load(sinks + kv_head * GROUP + member % GROUP))
@@ -234,6 +241,6 @@ def consumer(
         gl.store(partial_lse + slot, m + gl.log2(total), mask=real)
     slot = gl.convert_layout(slot, gl.SliceLayout(1, OUT))
     real = gl.convert_layout(real, gl.SliceLayout(1, OUT))
-    column = gl.arange(0, D, gl.SliceLayout(0, OUT))
+    column = half * COLUMNS + gl.arange(0, COLUMNS, gl.SliceLayout(0, OUT))
     into = out + (slot * D)[:, None] + column[None, :]
     gl.store(into, acc.to(out.dtype.element_ty), mask=real[:, None])

@@ -37,6 +37,7 @@ from kernels.launch.capability import HOPPER, capability
 from kernels.launch.rounding import next_power_of_2
 from kernels.launch.row_blocks import count_row_blocks, first_row_block, row_of_block
 
+HOPPER_HEAD_DIMS = (64, 128, 256, 512)
 _MAX_SPLITS = 64
 
 
@@ -171,7 +172,7 @@ def _is_for_widened(q: Tensor, kv: Tensor, layout: BatchLayout, variant: Attenti
 def tuning_for(q: Tensor, kv: Tensor, variant: AttentionVariant) -> PrefillTuning:
     """Choose the fastest kernel and tile sizes for these dtypes and shapes."""
     if kv.dtype == q.dtype and _is_for_hopper(q, kv, variant):
-        return hopper_tuning()
+        return hopper_tuning(q.shape[2])
     return prefill_tuning(q.shape[2], q.dtype, variant.window)
 
 
@@ -179,10 +180,10 @@ def _is_for_hopper(q: Tensor, kv: Tensor, variant: AttentionVariant) -> bool:
     return (
         capability(q.device) == HOPPER
         and q.dtype.itemsize == 2
-        and q.shape[2] in (64, 128)
+        and q.shape[2] in HOPPER_HEAD_DIMS
         and variant.softcap is None
         and (variant.window is None or variant.window >= LEAST_HOPPER_WINDOW)
-        and kv.shape[0] * kv.stride(0) // q.shape[2] < 2**31  # rows are counted in 32 bits
+        and hopper_prefill.num_slots(kv) < 2**31  # rows are counted in 32 bits
     )
 
 

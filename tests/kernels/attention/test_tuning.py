@@ -1,4 +1,4 @@
-"""The shipped tuning numbers are within the kernels' limits; the two thresholds."""
+"""What ships as numbers: that it is within what the kernels can do, and the two thresholds."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ def test_tiles_are_powers_of_two_and_divide_the_least_units(
     [(1, 255, 1), (1, 512, 2), (8, 4_096, 16), (16, 131_072, 8), (66, 131_072, 2), (67, 9_999, 1)],
 )
 def test_keys_are_split_where_programs_are_few(programs: int, context: int, splits: int) -> None:
-    assert num_splits(programs, context, hopper_tuning()) == splits
+    assert num_splits(programs, context, hopper_tuning(128)) == splits
 
 
 def test_a_long_prefix_of_one_query_block_is_split_at_most_64_times() -> None:
-    assert num_splits(1, 131_072, hopper_tuning()) == 64
+    assert num_splits(1, 131_072, hopper_tuning(128)) == 64
 
 
 def test_sharing_is_worth_its_launches_from_64_mib_on() -> None:
