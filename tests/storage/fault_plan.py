@@ -1,4 +1,4 @@
-"""Faults that happen at the nth call of a name, and the doubles that have such calls."""
+"""Faults at the nth call of a name, and doubles that have such calls."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from storage.runs import Runs
 
 
 class FaultPlan:
-    """Raises `error` at call `nth`, from 1, of `name`; never where `nth` is None."""
+    """A plan that raises `error` at call `nth`, from 1, of `name`; never if `nth` is None."""
 
     def __init__(self, name: str, nth: int | None, error: Exception) -> None:
         self._name = name
@@ -23,11 +23,11 @@ class FaultPlan:
 
     @property
     def has_struck(self) -> bool:
-        """Whether there was an nth call."""
+        """Return whether there was an nth call."""
         return self._nth is not None and self.calls[self._name] >= self._nth
 
     def call(self, name: str) -> None:
-        """Count a call, and fail it if it is the one."""
+        """Count a call, and let it fail if it is the nth."""
         self.calls[name] += 1
         if name == self._name and self.calls[name] == self._nth:
             raise self._error
@@ -60,7 +60,7 @@ class _FaultyChanges(Changes):
 
 
 class FaultyFile(LmdbFile):
-    """A real file, open already, some of whose calls fail as planned."""
+    """A real open file, some of whose calls fail as planned."""
 
     def __init__(self, file: LmdbFile, faults: FaultPlan) -> None:
         vars(self).update(vars(file))
@@ -75,7 +75,7 @@ class FaultyFile(LmdbFile):
 
     @contextmanager
     def changing(self) -> Iterator[_FaultyChanges]:
-        """Changes, of which none takes place when putting, deleting or committing fails."""
+        """Make changes, none of which takes place if put, delete or commit fails."""
         with super().changing() as changes:
             yield _FaultyChanges(changes, self._faults)
             self._faults.call("commit")

@@ -1,4 +1,4 @@
-"""Small pools, records and files that the tests of storage share."""
+"""Small pools, records and files that tests of storage share."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FINGERPRINT = b"f" * 32
 
 
 def record(number: int, owner: str = "flow") -> BlockRecord:
-    """The record of block `number`, unlike any other's."""
+    """Make the record of block `number`, which differs from all others."""
     name = number.to_bytes(4, "little")
     return BlockRecord(
         key=b"key " + name * 3,
@@ -35,13 +35,13 @@ def record(number: int, owner: str = "flow") -> BlockRecord:
 
 
 def content(number: int) -> Tensor:
-    """(block_bytes,) uint8: random, the same for the same number."""
+    """Make content (block_bytes,) uint8: random, but the same for one number."""
     generator = torch.Generator().manual_seed(number)
     return torch.randint(0, 256, (BLOCK_BYTES,), dtype=torch.uint8, generator=generator)
 
 
 def filled_pool(num_blocks: int) -> DevicePool:
-    """A device pool where block i holds `content(i)`."""
+    """Make a device pool whose block i holds `content(i)`."""
     pool = DevicePool(LAYOUT, num_blocks, CPU)
     fill(pool, range(num_blocks))
     return pool
@@ -55,8 +55,8 @@ def fill(pool: DevicePool, numbers: range) -> None:
 
 
 def disk_config(directory: Path, num_blocks: int = 64, **changed: object) -> DiskConfig:
-    """At least so many blocks of the tests' size, and deadlines that a busy machine keeps."""
-    spare = 64 << 10  # what LMDB takes before the first record
+    """Make a config of at least this many blocks, with deadlines for a busy machine."""
+    spare = 64 << 10  # LMDB's size before the first record
     settings: dict[str, object] = {
         "directory": directory,
         "max_bytes": int((num_blocks + 3) * (BLOCK_BYTES + 8192) / 0.85) + spare,
@@ -74,7 +74,7 @@ def disk_config(directory: Path, num_blocks: int = 64, **changed: object) -> Dis
 def plan(
     source: Tier, target: Tier, pairs: list[tuple[int, int]], numbers: list[int] | None = None
 ) -> Plan:
-    """Moves from slot to slot; on disk, block i of `pairs` is `numbers[i]`, or its other slot."""
+    """Plan moves between slots; on disk, pair i has block `numbers[i]`, or its other slot's."""
     moves = [Move(source, a, target, b) for a, b in pairs]
     if numbers is None:
         numbers = [m.target if source is Tier.DISK else m.source for m in moves]
@@ -84,7 +84,7 @@ def plan(
 
 
 def finish(mover: TierMover, disk: DiskTier | None = None, within_s: float = 60.0) -> Completed:
-    """Poll until nothing is under way; everything that has ended."""
+    """Poll until nothing is pending; return everything that has ended."""
     done: list[Move] = []
     failed: list[Move] = []
     lost: list[Move] = []

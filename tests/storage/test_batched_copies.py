@@ -1,4 +1,4 @@
-"""The driver's call for many copies: what it is given, and what its answer becomes."""
+"""The driver's call for many copies: its arguments, and the handling of its result."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from storage.errors import CopyFailed
 
 
 class Driver:
-    """Copies within this process, as the driver would; answers with `code`."""
+    """A driver that copies within this process, and returns `code`."""
 
     def __init__(self, code: int = 0) -> None:
         self.code = code
@@ -43,7 +43,7 @@ class Driver:
 
 
 def pieces(source: np.ndarray, target: np.ndarray, size: int) -> CopyPieces:
-    """Every second `size` bytes of `source`, to the same places of `target`."""
+    """Return a copy of every second `size` bytes of `source`, to the same places of `target`."""
     at = np.arange(0, source.nbytes, 2 * size, dtype=np.uint64)
     sizes = np.full(len(at), size, np.uint64)
     return CopyPieces(at + np.uint64(target.ctypes.data), at + np.uint64(source.ctypes.data), sizes)
@@ -74,7 +74,7 @@ def test_a_refusal_is_an_error_with_its_number() -> None:
 
 def test_a_machine_without_the_driver_or_the_call_has_none(tmp_path: Path) -> None:
     assert open_batched_copies(str(tmp_path / "libcuda.so.1")) is None
-    assert open_batched_copies("libc.so.6") is None  # there, and without this call
+    assert open_batched_copies("libc.so.6") is None  # the library exists, but lacks this call
 
 
 @pytest.mark.gpu

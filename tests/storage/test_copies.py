@@ -1,4 +1,4 @@
-"""Copies between device and host: which bytes, in which order, and what may be waited for."""
+"""Copies between device and host: which bytes, in which order, and what steps wait for."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ class Late:
 
 
 def blocks_of(numbers: range) -> torch.Tensor:
-    """Blocks whose bytes are all `numbers[i]`."""
+    """Make blocks whose bytes are all `numbers[i]`."""
     return torch.tensor([[n] * BLOCK_BYTES for n in numbers], dtype=torch.uint8)
 
 
 def bytes_copied(pieces: CopyPieces, runs: Runs) -> set[tuple[int, int]]:
-    """Every byte that is copied, as (source, target) offsets; none twice."""
+    """Return every copied byte as (source, target) offsets; check that none is copied twice."""
     seen: set[tuple[int, int]] = set()
     sources = (pieces.sources.astype(int) - runs.sources.data_ptr()).tolist()
     targets = (pieces.targets.astype(int) - runs.targets.data_ptr()).tolist()
@@ -62,7 +62,7 @@ def bytes_copied(pieces: CopyPieces, runs: Runs) -> set[tuple[int, int]]:
 
 
 def pairs_of(target: torch.Tensor, source: torch.Tensor, pairs: Sequence[tuple[int, int]]) -> Runs:
-    """The copies of (source, target) pairs of blocks."""
+    """Return the copies of (source, target) pairs of blocks."""
     slots = np.array(pairs, np.int64)
     return runs_of(target, source, slots[:, 1], slots[:, 0])
 
@@ -86,7 +86,7 @@ def test_late_pieces_are_late_layers_and_all_together_is_everything(
     assert len(rest) <= max_bytes
     assert all(source % BLOCK_BYTES >= 6 * LAYER_BYTES for source, _ in rest)
     late_block = 2 * LAYER_BYTES
-    assert len(rest) == min(max_bytes // late_block, count) * late_block  # as many as may be
+    assert len(rest) == min(max_bytes // late_block, count) * late_block  # as many as allowed
 
 
 def test_plain_copies_are_over_at_once_and_promise_nothing() -> None:
@@ -107,7 +107,7 @@ def test_a_cpu_and_few_layers_have_no_late_ones() -> None:
     assert layerwise_load_of(replace(LAYOUT, groups=(few,)), 100, torch.device("cuda")) is None
 
 
-CYCLES = 2_000_000_000  # of a GPU's clock: a second, while which an event is certainly open
+CYCLES = 2_000_000_000  # a second of a GPU's clock, in which an event is certainly open
 
 
 @pytest.fixture
@@ -138,7 +138,7 @@ def test_blocks_go_both_ways(pinned: torch.Tensor, is_batched: bool) -> None:
 
 @dataclass
 class SlowLoad:
-    """A load whose late half comes after `cycles`: 7 in both, where 0 was."""
+    """A load whose late half comes after `cycles`, and changes both halves from 0 to 7."""
 
     late: LayerwiseLoad
     early_half: torch.Tensor
@@ -181,7 +181,7 @@ def test_a_step_behind_a_promise_sees_the_late_layers_and_others_do_not_wait(
         with torch.cuda.graph(graph, stream=stream):
             step()
         launch = graph.replay
-    for cycles in (0, CYCLES):  # at first to load the kernels: that may wait for others
+    for cycles in (0, CYCLES):  # first to load the kernels, which may wait for others
         copying = load.begin(up, cycles)
         with torch.cuda.stream(stream):
             launch()

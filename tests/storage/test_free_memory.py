@@ -1,4 +1,4 @@
-"""How much memory is to be had, from what the system writes down."""
+"""Free memory, by the system's files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""States between tiers: whole, or reported as failed or lost; no block of KV is touched."""
+"""States between tiers: complete, or reported as failed or lost, without changes to KV blocks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from storage.pools.state_pool import StatePool
 from storage.tier_mover import TierMover, block_bytes_of
 from tests.storage.scene import BLOCK_BYTES, CPU, disk_config, filled_pool, finish
 
-KV = 4  # blocks of each tier
+KV = 4  # number of blocks in each tier
 PARTS = 3
 LAYOUT = StateLayout((StateShape(0, 0, 1, 1, 3 * BLOCK_BYTES // 4 - 8),), "float32")
 RECORD = BlockRecord(b"k" * 16, b"p" * 16, b"n" * 16, "me", b"t" * 64)

@@ -1,4 +1,4 @@
-"""Runs of blocks: what they copy, and that they are as long as they can be."""
+"""Runs of blocks: their copies, and their greatest length."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ slots = st.permutations(range(BLOCKS))
 
 
 def runs_between(sources: list[int], targets: list[int], count: int) -> Runs:
-    """Runs over blocks of one byte each: source i holds i, every target 255."""
+    """Make runs over one-byte blocks: source i holds i, every target 255."""
     source = torch.arange(BLOCKS, dtype=torch.uint8).view(BLOCKS, 1)
     target = torch.full((BLOCKS, 1), 255, dtype=torch.uint8)
     return runs_of(target, source, np.array(targets[:count]), np.array(sources[:count]))
 
 
 def copied(runs: Runs) -> list[int]:
-    """Copy all runs; return what the targets hold."""
+    """Copy all runs; return the targets' contents."""
     for to, of in runs.views():
         assert to.is_contiguous()
         to.copy_(of)

@@ -1,4 +1,4 @@
-"""Plans executed between tiers: what is reported, when, and what a failure leaves behind."""
+"""Plans executed between tiers: reports, their times, and the result of a failure."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ BLOCKS = 12
 
 
 class Held:
-    """An event that has passed when it is told so."""
+    """An event that passes when told to."""
 
     seconds = 0.25
 
@@ -50,17 +50,17 @@ class Held:
         return self.has_passed
 
     def synchronize(self) -> None:
-        """Let it."""
+        """Let the event pass."""
         self.has_passed = True
 
     def release_early(self) -> bool:
-        """Give it when little is missing; count how often."""
+        """Return it when little is missing; count the calls."""
         self.promises += self.is_nearly_over
         return self.is_nearly_over
 
 
 class SlowCopies(PlainCopies):
-    """Copies that are done when their event is told so; keeps what was asked."""
+    """Copies that end when their event is told to; their requests are kept."""
 
     def __init__(self) -> None:
         self.events: list[Held] = []
@@ -222,7 +222,7 @@ def test_a_block_is_written_only_when_its_copy_is_done(disk: DiskTier, host: Hos
     down = plan(Tier.DEVICE, Tier.DISK, [(0, 0), (1, 1), (2, 2)])
     mover.start(down)
     assert copies.directions == [CopyDirection.DOWN]
-    assert copies.runs[0].num_blocks == 2  # half of the buffers; the rest is for who reads
+    assert copies.runs[0].num_blocks == 2  # half of the buffers; the others are for reads
     disk.wait(0.01)
     assert mover.poll() == Completed()
     copies.events[0].has_passed = True
@@ -293,7 +293,7 @@ def test_from_disk_a_block_goes_to_the_device_over_the_staging_and_nowhere_else(
 def test_any_single_copy_that_fails_is_told_once_and_harms_no_other(
     disk: DiskTier, host: HostPool
 ) -> None:
-    """Every plan of a trace over all tiers, with copy 1 failing, then copy 2, and so on."""
+    """In every plan of a trace over all tiers, copy 1 fails, then copy 2, and so on."""
     for nth in itertools.count(1):
         faults = FaultPlan("copy", nth, COPY_FAILED)
         pool = filled_pool(BLOCKS)
@@ -316,7 +316,7 @@ def test_any_single_copy_that_fails_is_told_once_and_harms_no_other(
 
 
 def _arrived(mover: TierMover, disk: DiskTier, plan: Plan) -> list[int]:
-    """The targets of the moves that were done; every move is told exactly once."""
+    """Return the targets of completed moves; check that every move is reported once."""
     mover.start(plan)
     settled = finish(mover, disk)
     told = [*settled.done, *settled.failed, *settled.lost]
@@ -362,7 +362,7 @@ def test_a_gpu_copies_both_ways_at_once_and_waits_for_what_was_launched(tmp_path
         host.tensor[i] = content(i)
     busy = torch.randn(4096, 4096, device=device)
     for _ in range(20):
-        busy = busy @ busy  # what the copies are to wait for
+        busy = busy @ busy  # work that the copies must wait for
         busy = busy / busy.norm()
     want = torch.stack([content(1000 + i) for i in range(256)])
     blocks[256:] = want.to(device, non_blocking=True)

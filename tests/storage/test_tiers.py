@@ -1,4 +1,4 @@
-"""The contract of `tier_contract.py`, kept by the device, the host and the disk."""
+"""The contract of `tier_contract.py` for the device, the host and the disk."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SLOTS = 24
 
 
 class MovedShelf:
-    """The host's or the disk's slots, filled from the device and read back to it."""
+    """A shelf of the host's or the disk's slots, filled from the device and read back to it."""
 
     def __init__(self, tier: Tier, num_slots: int, mover: TierMover, pool: DevicePool) -> None:
         self.num_slots = num_slots
@@ -72,7 +72,7 @@ class MovedShelf:
 
 
 class DeviceShelf:
-    """The device's own slots, filled from blocks after them in the same pool."""
+    """A shelf of the device's own slots, filled from later blocks of the same pool."""
 
     def __init__(self) -> None:
         self.num_slots = SLOTS
@@ -83,7 +83,7 @@ class DeviceShelf:
     def put(self, slots: Sequence[int], numbers: Sequence[int]) -> int:
         for i, number in enumerate(numbers):
             self._blocks[SLOTS + i] = content(number)
-        past = 2 * SLOTS  # of the pool; the shelf is its first half
+        past = 2 * SLOTS  # the pool's second half; the shelf is the first
         moves = [
             Move(Tier.DEVICE, SLOTS + i, Tier.DEVICE, slot if slot < SLOTS else past)
             for i, slot in enumerate(slots)
@@ -123,7 +123,7 @@ def encrypted_shelf(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shelf]
 
 @contextmanager
 def disk_shelf(config: DiskConfig) -> Iterator[Shelf]:
-    """One process for many tests."""
+    """Run one disk process for many tests."""
     disk = DiskTier(config)
     pool = DevicePool(LAYOUT, disk.num_blocks, CPU)
     shelf = MovedShelf(Tier.DISK, disk.num_blocks, TierMover(pool, None, disk), pool)

@@ -1,4 +1,4 @@
-"""Waiting for descriptors that `select` does not take."""
+"""Waits for descriptors that `select` does not support."""
 
 from __future__ import annotations
 

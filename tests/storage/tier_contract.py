@@ -1,7 +1,7 @@
-"""What every tier promises, tested the same way for each.
+"""Properties of every tier, tested in the same way.
 
-A subclass in `test_tiers.py` says which tier it is. A tier is seen through `Shelf`: blocks are put
-into slots and asked for again, by moves, as the engine does it.
+A subclass in `test_tiers.py` names the tier. Tests use it through `Shelf`: blocks are moved into
+slots and read again, as the engine does.
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ from tests.storage.scene import content
 
 
 class Shelf(Protocol):
-    """A tier of `num_slots`, by numbered blocks: block n holds `content(n)`, at first."""
+    """A tier of `num_slots` with numbered blocks: at first block n holds `content(n)`."""
 
     num_slots: int
 
     def put(self, slots: Sequence[int], numbers: Sequence[int]) -> int:
-        """Move these blocks to these slots; how many have arrived."""
+        """Move these blocks to these slots; return how many have arrived."""
 
     def get(self, slots: Sequence[int], numbers: Sequence[int]) -> list[Tensor | None]:
-        """Return what each slot holds if it is that block's content, else None."""
+        """Return each slot's content if it is that block's, else None."""
 
     def get_and_put(
         self, slots: Sequence[int], numbers: Sequence[int], to: Sequence[int], new: Sequence[int]
     ) -> list[Tensor | None]:
-        """Both in one plan."""
+        """Read and write in one plan."""
 
     def erase(self, slots: Sequence[int]) -> None:
-        """These slots hold nothing any more."""
+        """Erase these slots."""
 
 
 class TierContract:
-    """The tests. `forgets` says whether an erased slot is known to be empty."""
+    """The tests. `forgets`: an erased slot is known to be empty."""
 
     forgets = False
 
@@ -68,7 +68,7 @@ class TierContract:
         shelf.put([4], [1])
         shelf.erase([4])
         if self.forgets:
-            shelf.put([5], [2])  # what comes later is written later, but may be read before
+            shelf.put([5], [2])  # later moves are written later, but may be read earlier
             assert shelf.get([4], [1]) == [None]
         assert shelf.put([4], [9]) == 1
         (found,) = shelf.get([4], [9])

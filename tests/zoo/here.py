@@ -1,4 +1,4 @@
-"""The directory of a package of the zoo, or the end of the test that wants it."""
+"""The directory of a package of the zoo, or a skip of the test that needs it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.zoo.sources import Package
 
 
 def here(package: Package) -> Path:
-    """Return where the package's members lie; if absent, skip the test, but fail in CI."""
+    """Return the directory of the package's members; without it, skip the test, or fail in CI."""
     place = place_of(package)
     if place.exists():
         return place

@@ -1,7 +1,7 @@
-"""Chat templates as Mistral's own generator makes them for the models that it publishes.
+"""Chat templates made by Mistral's own generator for its published models.
 
-The generator wants three enumerations of its package, which wants a library of images for them. So
-these are taken out of the sources, and stand where it imports them from.
+The generator imports three enumerations of its package, which needs an image library. They are
+therefore extracted from the sources, and placed where it imports them from.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _GENERATOR = "mistral_common/integrations/chat_templates/template_generator.py"
 
 @dataclass(frozen=True)
 class MistralCommon:
-    """The template of the models of a version of Mistral's tokenizers, from v3 on."""
+    """The template of models with one version of Mistral's tokenizers, from v3 on."""
 
     version: str
     thinks: bool = False
@@ -53,7 +53,7 @@ def _enumerations(root: Path, name: str, kept: set[str]) -> Any:
 
 def _executed(name: str, source: str) -> Any:
     module = ModuleType(name)
-    sys.modules[name] = module  # dataclasses look for their module
+    sys.modules[name] = module  # dataclasses look up their module
     try:
         exec(compile(source, name, "exec"), module.__dict__)
     finally:
@@ -63,7 +63,7 @@ def _executed(name: str, source: str) -> Any:
 
 @contextmanager
 def _importable(modules: dict[str, Any]) -> Iterator[None]:
-    """Let them be imported, by names of packages that are not there."""
+    """Make them importable under the names of missing packages."""
     packages = {".".join(name.split(".")[:n]) for name in modules for n in range(1, 5)}
     standing = {name: ModuleType(name) for name in packages} | modules
     sys.modules.update(standing)

@@ -1,8 +1,8 @@
-"""Models of a family that an engine can run: with random weights, and parrots.
+"""Runnable models of a family: with random weights, or parrots.
 
-A parrot says given texts, whatever it is asked: each piece of a text is a token of its own, and
-each token's row of the head names the one that follows it. So over HTTP one sees what a whole
-server makes of what models write.
+A parrot answers with given texts to any prompt: each piece of a text is a token of its own, and
+each token's row of the head points to its successor. Over HTTP one thus sees how a whole server
+handles a model's text.
 """
 
 from __future__ import annotations
@@ -21,13 +21,14 @@ from safetensors.torch import save_file
 from gateway.prompts.tokens.token_bytes import byte_alphabet
 from tests.zoo.family import Family
 
-_PIECE = 3  # bytes: marks that are text are cut across tokens
-_SURE, _FIRST, _OTHER = 20.0, 2.0, 1.0  # logits: the next token; beginnings of texts
+_PIECE = 3  # bytes; control tokens in plain text are cut across tokens
+# logits of the next token, of texts' beginnings, and of others
+_SURE, _FIRST, _OTHER = 20.0, 2.0, 1.0
 _HEAD = 64  # dimensions
 
 
 def write_runnable(family: Family, directory: Path, *, real: bool = False) -> Path:
-    """A model of two small layers for `--load-format dummy`, of Llama's architecture."""
+    """Write a model of two small layers for `--load-format dummy`, of Llama's architecture."""
     family.write(directory, real=real)
     sizes = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2}
     heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "tie_word_embeddings": True}
@@ -36,10 +37,10 @@ def write_runnable(family: Family, directory: Path, *, real: bool = False) -> Pa
 
 
 def write_parrot(family: Family, directory: Path, texts: Sequence[str]) -> tuple[int, ...]:
-    """A model that says the first of `texts`; returns the token with which each begins.
+    """Write a model that answers with the first of `texts`; return the first token of each.
 
-    Another text is said where `logit_bias` asks for its token. A mark comes once in all texts:
-    ValueError if one comes twice.
+    A `logit_bias` for its token selects another text. Raises ValueError if a control token occurs
+    twice in all texts.
     """
     chains = _cut(texts, [mark.text for mark in family.marks()])
     pieces = [piece for chain in chains for piece in chain if piece[0] != "<mark>"]
@@ -58,7 +59,7 @@ def write_parrot(family: Family, directory: Path, texts: Sequence[str]) -> tuple
 
 
 def _cut(texts: Sequence[str], marks: Sequence[str]) -> list[list[tuple[str, str]]]:
-    """Each text as pairs: ("<mark>", its text), or ("", a piece in the alphabet of bytes)."""
+    """Split each text into pairs: ("<mark>", its text), or ("", a piece of byte letters)."""
     letters = {byte: letter for letter, byte in byte_alphabet().items()}
     found = re.compile("|".join(map(re.escape, sorted(marks, key=len, reverse=True))) or "(?!)")
     taken = set(letters.values())
@@ -78,7 +79,7 @@ def _cut(texts: Sequence[str], marks: Sequence[str]) -> list[list[tuple[str, str
 
 
 def _pieces(spelled: str, taken: set[str]) -> list[str]:
-    """`spelled` in pieces that nothing else has; adds them to `taken`."""
+    """Split `spelled` into unique pieces; add them to `taken`."""
     pieces: list[str] = []
     while spelled:
         size = _PIECE
@@ -117,7 +118,7 @@ def _width(vocab_size: int) -> int:
 def _weights(
     vocab_size: int, follows: dict[int, int], starts: Sequence[int]
 ) -> dict[str, torch.Tensor]:
-    """Embeddings are unit vectors, attention and MLP add nothing, the head names successors."""
+    """Make weights: unit vectors as embeddings, zero attention and MLP, successors in the head."""
     width = _width(vocab_size)
     head = torch.zeros(vocab_size, width)
     for token in range(vocab_size):
@@ -132,7 +133,7 @@ def _weights(
     shapes = {**square, **up, f"{layer}mlp.down_proj.weight": (width, _HEAD)}
     norms = (f"{layer}input_layernorm", f"{layer}post_attention_layernorm", "model.norm")
     return {
-        # The norm before the head makes sqrt(width) of a unit vector.
+        # The norm before the head turns a unit vector's 1 into sqrt(width).
         "lm_head.weight": head * 10 / width**0.5,
         "model.embed_tokens.weight": torch.eye(vocab_size, width),
         **{name: torch.zeros(shape) for name, shape in shapes.items()},

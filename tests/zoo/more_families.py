@@ -1,4 +1,4 @@
-"""Further templates of families, in tests marked `zoo`."""
+"""More templates of families, in tests marked `zoo`."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def _like(name: str, other: str, source: str | Trl | Vllm, **more: Any) -> Famil
 
 
 def _other(name: str, other: str, source: str, tools: str, **more: Any) -> Family:
-    """A family that is not served, with the tokenizer of another."""
+    """Make a family that is not served, with another family's tokenizer."""
     return _like(name, other, source, **{"tools": tools, **_ELSEWHERE, **more})
 
 
@@ -102,12 +102,12 @@ def _command(name: str, source: str) -> Family:
 
 
 def _with_tools(name: str, source: str) -> Family:
-    """A Hermes that has another template for chats with tools."""
+    """Make a Hermes with a separate template for chats with tools."""
     return replace(family("hermes3"), name=name, tool_use=LlamaCpp(source), tools="hermes")
 
 
 def _vllm(other: str, *sources: str, **more: Any) -> tuple[Family, ...]:
-    """Models like `other` with the templates that vLLM has for them."""
+    """Make models like `other` with vLLM's templates for them."""
     return tuple(_like(f"vllm-{one}", other, Vllm(one), **more) for one in sources)
 
 
@@ -231,7 +231,7 @@ MORE: tuple[Family, ...] = (
     *_vllm("deepseek-v3", "deepseekr1"),
     *_vllm("deepseek-v3.1", "deepseekv31"),
 )
-# For parametrize: each family by its name, where `make test-zoo` adds those of MORE.
+# For parametrize: each family by its name; `make test-zoo` adds MORE.
 WITH_MORE = [
     *(pytest.param(one, id=one.name) for one in FAMILIES),
     *(pytest.param(one, id=one.name, marks=pytest.mark.zoo) for one in MORE),

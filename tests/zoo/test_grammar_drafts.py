@@ -1,4 +1,4 @@
-"""Masks after drafts and forced tokens, with shipped tokenizers, along answers at random."""
+"""Masks after drafts and forced tokens, with published tokenizers, along random answers."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_any_drafts_have_the_masks_of_one_token_at_a_time(
 
 
 def test_the_library_takes_no_tokens_back_for_us() -> None:
-    """The library caches a mask for a place that another text shares, with other next tokens."""
+    """It caches a mask for a place that another text shares, with other next tokens."""
     qwen = TOKENIZERS["qwen3"].directory
     vocabulary = read_vocabulary(qwen, 151_936, (151_645,))
     kind, text, _ = SAID[2]

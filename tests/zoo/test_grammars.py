@@ -1,4 +1,4 @@
-"""JSON as models write it follows its schema, with shipped tokenizers."""
+"""JSON written by a model follows its schema, with published tokenizers."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _SCHEMA = {"type": "object", "properties": {"html": {"type": "string"}}, "requir
 _PAGE = {"html": "<table><tr><td>x</td></tr></table>  <b>y</b>\n"}
 
 
-# Of JSONSchemaBench (Github_trivial, o9908; Github_medium, o21115): each such pattern or count
-# takes the library's lexer more than 100,000 steps for one mask over a large vocabulary.
+# From JSONSchemaBench (Github_trivial, o9908; Github_medium, o21115). Each pattern or count takes
+# the library's lexer more than 100,000 steps for one mask over a large vocabulary.
 _NAMES = {"type": "object", "patternProperties": {"^.{1,255}$": {}}}
 _WORDS = {"type": "string", "pattern": r"^$|(^(?:\S+\s+){0,49}\S+$)"}
 

@@ -1,4 +1,4 @@
-"""lm-evaluation-harness gives a server the scores that it gives `transformers`."""
+"""lm-evaluation-harness gives a server the same scores as `transformers`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HARNESS = ROOT / "build" / "lm-eval"
 ITEMS = 20
 
 
-@pytest.mark.timeout(3600)  # two models of 135 million parameters, each by itself, on any CPU
+@pytest.mark.timeout(3600)  # two models of 135 million parameters, one at a time, on any CPU
 def test_scores_are_those_of_transformers() -> None:
     if not HARNESS.exists():
         pytest.skip("there is no build/lm-eval: `make test-zoo` installs it")
@@ -38,5 +38,5 @@ def test_scores_are_those_of_transformers() -> None:
     # Choices after which the model ends the text lack their last token: see docs/how-to/agents.
     assert [one["same_answers"] for one in told[1:]] == [ITEMS] * 2
     [choose, write, chat] = told
-    assert 0 < choose["server acc"] < 1  # the control: there is something to score
+    assert 0 < choose["server acc"] < 1  # positive control: there is something to score
     assert chat["server chrf"] > write["server chrf"] > 0

@@ -1,7 +1,7 @@
-"""Calls that must come, strict tools and schemas, where marks are tokens: in each format of calls.
+"""Required calls, strict tools and schemas with control tokens, in each format of calls.
 
-The engine is a walk at random through the grammar that the gateway sends, over the family's
-tokens; so whatever a model says that is held to it comes back as what was asked for.
+The engine walks at random through the gateway's grammar, over the family's tokens. Whatever a
+constrained model writes is therefore returned in the requested form.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ ASKED: Any = [{"role": "user", "content": "Which unit?"}]
 
 @dataclass(frozen=True)
 class Held:
-    """A family, and the format that its calls are held to."""
+    """A family, and the format of its constrained calls."""
 
     family: Family
     tool_format: str | None = None  # as --tool-format names it
@@ -85,7 +85,7 @@ FORMATS = (
     Held(family("gemma4")),
     Held(family("glm4.5")),
     Held(family("lfm2")),
-    # With a template that shows tools: Gemma 3's own does not.
+    # With a template that shows tools, which Gemma 3's own does not.
     Held(replace(family("gemma3"), special=_FUNCTION, source=Trl("qwen2_5")), "functiongemma"),
 )
 _SHOWN = {held.family.name for held in FORMATS}
@@ -101,7 +101,7 @@ SHIPPED = (
     *(*FORMATS, *MORE_FORMATS),
     *(Held(one) for one in SERVED if one.tools and one.name not in _SHOWN),
 )
-QUICK = FORMATS[0]  # with the tokenizer as shipped, and in all dialects
+QUICK = FORMATS[0]  # with the published tokenizer, and in all dialects
 
 
 @contextmanager
@@ -171,7 +171,7 @@ def asked(zoo: ZooGateway, **more: Any) -> Any:
 
 
 def check_calls(choice: Any, least: int) -> list[str]:
-    """Each call is of its tool's schema; their names."""
+    """Check that each call is valid under its tool's schema; return the names."""
     calls = choice.message.tool_calls or []
     assert len(calls) >= least, choice
     for call in calls:
@@ -184,7 +184,7 @@ def check_text(choice: Any) -> None:
 
 
 def check_texts(inputs: list[str], pattern: str = PATTERN) -> None:
-    """Each text for a tool that takes such is of its regular expression."""
+    """Check each text for a free-text tool against its regular expression."""
     assert inputs
     for one in inputs:
         assert re.fullmatch(pattern, one), one
@@ -195,7 +195,7 @@ def inputs_of(choice: Any) -> list[str]:
 
 
 def check_all(zoo: ZooGateway) -> None:
-    """All that can be asked for, in chats."""
+    """Check all forms that chats can ask for."""
     assert len(check_calls(asked(zoo, **CALLS["one"]), 1)) == 1
     assert set(check_calls(asked(zoo, **CALLS["named"]), 1)) == {"get_number"}
     check_calls(asked(zoo, **CALLS["required"]), 1)
@@ -214,7 +214,7 @@ def check_all(zoo: ZooGateway) -> None:
 
 
 def check_other_dialects(zoo: ZooGateway) -> None:
-    """Calls and schemas in Responses and Messages."""
+    """Check calls and schemas in Responses and Messages."""
     client: Any = zoo.client
     messages: Any = zoo.anthropic.messages
     items = client.responses.create(
@@ -253,7 +253,7 @@ def test_marks_of_each_format(held: Held, tmp_path: Path) -> None:
 
 
 def test_other_dialects_hold_answers_too(tmp_path: Path) -> None:
-    """These dialects have their own marks; `test_held_families` has shipped tokenizers."""
+    """Here the tokenizer has its own control tokens; `test_held_families` has published ones."""
     with walking(QUICK, tmp_path, real=False) as zoo:
         check_other_dialects(zoo)
 

@@ -1,4 +1,4 @@
-"""Texts for tools that are held to a grammar in Lark are its texts, with a shipped tokenizer."""
+"""Texts of tools under a Lark grammar are valid, with a published tokenizer."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def vocabulary() -> Vocabulary:
 
 
 def grammars() -> Iterator[tuple[str, Grammar]]:
-    """Each grammar as calls are held to it: by a pattern where it has one, else as it is."""
+    """Return each grammar as calls use it: as a pattern if it has one, else unchanged."""
     for name, lark in lark_grammars().items():
         pattern = pattern_of(rules_of_lark(lark), START)
         if pattern is not None:

@@ -1,4 +1,4 @@
-"""Parrots say their texts, by a whole server."""
+"""Parrots answer with their texts in a whole server."""
 
 from __future__ import annotations
 

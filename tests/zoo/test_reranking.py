@@ -1,4 +1,4 @@
-"""Documents are shown to Qwen3-Reranker as its page tokenises them, with Qwen3's own tokenizer."""
+"""Documents for Qwen3-Reranker are tokenised as on its page, with Qwen3's own tokenizer."""
 
 from __future__ import annotations
 

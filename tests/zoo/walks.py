@@ -1,7 +1,6 @@
-"""Answers at random that follow their requests' grammars, as an engine holds a model to them.
+"""Random answers that follow their requests' grammars, as from a constrained model.
 
-A walk takes any token that the grammar allows, marks and ends more often than others, so that it
-comes to an end.
+A walk takes any allowed token, but control tokens and ends more often, so that it comes to an end.
 """
 
 from __future__ import annotations
@@ -19,13 +18,13 @@ from engine.grammars.token_mask import GrammarConstraint
 from engine.grammars.vocabulary import Vocabulary
 from engine.link.messages import Generate, Grammar
 
-_ENDS, _MARKS = 0.5, 0.7  # how likely one is where it is allowed
+_ENDS, _MARKS = 0.5, 0.7  # their probabilities where they are allowed
 _NUM_AT_RANDOM, _MOST = 12, 2000  # tokens of a text
 _CLOSE, _GO_ON = (*';)}]"\n', "*/"), (*' 1a({<=*/."',)  # each is one token
 
 
 class Walker:
-    """A script of `FakeEngine`: what a model with random weights says under a grammar."""
+    """A script of `FakeEngine`: a random model under a grammar."""
 
     def __init__(self, vocabulary: Vocabulary, marks: list[int]) -> None:
         ends = list(vocabulary.eos_token_ids)
@@ -35,13 +34,13 @@ class Walker:
         self._random = random.Random(0)
 
     def __call__(self, request: Generate) -> list[int]:
-        """The tokens, without the end."""
+        """Return the tokens, without the end."""
         grammar = request.sampling.grammar
         assert grammar is not None, "a grammar was to hold this answer"
         return self.walk(grammar, request.sampling.max_tokens)
 
     def walk(self, grammar: Grammar, most: int) -> list[int]:
-        """At most so many tokens that follow a grammar."""
+        """Return at most this many tokens that follow a grammar."""
         found = checked(grammar)
         if found.error:
             raise InvalidGrammar(found.error)
@@ -56,7 +55,7 @@ class Walker:
         return said
 
     def _next(self, constraint: GrammarConstraint) -> int | None:
-        """A token that is allowed; None for an end."""
+        """Return an allowed token; None for an end."""
         bits = np.unpackbits(constraint.allowed().view(np.uint8), bitorder="little")
         assert constraint.error is None
         if bits[self._ends].any() and self._random.random() < _ENDS:
@@ -80,9 +79,9 @@ def walked(
     seed: int,
     close: Sequence[str] = _CLOSE,
 ) -> str:
-    """A text of the grammar: some tokens at random, then such as bring it to its end.
+    """Return a text of the grammar: some random tokens, then tokens that lead to its end.
 
-    `end` is the token of that; `close` are texts of one token that lead there.
+    `end` is the token of the end; `close` are one-token texts that lead there.
     """
     chance, constraint, said = random.Random(seed), GrammarConstraint(compilation), list[int]()
     while not constraint.is_over and len(said) < _MOST:

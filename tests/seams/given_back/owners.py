@@ -65,7 +65,7 @@ class _Answers:
 
 
 def play_source(seed: int) -> int:
-    """Other engines ask and go at random; how often blocks were lent. Raises NotGivenBack."""
+    """Let other engines ask and leave at random; return the number of loans."""
     random, now, lent = Random(seed), 0.0, 0
     cache, answers = PrefixCache(num_blocks=BLOCKS, block_size=SIZE), _Answers()
     source = Source(cache, answers, FINGERPRINT)
@@ -92,7 +92,7 @@ def play_source(seed: int) -> int:
 
 
 def _compute(cache: PrefixCache, random: Random, now: float) -> None:
-    """Have a prompt in the cache, where there is room."""
+    """Cache a prompt, if there is room."""
     path, tokens = random.choice(PATHS), random.choice(PROMPTS)
     longer = np.append(tokens, np.int32(0))
     lease = cache.acquire(path, longer, owner="flow", now=now)
@@ -113,11 +113,11 @@ def _an_ask(random: Random, number: int) -> Ask:
 
 
 def play_staging(seed: int) -> int:
-    """Reads from a disk that is late, or dies; how many. Raises NotGivenBack."""
+    """Read from a disk that is late, or dies; return the number of reads. Raises NotGivenBack."""
     random, now = Random(seed), 0.0
     staging, asked = Staging(4, 4096, torch.device("cpu")), OpenRequests(1.0, 1.0)
-    buffers: dict[int, int] = {}  # by the ticket of a read that has not ended
-    unanswered: list[int] = []  # tickets of which the process says something yet
+    buffers: dict[int, int] = {}  # by the ticket of a pending read
+    unanswered: list[int] = []  # tickets whose reads the process will still answer
     try:
         for _ in range(60):
             match random.randrange(6):
@@ -149,7 +149,7 @@ def play_staging(seed: int) -> int:
 
 
 def _die(staging: Staging, asked: OpenRequests, unanswered: list[int]) -> None:
-    """The disk's process is dead."""
+    """Let the disk's process die."""
     unanswered.clear()
     asked.fail_all()
     staging.no_answers_to_come()

@@ -1,4 +1,4 @@
-"""What a request of the gateway takes and waits for, as the game sees it: permits and answers."""
+"""Resources of the gateway's requests, in the form that the games use: permits and answers."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ ADMITTED = AdmittedRequest(
 
 
 class SlowRedis(RedisLimiter):
-    """Redis's part: requests at once, held by the members of its set. It takes its time."""
+    """A Redis that is slow, and counts concurrent requests as members of a set."""
 
     def __init__(self, link: RedisLink, random: Random) -> None:
         super().__init__(link)
@@ -68,7 +68,7 @@ class SlowRedis(RedisLimiter):
         await self._answer(lambda: self.held.discard(_member(hold.demand)))
 
     async def renew(self, holds: Sequence[Hold]) -> None:
-        """Do nothing: holds last by themselves, and what is forgotten stays."""
+        """Do nothing, since holds do not lapse here."""
 
     def _reserve_now(self, demand: Demand) -> Verdict:
         begun = None if demand.begun is None else _member(as_begun(demand, demand.begun))
@@ -94,7 +94,7 @@ class SlowRedis(RedisLimiter):
 
 
 class PermitsOverRedis(Resource):
-    """Permits: choices that run, holds in Redis or beside it, and the room of bodies."""
+    """A game of permits: running choices, holds in Redis or beside it, and the room of bodies."""
 
     refusals = (LimitReached, TooManyRequests, Unavailable)
     limits = Limits(max_concurrent=3, tokens_per_minute=10**8)
@@ -122,7 +122,7 @@ class PermitsOverRedis(Resource):
             yield
 
     def settle(self) -> None:
-        """Renew, as is done every few seconds."""
+        """Renew the holds, as the gateway does every few seconds."""
         if not self.renewing:
             task = asyncio.create_task(self.limiter.renew([]))
             self.renewing.append(task)
@@ -157,7 +157,7 @@ class PermitsOverRedis(Resource):
 
 
 class WholeAnswers(Resource):
-    """Memory of answers that are sent whole; who has too much is cut off by whoever grows."""
+    """A game of whole answers: the largest holder of memory is cut off when another one grows."""
 
     refusals = (AnswerTooLarge, TooManyRequests, Unavailable)
 
@@ -185,7 +185,7 @@ class WholeAnswers(Resource):
                     await asyncio.sleep(random.choice((0, 0, 1.0)))
                 yield
             except asyncio.CancelledError:
-                if running.error is before or task.cancelling() > 1:  # its client goes as well
+                if running.error is before or task.cancelling() > 1:  # its client leaves too
                     raise
                 raise running.error from None
 
@@ -207,7 +207,7 @@ class WholeAnswers(Resource):
 
 
 class Sequences:
-    """Sequences of an engine, whose ends take a few turns of the loop."""
+    """A game of an engine's sequences, whose ends take a few turns of the loop."""
 
     def __init__(self) -> None:
         self.running = 0
@@ -226,13 +226,13 @@ class Sequences:
 
 
 class Answers(Resource):
-    """Answers that are streamed to clients who go: choices merged, with signs of life before."""
+    """A game of answers streamed to clients that leave, with merged choices and keep-alives."""
 
     refusals = (ClientGone,)
 
     def __init__(self) -> None:
         self.sequences = Sequences()
-        self.clients: list[asyncio.Event] = []  # set once they have gone
+        self.clients: list[asyncio.Event] = []  # set once the clients have left
 
     @asynccontextmanager
     async def use(self, random: Random) -> AsyncIterator[None]:

@@ -1,6 +1,6 @@
-"""Whatever is taken comes back, however the waits for it end.
+"""Everything taken is given back, however waits for it end.
 
-`python -m tests.seams.given_back` plays on with other seeds.
+`python -m tests.seams.given_back` continues with other seeds.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ PLACES = 2
 
 
 class Semaphore(Protocol):
-    """The methods of `asyncio.Semaphore`."""
+    """An interface like `asyncio.Semaphore`."""
 
     async def acquire(self) -> object: ...
 
@@ -38,7 +38,7 @@ class Semaphore(Protocol):
 
 
 class Places(Resource):
-    """Those of a semaphore."""
+    """A game of a semaphore."""
 
     def __init__(self, kind: Callable[[int], Semaphore]) -> None:
         self.semaphore = kind(PLACES)

@@ -1,6 +1,6 @@
-"""Threads of the engine that hand something on to each other, under work that breaks or takes long.
+"""Threads of the engine that pass work to each other, with work that fails or takes long.
 
-What is done when is decided by the threads, so a seed gives the same work and not the same order.
+The threads decide the order, so a seed gives the same work, but not the same order.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from tests.doubles.constraints import bitmask
 from tests.doubles.waiting import wait_for
 from tests.seams.given_back.interleaving import NotGivenBack
 
-LONG_S = 30.0  # nothing takes that long, unless it hangs
+LONG_S = 30.0  # takes this long only if it hangs
 FLOWS = "abc"
 
 
 class Broken(Exception):
-    """The error that some work raises."""
+    """The error of failing work."""
 
 
 class Gate:
-    """Some work that ends when it is let to, and perhaps by an error."""
+    """Work that ends when it is released, perhaps with an error."""
 
     def __init__(self, random: Random) -> None:
         self.may_end = threading.Event()
@@ -47,7 +47,7 @@ class Gate:
 
 
 class GatedConstraint(TokenConstraint):
-    """Makes a mask once it may."""
+    """A constraint that makes its mask once it is released."""
 
     def __init__(self, flow: str, gate: Gate) -> None:
         self.flow = flow
@@ -58,11 +58,11 @@ class GatedConstraint(TokenConstraint):
         return bitmask([1], 64)
 
     def advance(self, token_id: int) -> None:
-        """Do nothing: the mask is always the same."""
+        """Do nothing, since the mask is always the same."""
 
 
 def play_masks(seed: int) -> int:
-    """Masks asked for at random; how many. Raises NotGivenBack."""
+    """Ask for masks at random; return their number. Raises NotGivenBack."""
     random = Random(seed)
     num_threads = random.randrange(1, 5)
     masks = MaskThreads(num_threads)
@@ -92,7 +92,7 @@ def play_masks(seed: int) -> int:
 
 
 class GatedChecker(GrammarChecker):
-    """Finds every grammar wrong, or breaks, once it may; a grammar's text is its gate's number."""
+    """A checker that refuses every grammar, or breaks, once released by its gate."""
 
     def __init__(self, gates: list[Gate], process: CheckProcess) -> None:
         super().__init__(process)
@@ -104,7 +104,7 @@ class GatedChecker(GrammarChecker):
 
 
 def play_compiler(seed: int) -> int:
-    """Grammars asked for at random; how many. Raises NotGivenBack."""
+    """Ask for grammars at random; return their number. Raises NotGivenBack."""
     random, gates = Random(seed), list[Gate]()
     compiler = GrammarCompiler(vocabulary=None)  # type: ignore[arg-type]  # none is right
     compiler._checkers = [GatedChecker(gates, compiler._process) for _ in compiler._checkers]
@@ -125,7 +125,7 @@ def play_compiler(seed: int) -> int:
 
 
 def play_lock(seed: int) -> int:
-    """Threads that share a lock, or have it alone; how often. Raises NotGivenBack."""
+    """Let threads share a lock, or hold it alone; return how often. Raises NotGivenBack."""
     lock, inside = ReadWriteLock(), list[str]()
     wrong: list[str] = []
 

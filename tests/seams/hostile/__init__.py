@@ -1,1 +1,1 @@
-"""What somebody who means harm sends to a real server, and what it may cost the others at most."""
+"""Attacks on a real server, and bounds on what they cost others."""

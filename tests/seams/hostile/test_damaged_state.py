@@ -1,7 +1,7 @@
-"""A state that is damaged, emptied, gone or exchanged, against the real server.
+"""A state that is damaged, emptied, gone or exchanged, with the real server.
 
-Without the gateway's checks each of these served: with untyped 500s and resets, or without tenants
-and a word.
+Without the gateway's checks, each of these was served: with untyped 500s and resets, or silently
+without tenants.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def log_of(data_dir: Path) -> str:
 
 @pytest.fixture(scope="module")
 def served_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A data directory as a server left it."""
+    """Make a data directory as a stopped server leaves it."""
     data_dir = tmp_path_factory.mktemp("once") / "data"
     with started(data_dir) as gateway:
         assert gateway.code() is None
@@ -43,7 +43,7 @@ def data_dir(served_once: Path, tmp_path: Path) -> Path:
 def test_control_one_that_is_whole_is_served(data_dir: Path) -> None:
     with started(data_dir) as gateway:
         assert gateway.code() is None
-        assert gateway.status() == "not_ready"  # without an engine: no other fault
+        assert gateway.status() == "not_ready"  # no engine, and no other fault
         assert not gateway.metric("state_damaged")
 
 
@@ -63,7 +63,7 @@ def test_damage_is_a_typed_503_on_every_request(data_dir: Path, seed: int) -> No
 
 
 def code_after_damage(gateway: Gateway) -> str | None:
-    """Damage the state, and ask. Once is not enough: a write-back of the WAL may mend it."""
+    """Damage the state, and ask, repeatedly: a write-back of the WAL may repair it."""
     overwrite(gateway.data_dir / STATE, 1)
     return gateway.code()
 
@@ -95,7 +95,7 @@ def test_a_start_without_what_was_there_is_refused_until_it_is_accepted(
     assert STATE in said
     assert "Traceback" not in said
     with started(data_dir, "--new-state") as gateway:
-        assert gateway.code() is None  # with the keys that are in keys.env now
+        assert gateway.code() is None  # with the new keys in keys.env
 
 
 @pytest.mark.parametrize("harm", [gone, emptied])
@@ -103,7 +103,7 @@ def test_a_state_that_goes_while_it_runs_is_missing(
     data_dir: Path, harm: Callable[[Path], None]
 ) -> None:
     def is_noticed() -> bool:
-        harm(data_dir)  # once is not enough: a write-back of the WAL may fill an emptied file again
+        harm(data_dir)  # repeated, since a write-back of the WAL may refill an emptied file
         return gateway.metric("state_missing")
 
     with started(data_dir) as gateway:

@@ -1,4 +1,4 @@
-"""What the deployment's HAProxy, the real one, lets through to a gateway."""
+"""Requests that the deployment's real HAProxy passes to a gateway."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.seams.support.server import Server, running_server
 
 pytestmark = pytest.mark.skipif(haproxy() is None, reason="there is no haproxy here")
 
-OF_GATEWAY, OF_FRONT, SILENT = 40, 80, 120  # connections
+OF_GATEWAY, OF_FRONT, SILENT = 40, 80, 120  # numbers of connections
 LONG = 4000  # tokens
 SAID = [{"role": "user", "content": "Tell me all."}]
 CHAT = json.dumps({"model": "handbook", "messages": SAID, "max_tokens": LONG, "ignore_eos": True})
@@ -94,7 +94,7 @@ def test_a_client_that_leaves_before_its_answer_is_not_answered_on(
 
 
 def generated(server: Server, key: str) -> int:
-    """The tokens that are on the books of this key's tenant."""
+    """Return the generated tokens charged to this key's tenant."""
     with server.client(key) as client:
         days = client.get("/v1/usage").json()["usage"]
     return sum(day["generated_tokens"] for day in days)

@@ -1,8 +1,8 @@
 """The real disk process on a file system of a few megabytes: it never fills it.
 
-The blocks are of the embedded model's size, 33 pages each, and so the file's free pages come in
-runs that the next block may not fit. What others write is another matter, also here: then nothing
-is written any more, and far below the head-room the file goes.
+The blocks have the embedded model's size, 33 pages each, so the file's free pages come in runs that
+may not fit the next block. When others fill the disk, nothing more is written, and far below the
+head-room the file is removed.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ BLOCK_BYTES = 128 << 10
 SIZE = 24 * MIB
 PROMISED = 0.15
 SOON_S = 20.0
-BLOCKS = 64  # of the host, each with content of its own
+BLOCKS = 64  # blocks in host memory, each with its own content
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def disk(tmp_path: Path) -> Iterator[SmallDisk]:
 
 
 class Clock:
-    """The time, except while it stands still."""
+    """A clock of the real time, which a test can stop."""
 
     def __init__(self) -> None:
         self.stands_at: float | None = None
@@ -53,7 +53,7 @@ class Clock:
 
 
 class Writer:
-    """A tier in a directory of `disk` that may take a GiB, and what has been written to it."""
+    """A disk tier of up to a GiB in a directory of `disk`, and its written blocks."""
 
     def __init__(self, disk: SmallDisk) -> None:
         self.host = HostPool(BLOCKS, BLOCK_BYTES, CPU)
@@ -74,12 +74,12 @@ class Writer:
             self.host,
             clock=self.clock,
         )
-        self.held: dict[int, int] = {}  # which block lies in which slot
+        self.held: dict[int, int] = {}  # block numbers by slot
         self.refused = 0
         self._number = 0
 
     def write(self, slots: list[int]) -> int:
-        """Write blocks into these slots; how many came to lie there."""
+        """Write blocks to these slots; return the number written."""
         asked = {}
         for slot in slots:
             self._number += 1
@@ -144,7 +144,7 @@ def writer(disk: SmallDisk) -> Iterator[Writer]:
 
 
 def full(writer: Writer) -> Writer:
-    """`writer`, with as many blocks on disk as it has slots."""
+    """Return `writer` with as many blocks on disk as it has slots."""
     for slot in range(writer.tier.num_blocks):
         writer.write([slot])
     return writer
@@ -162,7 +162,7 @@ def test_no_traffic_takes_the_head_room(disk: SmallDisk, writer: Writer, seed: i
                 writer.erase(some)
             written += writer.write(rng.sample(some, rng.randint(1, len(some))))
     assert disk.least_left >= PROMISED
-    assert written * BLOCK_BYTES > 2 * SIZE  # it was filled, and written over
+    assert written * BLOCK_BYTES > 2 * SIZE  # positive control: it was filled and overwritten
     assert disk.least_left < 0.35
     assert all(writer.reads_right(slot) for slot in writer.held)
     assert not writer.tier.stats.disk_full
@@ -206,9 +206,9 @@ def test_where_others_fill_the_disk_the_file_goes_and_the_tier_comes_back(
 
 
 def test_a_disk_without_a_byte_is_no_failure_however_long(disk: SmallDisk, writer: Writer) -> None:
-    """More deaths than the tier would outlive: it is opened again once there is room."""
+    """More deaths than the tier survives otherwise: it is opened again once there is room."""
     assert full(writer).held
-    writer.clock.stands_at = time.monotonic()  # or the next process would be there too soon
+    writer.clock.stands_at = time.monotonic()  # otherwise the next process would come too soon
     disk.fill(0.01)
     writer.write([0])
     writer.await_state(DiskState.DOWN, generation=1)
@@ -262,14 +262,14 @@ def test_a_first_start_on_a_full_disk_says_why_there_is_no_tier(
 
 
 def test_workers_outlive_a_full_temporary_directory(disk: SmallDisk, tmp_path: Path) -> None:
-    """Workers map files of counters, and a map without room on its disk is a signal."""
+    """Workers map files of counters. Without room on the disk, a signal ends such a worker."""
     settings = {"RATOON_WORKERS": "2", "TMPDIR": str(disk.path)}
     with running_server(tmp_path / "data", settings) as server:
         wait_for(lambda: len(worker_pids(server)) == 2, SOON_S)
         workers = worker_pids(server)
         disk.fill(0.0)
         for number in range(8):
-            with server.client() as client:  # each connection goes to either of them
+            with server.client() as client:  # each connection reaches either of them
                 asked = {"model": "handbook", "prompt": "Oslo", "max_tokens": 1}
                 assert client.post("/v1/completions", json=asked).status_code == 200
                 assert client.get(f"/v1/{number}").status_code == 404

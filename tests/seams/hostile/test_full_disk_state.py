@@ -1,6 +1,6 @@
-"""A disk without a byte of room, against the real server, on a file system of its own.
+"""A disk without any room, with the real server on its own file system.
 
-Without reserved room keys could not be revoked, tenants with limits were refused, usage was lost
+Without reserved room, keys could not be revoked, tenants with limits were refused, usage was lost
 and the next start failed.
 """
 
@@ -58,7 +58,7 @@ def requests_of(server: Server, tenant: str) -> int:
 
 
 def revoke_by_hand(server: Server, tenant: str, key_id: str, log: Path) -> None:
-    """`ratoon tenants keys revoke`, as an operator types it."""
+    """Run `ratoon tenants keys revoke`, as an operator types it."""
     command = ["tenants", "keys", "revoke", tenant, key_id]
     place = ["--url", server.url, "--data-dir", str(server.data_dir)]
     printed_by([*command, *place], log)
@@ -90,7 +90,7 @@ def test_a_full_disk_stops_nobody_who_must_not_be_stopped(disk: Path, tmp_path: 
         wait_for(lambda: requests_of(server, tenant) == 7, 20)
         chat(server, stays["key"])  # stored at the stop
 
-    fill_up(disk)  # what the stop has left
+    fill_up(disk)  # the room that the stop has freed
     assert os.statvfs(disk).f_bavail == 0
     with started(data_dir) as gateway:
         assert gateway.process.poll() is None, (disk / "log").read_text()

@@ -1,6 +1,6 @@
-"""Bytes that come without a key: they cost little, and nobody else waits for them.
+"""Requests without a key cost little, and nobody else waits for them.
 
-How long others wait is a benchmark's affair (`python -m benchmarks.gateway.hostile`).
+The benchmark `python -m benchmarks.gateway.hostile` measures the waits.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from tests.doubles.processes import busy_seconds, resident_mib
 from tests.seams.support.server import Server
 
 MOST_MIB = 32.0
-AT_ONCE = 4  # each pours FEWER_MIB at least, where it pours: together more than MOST_MIB
+AT_ONCE = 4  # clients; each sends at least FEWER_MIB, so together they exceed MOST_MIB
 HANG_S = 60.0
-LONE_S = 5.0  # less than the deadline for a head
+LONE_S = 5.0  # below the deadline for a head
 AS_A_HEALTH_CHECK = (
     "descriptions", "packed descriptions", "the largest file", "wrong methods", "options", "heads",
     "wrong paths", "no key", "parameters", "fields", "cookies", "escapes",
 )  # fmt: skip
-TIMES_A_HEALTH_CHECK = 6.0  # what was closed here had cost a hundred times as much
+TIMES_A_HEALTH_CHECK = 6.0  # earlier versions needed a hundred times as much
 CHUNKED = "transfer-encoding: chunked\r\n"
 
 
@@ -33,12 +33,12 @@ def target_of(server: Server) -> Target:
 
 
 async def beside(target: Target, name: str) -> int:
-    """How often a tenant was answered while `AT_ONCE` clients flood."""
+    """Count a tenant's answers while `AT_ONCE` clients flood."""
     floods = [asyncio.create_task(FLOODS[name](target)) for _ in range(AT_ONCE)]
     answered = 0
     while not all(flood.done() for flood in floods) or not answered:
         await ask(target)
-        await asyncio.sleep(0.02)  # the tests need the processor too
+        await asyncio.sleep(0.02)  # leaves processor time for the test
         answered += 1
     await asyncio.gather(*floods)
     return answered
@@ -88,7 +88,7 @@ OFFER = "connection: upgrade\r\nupgrade: h2c\r\n"
 
 @pytest.mark.parametrize("offer", ["", OFFER])
 def test_an_offer_of_another_protocol_loses_nothing(server: Server, offer: str) -> None:
-    """Whole bodies, also of a second request that came with the first."""
+    """Bodies arrive whole, also that of a second request sent with the first."""
     body = '{"prompt": "hello", "model": "handbook"}'
     asked = (
         f"POST /tokenize HTTP/1.1\r\nhost: x\r\nx-api-key: {server.demo_key}\r\n{offer}"

@@ -1,4 +1,4 @@
-"""Long texts beside a neighbour: they are tokenised in turns, and none on the event loop."""
+"""Long texts are tokenised in turns beside a neighbour, and never on the event loop."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from tests.doubles.gateway.served import MODEL, Served, config_of, serving
 
 HANDBOOK = Path(__file__).parents[3] / "handbook" / "model"
 CONTEXT = 131_072
-HANG_S = 2.0  # on the code before this, one such request took longer on the loop itself
+HANG_S = 2.0  # on the loop itself, one such request once took longer
 FITS = "the support code for Berlin is 4821. " * 7500  # 280,000 characters, 120,000 tokens
-CUT_SHORT = FITS * 5  # tokenised until it is known to be too long
-REFUSED = "日本語" * 560_000  # 5 MB, more than any context's tokens could be
+CUT_SHORT = FITS * 5  # tokenised only until it is known to be too long
+REFUSED = "日本語" * 560_000  # 5 MB, more than any context's tokens
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +31,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 
 class LoopWatch:
-    """The longest time for which the gateway's event loop ran nothing of ours."""
+    """A watch of the longest time for which the event loop ran nothing else."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.longest = 0.0

@@ -1,9 +1,9 @@
-"""Prime and probe: a tenant fills the cache, and counts another's tokens by what of its own goes.
+"""Prime and probe: a tenant fills the cache, and infers another's tokens from its own evictions.
 
-`ratoon verify-isolation` makes the attack, against a real server with small pools and all three
-tiers, on which it reads where its own blocks lie. By default a trial teaches nothing: all readings
-are alike. The control is the same attack within one tenant, and on a server whose tenants share the
-room, where the device alone tells enough.
+`ratoon verify-isolation` makes the attack on a real server with small pools and all three tiers,
+where it can read the places of its own blocks. By default a trial reveals nothing: all readings are
+equal. Positive controls: the same attack within one tenant, and on a server with shared caches,
+where the device alone reveals enough.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ ONLY_EVICTION = ("--tiers", "device", "--quick", "--samples", "0", "--eviction-t
 
 
 def attacked(tmp_path: Path, settings: dict[str, str]) -> dict[str, Any]:
-    config = {**RUNNABLE, "num_hidden_layers": 1}  # what it computes is no matter
+    config = {**RUNNABLE, "num_hidden_layers": 1}  # the computed values do not matter
     model = {"RATOON_MODEL": str(write_tiny_model(tmp_path / "tiny", config=config))}
     with running_server(tmp_path / "data", SMALL | model | settings) as server:
         target = ("--url", server.url, "--admin-key", server.admin_key, "--json")

@@ -1,7 +1,7 @@
-"""Whoever loses a key keeps no stream: what the official client gets when its key ends.
+"""A stream ends with its key, as the official client sees it.
 
-Two workers, so that the operator's change is often made in another process than the one that
-streams. The controls ask for answers of a length: other keys' run on whole.
+With two workers, the operator's change is often made in another process than the one that streams.
+As positive controls, answers under other keys reach their full length.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ import pytest
 from tests.doubles.waiting import wait_for
 from tests.seams.support.server import START_S, Server, running_server
 
-WITHIN_S = 30.0  # the promise is five; this machine may be busy
-ENDLESS, LENGTH = 4000, 1500  # tokens; the second outlast what ends the others
+WITHIN_S = 30.0  # five seconds are promised, but this machine may be busy
+ENDLESS, LENGTH = 4000, 1500  # tokens; the second outlast the event that ends the first
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +32,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 class Asker(threading.Thread):
-    """Asks once through the official client, and keeps what came of it."""
+    """A client that asks once through the official client, and keeps the result."""
 
     def __init__(self, server: Server, key: str, max_tokens: int, *, stream: bool = True) -> None:
         super().__init__(daemon=True)
@@ -67,7 +67,7 @@ class Asker(threading.Thread):
 
 @dataclass(frozen=True)
 class Operator:
-    """Makes tenants and keys, and takes them away."""
+    """An operator that creates and removes tenants and keys."""
 
     client: httpx.Client
 

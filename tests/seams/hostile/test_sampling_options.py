@@ -1,9 +1,8 @@
-"""One tenant asks for as much of sampling as it may; what it asks for reaches nobody else.
+"""One tenant uses as many sampling options as allowed, which affects nobody else.
 
-128 choices with 1,024 biases each, beside a plain neighbour: both get what they get alone. The
-tenant leaves in mid-answer, and whoever takes its batch slots has none of its biases and counted
-tokens. That the engine does the same work for many entries as for few is
-`tests/engine/sampling/test_cost.py`.
+128 choices with 1,024 biases each run beside a plain neighbour, and both get their answers alone.
+The tenant leaves during its answers. Whoever gets its batch slots has none of its biases or counted
+tokens. `tests/engine/sampling/test_cost.py` tests the cost of many entries.
 """
 
 from __future__ import annotations
@@ -17,14 +16,14 @@ import pytest
 from gateway.config import Bounds
 from tests.seams.support.server import Server
 
-PROMPTS, CHOICES = 8, 16  # together as many as a request may have
+PROMPTS, CHOICES = 8, 16  # together the most that a request may have
 FORCED = " 7"
 TOKENS = 12
 QUESTION = "The support code for Oslo is 1417. What is the support code for Oslo?"
 
 
 def completion(client: httpx.Client, prompt: str | list[str], **options: Any) -> list[str]:
-    """The texts of all choices."""
+    """Return the texts of all choices."""
     body = {"model": "handbook", "prompt": prompt, "max_tokens": TOKENS, "temperature": 0}
     answer = client.post("/v1/completions", json=body | {"ignore_eos": True} | options)
     answer.raise_for_status()
@@ -40,7 +39,7 @@ def token_ids(client: httpx.Client, text: str) -> list[int]:
 
 
 def biases(client: httpx.Client) -> dict[str, float]:
-    """Make as many biases as are allowed, of which one wins."""
+    """Make as many biases as allowed, one of which wins."""
     forced = token_ids(client, FORCED)[-1]
     others = [token for token in range(Bounds().max_logit_bias) if token != forced]
     lowered = dict.fromkeys(map(str, others[: Bounds().max_logit_bias - 1]), -100.0)
@@ -48,7 +47,7 @@ def biases(client: httpx.Client) -> dict[str, float]:
 
 
 def greedy_as_it_is(client: httpx.Client) -> list[str]:
-    """Plain, and under penalties that make it count its tokens."""
+    """Return greedy options, plain and with penalties that count tokens."""
     return [
         *completion(client, QUESTION),
         *completion(client, QUESTION, frequency_penalty=1.5, repetition_penalty=1.3),

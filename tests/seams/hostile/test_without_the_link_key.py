@@ -1,6 +1,6 @@
-"""At the doors between machines nothing of a stranger is taken into memory but small frames.
+"""Without the key, ports between machines accept only small frames.
 
-ZMQ takes a whole frame before it looks whether who sends it holds the key.
+ZMQ reads a whole frame before it checks whether the sender has the key.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from tests.engine.rigs.rig import generate
 KEY = LinkKey(zmq.curve_keypair()[1])
 WAIT_S = 20.0
 STRANGERS = 2_000
-STAYS_S = 0.5  # far longer than it takes to be shut out, as the others show
+STAYS_S = 0.5  # far longer than a rejection takes, as other tests show
 GREETING = b"\xff" + bytes(8) + b"\x7f\x03\x01" + b"CURVE".ljust(20, b"\0") + bytes(32)
-LONG_COMMAND = 6  # of ZMTP: eight bytes of length follow
+LONG_COMMAND = 6  # the flag of a ZMTP command with a length of eight bytes
 
 
 @contextmanager
 def door(name: str) -> Iterator[int]:
-    """The port of one that is open."""
+    """Run an open port; yield its number."""
     port = two_free_ports()
     at = f"tcp://127.0.0.1:{port}"
     with ExitStack() as opened:
@@ -49,7 +49,7 @@ def door(name: str) -> Iterator[int]:
 
 
 def is_shut_out(port: int, frame_bytes: int) -> bool:
-    """Return whether a stranger who only announces so large a frame is shut out."""
+    """Return whether a client without the key that announces such a frame is disconnected."""
     with socket.create_connection(("127.0.0.1", port), timeout=WAIT_S) as stranger:
         stranger.sendall(GREETING)
         assert stranger.recv(64, socket.MSG_WAITALL)[:1] == b"\xff"
@@ -93,7 +93,7 @@ def test_at_every_door_connections_are_counted(name: str) -> None:
 
 @contextmanager
 def holder(at: str) -> Iterator[Callable[[bytes], object]]:
-    """Sends as who holds the key."""
+    """Return a socket that has the key."""
     context: zmq.Context[Socket] = zmq.Context()
     try:
         dealer = context.socket(zmq.DEALER)
@@ -116,7 +116,7 @@ def test_a_holder_of_the_key_asks_for_a_prompt_of_any_length() -> None:
 def test_two_thousand_who_never_show_a_key_hold_off_nobody_and_are_shut_out(
     open_files: None,
 ) -> None:
-    """Half of them say nothing, half as much as anybody may."""
+    """Half of them send nothing, and half send half of the allowed bytes."""
     port = two_free_ports()
     at = f"tcp://127.0.0.1:{port}"
     asked = generate("honest", range(10))

@@ -1,1 +1,1 @@
-"""What tenants may not learn of each other, and what each is charged."""
+"""Isolation of tenants, and the charges of each."""

@@ -1,8 +1,8 @@
-"""What a prompt or a key says is nowhere afterwards: logs, metrics, traces, errors, disk.
+"""No text of a prompt or key is found afterwards: in logs, metrics, traces, errors or on disk.
 
-One server with everything that tells of requests turned up: logs at debug, traces to a collector.
-Canaries go through success, refusal, abort and the engine's death; then everything that is left
-behind is searched, in the forms in which text survives.
+One server reports as much as it can: debug logs, and traces to a collector. Canaries are sent in
+requests that succeed, are refused, are aborted, or meet the engine's death. Then all files and
+outputs are searched in every form in which text survives.
 """
 
 from __future__ import annotations
@@ -34,38 +34,38 @@ LOOKED_AT = (
     "/admin/cache/tree",
     "/admin/cache/prefixes",
 )
-ENDS = ("cancelled", "engine_died")  # how a trace says that a request did not finish
+ENDS = ("cancelled", "engine_died")  # how a trace marks an unfinished request
 LONG = {"stream": True, "max_tokens": 3000, "ignore_eos": True}
 
 
 @dataclass
 class Scene:
-    """A server, and what was said to it."""
+    """A server, and the canaries sent to it."""
 
     server: Server
     collector: Collector
     log: Path
-    kept_in: tuple[Path, ...]  # what the server, and Redis if there is one, write
+    kept_in: tuple[Path, ...]  # files that the server, and Redis if there is one, write
     secrets: dict[str, dict[str, bytes]] = field(default_factory=dict)
     errors: dict[str, bytes] = field(default_factory=dict)
     statuses: set[int] = field(default_factory=set)
 
     def secret(self, name: str, prefix: str = "") -> str:
-        """A new canary, remembered with the token ids that it becomes."""
+        """Make a canary, and remember it with its token ids."""
         text = canary(prefix)
         with self.server.client() as client:
             answer = client.post("/tokenize", json={"prompt": text, "add_special_tokens": False})
-        # The tokens at its edges depend on the text around it.
+        # Tokens at its edges depend on the text around it.
         self.secrets[name] = forms(text, answer.json()["tokens"][2:-2])
         return text
 
     def keep(self, name: str, answer: httpx.Response) -> None:
-        """Remember an answer that is none to the prompt, to be searched."""
+        """Keep an error's body and headers, to be searched."""
         self.statuses.add(answer.status_code)
         self.errors[f"error body: {name}"] = answer.content + str(answer.headers.raw).encode()
 
     def places(self) -> dict[str, bytes]:
-        """Everything that is left behind."""
+        """Return everything that is left behind, by place."""
         with self.server.client(self.server.admin_key) as client:
             told = {path: client.get(path).content for path in LOOKED_AT}
         traces = {f"trace {number}": body for number, body in enumerate(self.collector.raw)}
@@ -78,7 +78,7 @@ class Scene:
 def scene(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Scene]:
-    """A server that has heard every canary; its state is in one of its two homes."""
+    """Run a server that gets every canary, with each store of the state."""
     directory = tmp_path_factory.mktemp("canaries")
     data_dir, store_dir = directory / "data", directory / "store"
     store_dir.mkdir()
@@ -99,12 +99,12 @@ def scene(
 
 
 def exported(collector: Collector, end: str) -> bool:
-    """Whether a trace that ended so has come; spans are sent in batches, seconds later."""
+    """Return whether a trace with this end has come; spans are sent in batches, seconds later."""
     return any(end in str(body) for body in collector.raw)
 
 
 def chat(*texts: str, **more: object) -> dict[str, object]:
-    """A chat whose messages say `texts`."""
+    """Make a chat whose messages are `texts`."""
     messages = [{"role": "user", "content": text, "name": text[:60]} for text in texts]
     return {"model": "handbook", "messages": messages, "max_tokens": 2, **more}
 
@@ -209,7 +209,7 @@ def test_nothing_of_a_prompt_or_a_key_is_left_behind(scene: Scene) -> None:
 
 
 def test_control_the_search_covers_the_places_where_names_are_kept(scene: Scene) -> None:
-    """The tenants' names are kept, so the search is where they are."""
+    """Tenants' names are stored, so the search must find them."""
     kept = {name: content for name, content in scene.places().items() if name.startswith("/")}
     files = {str(path): content for path, content in kept.items() if "/admin/" not in path}
     assert finds({"name": {"plain": b"demo2"}}, {k: v for k, v in files.items() if "keys" not in k})
@@ -225,7 +225,7 @@ def test_the_keys_of_the_first_start_are_in_their_file_alone(scene: Scene) -> No
 
 
 def test_no_tenant_is_named_where_tenants_share(scene: Scene) -> None:
-    """Metrics and traces are for more eyes than one tenant's."""
+    """Metrics and traces are seen by more people than one tenant."""
     names = {name: {"plain": name.encode()} for name in ("demo2", "tenant-")}
     shared = {
         name: content

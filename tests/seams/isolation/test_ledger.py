@@ -1,7 +1,7 @@
-"""A real engine's own count against usage, for readers that read slowly, in pieces, or stop.
+"""A real engine's own count, compared with usage, for readers that are slow, stop, or leave.
 
-`tests/gateway/usage/ledger` asks a thousand times before engines that misbehave; here a server
-answers as it does for users. `RATOON_PROPERTY_SEED` gives other requests.
+`tests/gateway/usage/ledger` runs a thousand requests before faulty engines; here a server answers
+as for users. `RATOON_PROPERTY_SEED` selects other requests.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ TEXT = "The support code for Berlin is 4821. The harbour of Hamburg is "
 
 @dataclass(frozen=True)
 class Reader:
-    """Reads so many bytes at once, after so long a wait each, and leaves after so many."""
+    """A reader of this many bytes at once, after a wait each, which leaves after some bytes."""
 
     at_once: int
     wait_s: float
@@ -71,7 +71,7 @@ def some_body(random: Random, n: int) -> dict[str, Any]:
 
 
 def ask(server: Server, key: str, body: dict[str, Any], reader: Reader) -> bytes:
-    """Ask; return what was read of the answer, the head included."""
+    """Ask; return the part of the answer that was read, including the head."""
     sent = json.dumps(body).encode()
     address = urlsplit(server.url)
     head = f"POST /v1/completions HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {key}\r\n"
@@ -89,7 +89,7 @@ def ask(server: Server, key: str, body: dict[str, Any], reader: Reader) -> bytes
 
 
 def told(body: dict[str, Any], read: bytes) -> int | None:
-    """The completion tokens that a whole answer says it has; None where it was left."""
+    """Return the completion tokens in a whole answer's usage; None if the reader left."""
     if not (b"data: [DONE]" in read if body["stream"] else read.endswith(b"}")):
         return None
     lines = [line for line in read.split(b"\n") if line.startswith((b"data: {", b"{"))]
@@ -100,26 +100,26 @@ def told(body: dict[str, Any], read: bytes) -> int | None:
 
 @dataclass(frozen=True)
 class Tenant:
-    """One of the server's, to whom nothing was charged before."""
+    """A new tenant of the server."""
 
     server: Server
     id: str
     key: str
 
     def engine_count(self) -> TokenCounts:
-        """The engine's own."""
+        """Return the engine's own count."""
         [row] = [one for one in self.server.stats()["tenants"] if one["id"] == self.id]
         return TokenCounts(row["computed_tokens"], row["hit_tokens"], row["generated_tokens"])
 
     def usage(self) -> TokenCounts:
-        """Return what is charged."""
+        """Return the charged tokens."""
         with self.server.client(self.key) as client:
             rows = client.get("/v1/usage").json()["usage"]
         names = ("computed_tokens", "cached_tokens", "generated_tokens")
         return TokenCounts(*(sum(row[name] for row in rows) for name in names))
 
     def settled(self) -> TokenCounts:
-        """Usage, once it is stored and nothing runs."""
+        """Return the usage, once it is stored and nothing runs."""
         with suppress(TimeoutError):
             wait_for(lambda: self.usage().generated == self.engine_count().generated, STORED_S)
         return self.usage()

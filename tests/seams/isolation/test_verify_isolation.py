@@ -1,8 +1,8 @@
-"""`ratoon verify-isolation` against real servers: one that keeps tenants apart, one that does not.
+"""`ratoon verify-isolation` against real servers, with and without isolation.
 
-Pools are so small that blocks go down all tiers, and so is the model: whose blocks are found does
-not depend on what it computes. The timing test runs with few samples: it is to come out, whatever
-it says on a busy machine. `hostile/test_prime_and_probe.py` has the eviction test.
+Pools are so small that blocks reach all tiers. The model is small too, since found blocks do not
+depend on its results. The timing test runs with few samples: it must end, with any verdict on a
+busy machine. `hostile/test_prime_and_probe.py` has the eviction test.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ SMALL = {
     "RATOON_NUM_THREADS": "1",
     "RATOON_LOAD_FORMAT": "dummy",
 }
-UNHURRIED = ("--within-s", "3600")  # --quick alone leaves out what a busy machine has no time for
+UNHURRIED = ("--within-s", "3600")  # with --quick alone, a busy machine has too little time
 PAIRED_ONLY = ("--samples", "0", "--eviction-trials", "0")
 
 
@@ -47,13 +47,13 @@ def with_tiny_model(directory: Path) -> dict[str, str]:
 
 @pytest.fixture
 def small(tmp_path: Path) -> dict[str, str]:
-    """Settings of a server."""
+    """Return settings of a small server."""
     return with_tiny_model(tmp_path)
 
 
 @pytest.fixture(scope="module")
 def device_alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server without lower tiers, for tests that leave it as they found it."""
+    """Run a server without lower tiers, for tests that leave it unchanged."""
     directory = tmp_path_factory.mktemp("alone")
     no_tiers = {"RATOON_HOST_CACHE_TOKENS": "0", "RATOON_DISK_CACHE_GIB": "0"}
     with running_server(directory / "data", with_tiny_model(directory) | no_tiers) as server:
@@ -66,7 +66,7 @@ def verify(server: Server, *words: str) -> Printed:
 
 
 def started(server: Server, *words: str) -> subprocess.Popen[str]:
-    """The command in a process of its own."""
+    """Start the command in its own process."""
     target = ("--url", server.url, "--admin-key", server.admin_key, "--quick", "--json", *UNHURRIED)
     ratoon = (sys.executable, "-c", "from cli.main import main; main()")
     return subprocess.Popen(
@@ -160,7 +160,8 @@ def test_nothing_leaks_in_lower_tiers_and_over_a_restart(
     assert {f["dimension"] for f in absent} == {"model", "adapter"}
     assert all(f["outcome"].startswith("not ") for f in absent)
     assert record["timing"]["across"]["samples"] == 20
-    # Twenty samples lie wholly on one side now and then: the verdict says so, the cells do not.
+    # Twenty samples may by chance all be on one side. The verdict accounts for this, the cells do
+    # not.
     assert not any(f["outcome"] == "leaks" for f in record["findings"])
     across = record["timing"]["across"]
     is_apart = across["low"] > 0.53 or across["high"] < 0.47
@@ -181,7 +182,7 @@ def test_nothing_leaks_in_lower_tiers_and_over_a_restart(
 def test_states_of_recurrent_layers_are_tested_in_lower_tiers_too(
     tmp_path: Path, tiers: str
 ) -> None:
-    """A prompt comes to the disk by way of the host."""
+    """A prompt reaches the disk through the host."""
     model = write_tiny_model(tmp_path / "tiny", config=HYBRID)
     settings = SMALL | {"RATOON_MODEL": str(model), "RATOON_MAX_RUNNING": "4"}
     with running_server(tmp_path / "data", settings) as server:
@@ -197,7 +198,7 @@ def test_states_of_recurrent_layers_are_tested_in_lower_tiers_too(
 def test_a_server_that_shares_everything_is_found_out(
     tmp_path: Path, small: dict[str, str]
 ) -> None:
-    """Here the host is shared; `faults/test_machines.py` has a server that shares devices."""
+    """Host memory is shared here; `faults/test_machines.py` has a server that shares devices."""
     with running_server(tmp_path / "data", {**small, "RATOON_SHARE_ALL": "1"}) as server:
         printed = verify(server, "--tiers", "device,host,disk", *PAIRED_ONLY)
         expect_nothing_left(server)
@@ -214,7 +215,7 @@ def test_a_server_that_shares_everything_is_found_out(
         assert modules["another tenant's, of the same text"] == "leaks"
         assert modules["the same salt of two tenants"] == "leaks"
         assert modules["the same text under another salt"] == "passed"
-    # A salt is a salt, whoever shares the rest.
+    # A salt separates prompts even if everything else is shared.
     assert outcomes["unset, set"] == "passed"
     told = {case: finding["outcome"] for case, finding in control_of(printed.json).items()}
     assert told["probe"] == told["mark"] == "leaks"
@@ -242,7 +243,7 @@ def test_a_run_that_is_stopped_removes_what_it_made(device_alone: Server) -> Non
 
 
 def test_what_there_is_no_time_for_is_named_and_the_way_is_shown(device_alone: Server) -> None:
-    """The control is the test before, with time for all."""
+    """Positive control: the test before, with time for all."""
     printed = verify(device_alone, "--within-s", "1", "--samples", "1000000")
     expect_nothing_left(device_alone)
     assert (printed.status, printed.json["verdict"]) == (1, "inconclusive")

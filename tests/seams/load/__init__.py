@@ -1,1 +1,1 @@
-"""Waits under load: bursts, floods, gaps between tokens."""
+"""Waits under load: bursts, floods, and gaps between tokens."""

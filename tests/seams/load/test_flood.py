@@ -1,8 +1,7 @@
-"""A visitor beside a flood, by the engine's own core before a device that only takes time.
+"""A visitor beside a flood, with the real scheduling core and a device that only takes time.
 
-What a visitor waits for is counted in others' tokens, of the steps between its arrival and its
-first token: the one under way when it came counts whole. `tests.doubles.modelled` has the
-device and the clock, which nobody waits for.
+A wait is counted in others' tokens, in the steps between the visitor's arrival and its first token.
+The running step counts as a whole. `tests.doubles.modelled` has the device and the virtual clock.
 """
 
 from __future__ import annotations
@@ -15,14 +14,14 @@ from tests.doubles.modelled.device import StepModel
 from tests.doubles.modelled.replay import Replay, Stream
 
 WHOLE = 8192
-SMALL = 512  # tokens: what others have of a step for which a visitor may have to wait
+SMALL = 512  # most tokens of others in a step that a visitor may wait for
 MAX_STEP_S = 0.06
 PROMPT = 2000
 ASKS = 12
 
 
 class Flooded:
-    """A flood of 64 streams, and a visitor who has asked, and read, and asked again."""
+    """A flood of 64 streams, and a visitor that asks, reads, and asks again."""
 
     def __init__(
         self, max_step_s: float | None, floods: int = 1, model: StepModel | None = None
@@ -35,17 +34,17 @@ class Flooded:
         self.replay.run_for(1.0)
         self.victim = self.replay.stream("victim", PROMPT, 8, pause_s=0.5)
         self.victim.start()
-        self.replay.run(lambda: len(self.victim.firsts) == 2)  # since then it may return
+        self.replay.run(lambda: len(self.victim.firsts) == 2)  # from now on it may return
         self.idle, self.since = self.replay.device.idle, self.replay.time.now
         self.replay.run(lambda: len(self.victim.firsts) == 2 + ASKS)
 
     def waits(self) -> list[int]:
-        """Tokens of others for each of the visitor's questions but the first two."""
+        """Return others' tokens before the visitor's answers, except the first two."""
         asked = zip(self.victim.asked_at, self.victim.firsts, strict=False)
         return [self._between(at, at + first - 2e-3) for at, first in list(asked)[2:]]
 
     def until_launched(self) -> list[float]:
-        """Seconds from each of these questions to the launch of the step that computes it."""
+        """Return the seconds from each such question to the launch of its step."""
         device = self.replay.device
         launched = [
             at
@@ -77,26 +76,26 @@ def test_a_visitor_waits_for_the_rest_of_one_small_step(floods: int) -> None:
     waits = sorted(flooded.waits())
     assert len(waits) == ASKS
     assert waits[ASKS // 2] <= SMALL
-    # It may come while the next step is being launched.
+    # It may arrive while the next step is being launched.
     assert waits[-1] <= 2 * SMALL
     seconds = flooded.replay.time.now - flooded.since
     assert flooded.replay.device.idle - flooded.idle < 0.005 * seconds
 
 
 def test_a_visitors_step_is_launched_when_it_comes_and_known_when_it_ends() -> None:
-    """This holds even if the host launches the step later than the one under way ends."""
+    """Also if the host launches the step after the running one has ended."""
     slow = StepModel(eager_launch=0.025)
     flooded = Flooded(MAX_STEP_S, model=slow)
     assert len(flooded.until_launched()) >= ASKS
     assert max(flooded.until_launched()) <= 2 * slow.launch
     alone = slow.of_itself + slow.token * PROMPT + slow.pair * PROMPT * PROMPT / 2
     least = slow.of_itself + slow.token * SMALL + slow.pair * SMALL * 8000
-    others = 64 * 8000 * slow.decode_key / 8  # of so many decodes at most
+    others = 64 * 8000 * slow.decode_key / 8  # for this many decodes at most
     assert max(flooded.victim.firsts[2:]) < alone + least + others + 0.01
 
 
 def test_control_without_the_setting_a_visitor_waits_for_two_large_steps() -> None:
-    """The control: it is a flood."""
+    """Positive control: it is a flood."""
     waits = Flooded(None).waits()
     assert min(waits) > WHOLE / 2
     assert sorted(waits)[ASKS // 2] > 1.5 * WHOLE
@@ -133,9 +132,9 @@ def test_equal_tenants_are_no_visitors_of_each_other() -> None:
 
 
 def steps_before(max_step_s: float | None) -> list[int]:
-    """Steps that begin between a question of one who is always there and the one that computes it.
+    """Count the steps between a question and its own step, for a client that always asks.
 
-    All are of one flow, and the steps long enough that it matters.
+    All clients are one flow, and steps are long enough to matter.
     """
     model = StepModel(of_itself=0.015)
     replay = Replay(StepLimits(WHOLE, 256, max_step_s), model=model, noise=0.02)
@@ -162,7 +161,7 @@ def steps_before(max_step_s: float | None) -> list[int]:
 def test_who_is_always_there_is_in_the_next_step_too() -> None:
     before = sorted(steps_before(MAX_STEP_S))
     assert before[: ASKS * 3 // 4] == [0] * (ASKS * 3 // 4)
-    assert before[-1] <= 1  # it came while that was being launched
+    assert before[-1] <= 1  # it arrived during the launch
 
 
 def test_control_without_the_setting_it_waits_for_one_more() -> None:

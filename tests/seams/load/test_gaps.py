@@ -1,7 +1,7 @@
-"""`ratoon verify-isolation` times the gaps between tokens: drafts must tell no tenant of another.
+"""`ratoon verify-isolation` times the gaps between tokens: drafts must reveal nothing of others.
 
-The engine is a real one whose steps take a fixed time, so an answer that was drafted is many times
-as fast. It drafts from earlier answers, of each tenant alone or (the control) of all.
+The engine is real, but its steps take a fixed time, so a drafted answer is many times faster. It
+drafts from earlier answers of each tenant alone or, as a positive control, of all.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from tests.seams.support.lone_gateway import started
 STEP_S = 0.004
 SAMPLES = 20
 TIMING_ALONE = ("--quick", "--within-s", "3600", "--eviction-trials", "0")
-NO_CELLS = "host"  # a tier that the engine has not
+NO_CELLS = "host"  # a tier that the engine does not have
 
 
 def record_of(directory: Path, drafting: Drafting, tier: str = NO_CELLS) -> dict[str, Any]:
-    """Return the command's record of a server whose engine drafts so."""
+    """Return the command's record for a server with this drafting."""
     model = write_tiny_model(directory / "tiny", config=RUNNABLE)
     data = directory / "data"
     with (
@@ -56,7 +56,7 @@ def record_of(directory: Path, drafting: Drafting, tier: str = NO_CELLS) -> dict
 def test_earlier_answers_are_a_tenants_own(
     tmp_path: Path, answers: type[EarlierAnswers], outcome: str | None
 ) -> None:
-    """The drafters of a server; the control has one text of answers for all namespaces."""
+    """Uses a server's drafters. Positive control: one text of answers for all namespaces."""
     record = record_of(tmp_path, LateDrafting(answers), NO_CELLS if outcome is None else "device")
     gaps = record["gaps"]
     assert gaps["control"]["auc"] > 0.9, "its own answers are drafted"

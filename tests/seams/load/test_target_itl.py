@@ -1,4 +1,4 @@
-"""Targets of the gaps between tokens, kept by the engine's own core on a modelled H200."""
+"""Targets of the gaps between tokens, met by the real scheduling core on a modelled H200."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ WHOLE = 8192
 MAX_STEP_S = 0.06
 NOISE = 0.05
 RUN_S = 4.0
-SETTLING_S = 2.0  # in which the predictor learns the sizes of steps
+SETTLING_S = 2.0  # seconds in which the predictor learns the sizes of steps
 
 
 def p99(gaps: list[float]) -> float:
-    """The gap that at most one in a hundred exceeds."""
+    """Return the gap that at most one in a hundred exceeds."""
     return sorted(gaps)[math.ceil(0.99 * len(gaps)) - 1]
 
 
 class Load:
-    """Streams that read long answers beside others that ask long prompts, again and again."""
+    """Streams that read long answers beside streams that repeatedly send long prompts."""
 
     def __init__(
         self,
@@ -57,17 +57,17 @@ class Load:
 
     @property
     def streams(self) -> list[Stream]:
-        """All streams."""
+        """Return all streams."""
         return [*self.readers, *self.askers]
 
     @property
     def gaps(self) -> list[float]:
-        """The gaps of those who read."""
+        """Return the gaps of the streams that read."""
         return [gap for reader in self.readers for gap in reader.gaps]
 
     @property
     def prompts_per_s(self) -> float:
-        """Prompt tokens a second of those who ask."""
+        """Return the prompt tokens a second of the streams that ask."""
         steps = self.replay.device.steps[self.since :]
         new = sum(row.num_new for _, step in steps for row in step.rows if is_prefill(row))
         return new / RUN_S

@@ -1,7 +1,7 @@
-"""Eight adapters beside the model in one step, each request as alone, whatever else it wishes.
+"""Eight adapters and the base model in one step: each request answers as alone, with any options.
 
-Filters, penalties, biases, masks, drafts and two choices of one prompt run beside each other, and
-are preempted. `tests/engine/adapters` compares single adapters with PEFT.
+Filters, penalties, biases, masks, drafts and two choices of one prompt run together, and are
+preempted. `tests/engine/adapters` compares single adapters with PEFT.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ WISHES = [replace(one, max_tokens=LENGTH, ignore_eos=True) for one in EVERY_WISH
 
 @dataclass(frozen=True)
 class Wish:
-    """A request with an adapter, or with none."""
+    """A request with an adapter, or without one."""
 
     name: str
     adapter: str | None
@@ -49,7 +49,7 @@ class Wish:
 
     @property
     def namespace(self) -> Namespace:
-        """The namespace, of which each adapter and each mask has its own."""
+        """Return a namespace; each adapter and each mask has its own."""
         return Namespace((self.adapter or "base").encode().ljust(16))
 
 
@@ -103,7 +103,7 @@ def engine_of(
 
 
 def uses_of(engine: RealEngine) -> dict[str | None, AdapterUse | None]:
-    """Have all adapters read."""
+    """Let the engine read all adapters."""
     for name in NAMES:
         engine.link.say(ReadAdapter(query_id=name, path=name), CLIENT)
     reads = list[AdapterRead]()

@@ -1,4 +1,4 @@
-"""Adapters of tenants on a whole server: whose they are, and that nothing of one serves another."""
+"""Tenants' adapters on a whole server: their owners, and blocks that serve no other adapter."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ HIDDEN, HEADS = 64, {"q_proj": 64, "v_proj": 32}
 
 
 def write_lora(folder: Path, seed: int, **config: Any) -> None:
-    """An adapter of the tiny model that changes what it says."""
+    """Write an adapter that changes the tiny model's answers."""
     folder.mkdir(parents=True)
     generator = torch.Generator().manual_seed(seed)
     fields = {"r": RANK, "lora_alpha": 64, "target_modules": [*HEADS]}
@@ -43,7 +43,7 @@ def write_lora(folder: Path, seed: int, **config: Any) -> None:
 
 @dataclass
 class Tenant:
-    """A tenant's client, and the operator's for its adapters."""
+    """A tenant's client, and the operator's client for its adapters."""
 
     id: str
     http: httpx.Client
@@ -65,7 +65,7 @@ class Tenant:
         return self.http.post("/v1/completions", json=body | {"ignore_eos": True, **fields})
 
     def answer(self, model: str, **fields: Any) -> tuple[str, int]:
-        """Return the answer, and the number of the prompt's tokens that were cached."""
+        """Return the answer, and the number of cached prompt tokens."""
         answer = self.ask(model, return_token_ids=True, **fields)
         assert answer.status_code == 200, answer.text
         found = answer.json()
@@ -75,7 +75,7 @@ class Tenant:
 
 
 class Place:
-    """A model, a folder of adapters and a data directory, and servers on them."""
+    """A model, a folder of adapters, a data directory, and servers with them."""
 
     def __init__(self, directory: Path) -> None:
         self.model = write_tiny_model(directory / "tiny", config=RUNNABLE)
@@ -162,7 +162,7 @@ def test_activated_adapters_find_what_the_model_has_cached(tenant: Tenant, other
 def test_what_is_published_is_not_shared_by_two_tenants_with_one_adapter(
     tenant: Tenant, other: Tenant
 ) -> None:
-    """No pin keeps it, so whether it is cached would tell what the other has asked."""
+    """Such a block is not pinned, so a hit would reveal that the other tenant has asked."""
     text = "A text that the operator publishes for all, of more than three blocks of bytes."
     made = tenant.operator.post("/admin/prefixes", json={"name": "text", "text": text})
     assert made.status_code == 201, made.text
@@ -228,11 +228,11 @@ def test_a_tenant_loads_its_own_where_it_may(tenant: Tenant, other: Tenant, plac
     assert tenant.ask("mine").status_code == 200
     more = tenant.http.post("/v1/load_lora_adapter", json=wish | {"lora_name": "more"})
     assert (more.status_code, more.json()["error"]["code"]) == (403, "too_many_adapters")
-    for path in ("mine", f"../{tenant.id}/mine", "../one"):  # another's, and the operator's
+    for path in ("mine", f"../{tenant.id}/mine", "../one"):  # another tenant's, and the operator's
         stolen = other.http.post("/v1/load_lora_adapter", json=wish | {"lora_path": path})
         assert stolen.status_code == 400
     assert tenant.load("given", "one").status_code == 201
-    for name, status in (("given", 404), ("mine", 200)):  # the operator's stays
+    for name, status in (("given", 404), ("mine", 200)):  # the operator's remains
         gone = tenant.http.post("/v1/unload_lora_adapter", json={"lora_name": name})
         assert gone.status_code == status
     assert tenant.models() == ["tiny", "given"]
@@ -266,17 +266,18 @@ def test_nothing_that_one_has_computed_serves_another_in_any_tier(tmp_path: Path
             assert tenant.answer(name) == (first[name], 80), "its own is found"
         assert tenant.answer("one", cache_salt="s")[1] == 0
         assert tenant.load("same", "one").status_code == 201
-        assert tenant.answer("same") == (first["one"], 80)  # the control: the same adapter
+        assert tenant.answer("same") == (first["one"], 80)  # positive control: the same adapter
         key = tenant.http.headers["Authorization"].removeprefix("Bearer ")
     assert len(set(first.values())) == len(names), "else a mix-up would not show"
     with (
-        place.serving(RATOON_HOST_CACHE_TOKENS="0") as server,  # all comes from the disk
+        place.serving(RATOON_HOST_CACHE_TOKENS="0") as server,  # everything comes from the disk
         known(server, tenant.id, key) as again,
     ):
         for name in names:
             assert again.answer(name) == (first[name], 80)
         assert again.answer("two", cache_salt="s")[1] == 0
-        assert again.drop("one").json()["flushed_blocks"] == 5  # without a salt, of "same" too
+        # the blocks of "same" without a salt too
+        assert again.drop("one").json()["flushed_blocks"] == 5
         assert again.ask("one").status_code == 404
         assert again.answer("same") == (first["one"], 0)
         assert again.answer("two") == (first["two"], 80)

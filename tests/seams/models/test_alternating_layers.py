@@ -15,7 +15,7 @@ from tests.doubles.models.alternating_architecture import (
 from tests.seams.support.mix import NAMESPACES, Alone, Ask, alone_on, run_mix
 from tests.seams.support.real_engine import Bounds, RealEngine
 
-# Prompts of less and of more than a window; what is shared ends before it, and within it.
+# Prompts shorter and longer than a window; shared prefixes end before it, and within it.
 MIX = [
     Ask(i % 4, 10 + 3 * i, (5, 6, 7), 12, NAMESPACES[i % 2], i if i % 3 else None)
     for i in range(11)
@@ -24,7 +24,7 @@ MIX = [
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The directory of a checkpoint."""
+    """Make a checkpoint; return its directory."""
     directory = tmp_path_factory.mktemp("alternating")
     make_alternating_checkpoint(directory)
     return directory
@@ -32,7 +32,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def alone(made: Path) -> Alone:
-    """The tokens of a request alone, computed once for all tests."""
+    """Return the tokens of a request alone, computed once for all tests."""
     return alone_on(made, SERVED)
 
 
@@ -52,7 +52,7 @@ def test_any_reuse_gives_the_tokens_of_each_request_alone(
 
 
 def test_windows_show(made: Path, alone: Alone) -> None:
-    """The control: without them, answers to prompts of more than a window are others."""
+    """Positive control: without windows, answers to longer prompts differ."""
     without = alone_on(made, SERVED_WITHOUT_WINDOWS)
     assert len(MIX[0].prompt) + 8 < WINDOW < len(MIX[-1].prompt)
     assert alone(MIX[0])[:8] == without(MIX[0])[:8]

@@ -1,4 +1,4 @@
-"""A model whose layers are unlike each other, through the engine's core: cached equals uncached."""
+"""A model with different layers, through the engine's core: cached equals uncached."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Directories as gpt-oss and Gemma come: a tokenizer, a template, a config; an engine runs them."""
+"""Directories in the published forms of gpt-oss and Gemma: an engine can run all their parts."""
 
 from __future__ import annotations
 

@@ -123,7 +123,7 @@ def test_a_stream_a_conversation_and_several_choices(client: httpx.Client) -> No
         ("/v1/completions", {"prompt": "What?", "max_tokens": 2}),
         ("/v1/messages", {"messages": [{"role": "user", "content": "What?"}], "max_tokens": 2}),
         ("/v1/responses", {"input": "What?", "max_output_tokens": 16}),
-        ("/v1/responses", {"input": "What?", "tools": [{"type": "web_search"}]}),  # passed over
+        ("/v1/responses", {"input": "What?", "tools": [{"type": "web_search"}]}),  # ignored
         ("/v1/chat/completions", {"messages": [{"role": "system", "content": "Say it."}]}),
         ("/v1beta/models/handbook:generateContent", {"contents": {"parts": {"text": "What?"}}}),
     ],
@@ -302,7 +302,7 @@ def test_unions_and_parameters(client: httpx.Client) -> None:
 
 
 def test_a_scaffold_attends_across_its_modules(client: httpx.Client) -> None:
-    """A module's text about the module before it makes sense only if both are read together."""
+    """A module's text about the module before it makes sense only if both are computed together."""
     schema = store(client, {**HANDBOOK, "scaffolds": [["door", "alarm"]]})
     both = ask(client, schema, ["alarm", "door"], "alarm code for Oslo")
     assert said(both) == "1437"

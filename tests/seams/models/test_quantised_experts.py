@@ -1,4 +1,4 @@
-"""Adapters of experts over HTTP, on quantised bases, beside PEFT on the dequantised numbers."""
+"""Adapters of experts over HTTP, on quantised models, compared with PEFT on dequantised weights."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TOKENS = 12
 
 @dataclass(frozen=True)
 class Base:
-    """A quantised model's directory and settings; `truth` has the dequantised numbers."""
+    """A quantised model's directory and settings; `truth` has the dequantised weights."""
 
     model_dir: Path
     truth: Checkpoint
@@ -39,7 +39,7 @@ def in_int4(directory: Path) -> Base:
 
 
 def in_fp8(directory: Path) -> Base:
-    """Quantised as it is loaded. The engine rounds the inputs of products too."""
+    """Make a model quantised as it is loaded. The engine rounds GEMMs' inputs too."""
     made = make_checkpoint(recipe(), directory / "plain")
     with torch.no_grad():
         for name, weight in made.truth.named_parameters():

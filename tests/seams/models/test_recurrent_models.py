@@ -1,4 +1,4 @@
-"""Real models with recurrent layers, or freed windows, through the core: cached = uncached."""
+"""Real models with recurrent layers, or freed windows, through the core: cached equals uncached."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def saved(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 @pytest.fixture(scope="module")
 def alone(saved: Checkpoint) -> Alone:
-    """The tokens of a request alone, computed once for all tests of a model."""
+    """Return the tokens of a request alone, computed once for all tests of a model."""
     return alone_on(saved.model_dir)
 
 
@@ -41,7 +41,7 @@ def alone(saved: Checkpoint) -> Alone:
 def test_any_reuse_gives_the_tokens_of_each_request_alone(
     saved: Checkpoint, alone: Alone, graph_tokens: int
 ) -> None:
-    """Under a pool so small that sequences are preempted, in chunks of 24 tokens."""
+    """The pool is so small that sequences are preempted; chunks have 24 tokens."""
     bounds = Bounds(4, 16, 24, 4, overlap_scheduling=True, graph_tokens=graph_tokens)
     engine = RealEngine(str(saved.model_dir), bounds)
     run_mix(engine, MIX)
@@ -81,7 +81,7 @@ def test_drafts_change_no_answer(
 
 @dataclass(frozen=True)
 class Conversation:
-    """An answer without drafts, its steps, and what follows from it."""
+    """An answer without drafts, its steps, and the continuation."""
 
     answer: list[int]
     num_steps: int
@@ -90,7 +90,7 @@ class Conversation:
 
 
 def ask_on(engine: RealEngine, answer: list[int]) -> None:
-    """Ask for what follows an answer."""
+    """Ask for the continuation of an answer."""
     prompt = [*COMMON, *answer, *COMMON[:9]]
     engine.submit("next", prompt, GREEDY, namespace=NAMESPACES[0])
     engine.run()
@@ -146,7 +146,7 @@ def test_a_conversation_goes_on_from_its_last_answer(
     given = engine.tokens("second")
     assert saved.decoded(longer, given).argmax(-1).tolist() == given
     assert engine.tokens("elsewhere") == given
-    # All whole blocks but those of the last tokens, which no step has computed.
+    # All whole blocks except those of the last tokens, which no step has computed.
     assert engine.finished("second").reused.tokens == (len(COMMON) + len(answer) - 1) // 16 * 16
     assert engine.finished("elsewhere").reused.tokens == 0
     engine.expect_nothing_left()

@@ -1,4 +1,4 @@
-"""A real Chromium for the tests of the page, which they share."""
+"""Fixtures: a real Chromium that the tests of the page share."""
 
 from __future__ import annotations
 
@@ -11,17 +11,18 @@ from playwright.sync_api import Browser, Error, Page, expect, sync_playwright
 
 from tests.seams.page.support import Visit
 
-# The shell has no windows: a page takes half the processor time in it.
+# The headless shell has no windows, and so a page takes half the processor time.
 NAMES = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
-PATIENCE_MS = 60_000  # two busy cores
-# A page asks again after seconds. Here it waits a tenth of them.
+PATIENCE_MS = 60_000  # enough for two busy cores
+# A page polls after seconds. Here it waits a tenth of that.
 SHORT_WAITS = """
     const waits = window.setTimeout;
     window.setTimeout = (then, ms = 0, ...rest) => waits(then, ms / 10, ...rest);
 """
 
 
-@pytest.fixture(scope="package")  # no longer: while it is there, no event loop can run
+# not for the whole session: while it exists, no event loop can run
+@pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
     executable = next(filter(None, map(shutil.which, NAMES)), None)
     if executable is None:
@@ -32,7 +33,7 @@ def browser() -> Iterator[Browser]:
             chromium = playwright.chromium.launch(
                 executable_path=executable, args=["--disable-gpu", "--disable-software-rasterizer"]
             )
-        except Error as error:  # a sandbox in which no browser starts
+        except Error as error:  # for example a sandbox without browsers
             pytest.skip(f"Chromium does not start: {error.message.splitlines()[0]}")
         yield chromium
         chromium.close()
@@ -40,7 +41,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def visit(browser: Browser) -> Iterator[Callable[..., Visit]]:
-    """Opens pages; at the end the CSP had refused nothing, and no script had failed."""
+    """Open pages; at the end, check that the CSP refused nothing and no script failed."""
     visits: list[Visit] = []
 
     def open_page(**options: Any) -> Visit:

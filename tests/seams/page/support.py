@@ -1,4 +1,4 @@
-"""What a person does at the page, and what a page must never do."""
+"""Actions of a person at the page, and errors that a page must never have."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from tests.seams.support.server import Server
 
 VIEWS = ("Overview", "Cache", "Requests", "Tenants", "Prefixes", "Isolation and health")
 NOT_KNOWN = "\N{EN DASH}"  # as the page shows it
-NO_ANSWER = "Failed to load resource"  # Chromium says so of every status above 399
+NO_ANSWER = "Failed to load resource"  # Chromium's message for every status above 399
 
 
 class Visit:
-    """A page, with the addresses that it asked for and what went wrong in it."""
+    """A page, with the addresses that it requested, and its errors."""
 
     def __init__(self, page: Page) -> None:
         self.page = page
@@ -30,7 +30,7 @@ class Visit:
 
 
 def sign_in(page: Page, server: Server) -> None:
-    """From the address to the overview."""
+    """Open the page, and sign in as the operator."""
     page.goto(f"{server.url}/admin/ui")
     page.get_by_label("Operator's key").fill(server.admin_key)
     page.get_by_role("button", name="Sign in").click()
@@ -38,7 +38,7 @@ def sign_in(page: Page, server: Server) -> None:
 
 
 def sign_in_as_tenant(page: Page, server: Server, key: str) -> None:
-    """From the address to the tenant's own page."""
+    """Open the page, and sign in as the tenant."""
     page.goto(f"{server.url}/usage")
     page.get_by_label("Your API key").fill(key)
     page.get_by_role("button", name="Sign in").click()
@@ -46,23 +46,23 @@ def sign_in_as_tenant(page: Page, server: Server, key: str) -> None:
 
 
 def open_view(page: Page, name: str) -> None:
-    """By the links at the top."""
+    """Open a view by the links at the top."""
     page.get_by_role("navigation", name="Views").get_by_role("link", name=name, exact=True).click()
 
 
 def figure(page: Page, name: str) -> Locator:
-    """The value of one of the figures at the top of a view."""
+    """Return the value of a figure at the top of a view."""
     term = page.get_by_role("term").filter(has_text=name).first
     return term.locator("xpath=following-sibling::dd")
 
 
 def row(page: Page, table: str, text: str) -> Locator:
-    """The row with `text` of the table with that label."""
+    """Return the row with `text` in the table with that label."""
     return page.get_by_role("region", name=table).get_by_role("row").filter(has_text=text)
 
 
 def make_tenant(page: Page, name: str) -> str:
-    """A tenant with a key, made in the page; the key as it is shown."""
+    """Create a tenant with a key in the page; return the key that is shown."""
     open_view(page, "Tenants")
     page.get_by_role("button", name="New tenant").click()
     page.get_by_label("Name", exact=True).fill(name)
@@ -76,7 +76,7 @@ def make_tenant(page: Page, name: str) -> str:
 
 
 def ask(server: Server, key: str, system: str, question: str = "Hello") -> dict[str, Any]:
-    """A chat's usage."""
+    """Send a chat; return its usage."""
     with server.openai(key) as client:
         said = client.chat.completions.create(
             model="handbook",
@@ -91,5 +91,5 @@ def ask(server: Server, key: str, system: str, question: str = "Hello") -> dict[
 
 
 def cached(usage: dict[str, Any]) -> int:
-    """How many prompt tokens were found."""
+    """Return the number of cached prompt tokens."""
     return int(usage["prompt_tokens_details"]["cached_tokens"])

@@ -1,4 +1,4 @@
-"""axe-core on every view, narrow and wide, light and dark; and no view is wider than its window."""
+"""axe-core on every view, narrow and wide, light and dark; no view is wider than its window."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ look = pytest.mark.parametrize("look", [NARROW_LIGHT, WIDE_DARK], ids=["narrow-l
 
 
 def serious(page: Page) -> list[str]:
-    """List what axe-core finds serious or critical, with the elements."""
+    """List the elements with serious or critical problems, according to axe-core."""
     found = Axe().run(page).response["violations"]
     return [
         f"{one['id']}: {node['html']}"
@@ -32,7 +32,7 @@ def serious(page: Page) -> list[str]:
 
 
 def overflow(page: Page) -> int:
-    """By how many pixels the page is wider than the window."""
+    """Return the number of pixels by which the page is wider than the window."""
     return int(page.evaluate("document.documentElement.scrollWidth - innerWidth"))
 
 
@@ -47,7 +47,7 @@ def test_every_view(server: Server, visit: Callable[..., Visit], look: dict[str,
         open_view(page, name)
         expect(page.get_by_text("Loading…")).to_have_count(0)
         assert (name, serious(page), overflow(page)) == (name, [], 0)
-        if name != "Overview":  # which was open already
+        if name != "Overview":  # which was open before
             expect(page.locator("main")).to_be_focused()
 
 

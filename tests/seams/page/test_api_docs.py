@@ -1,4 +1,4 @@
-"""What somebody who knows FastAPI does at `/docs`, in a real Chromium."""
+"""`/docs` in a real Chromium, used like FastAPI's."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ USED = (
 
 
 def show_used(page: Page) -> None:
-    """Leave out what is not used here: to draw all operations takes seconds of a processor."""
+    """Hide unused operations, since drawing all takes seconds of processor time."""
 
     def fulfil(route: Route) -> None:
         answer = route.fetch()
@@ -43,7 +43,7 @@ def block_of(page: Page, method: str, path: str) -> Locator:
 
 
 def try_out(page: Page, method: str, path: str, body: str | None = None) -> Any:
-    """Send a request as the page does; its answer."""
+    """Send a request as the page does; return its answer."""
     block = block_of(page, method, path)
     block.locator(".opblock-summary-control").click()
     block.get_by_role("button", name="Try it out").click()

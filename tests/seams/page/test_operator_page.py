@@ -1,4 +1,4 @@
-"""What an operator does at `/admin/ui`, in a real Chromium, of a real server."""
+"""An operator's actions at `/admin/ui`, in a real Chromium, with a real server."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_a_session_that_has_ended_leads_back_to_where_one_was(operated: Server, 
     sign_in(page, operated)
     open_view(page, "Prefixes")
     expect(page.get_by_role("heading", name="Published prefixes")).to_be_visible()
-    page.context.clear_cookies()  # what the page asks next is refused
+    page.context.clear_cookies()  # the page's next request is refused
     expect(page.get_by_text("The session has ended")).to_be_visible()
     expect(page.get_by_role("heading", name="Published prefixes")).to_have_count(0)
     page.get_by_label("Operator's key").fill(operated.admin_key)
@@ -162,7 +162,7 @@ def test_only_what_is_published_shows_its_text(operated: Server, page: Page) -> 
 
 
 def _whole_tree(page: Page) -> str:
-    """All that the page says when every node of the tree is open."""
+    """Open every node of the tree; return the page's text."""
     closed = page.locator("button[aria-label^='What follows'][aria-expanded=false]")
     expect(closed.first).to_be_visible()
     while closed.count():

@@ -1,4 +1,4 @@
-"""What a tenant reads at `/usage` with its key."""
+"""A tenant's page at `/usage`, opened with its key."""
 
 from __future__ import annotations
 

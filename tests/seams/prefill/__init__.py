@@ -1,1 +1,1 @@
-"""The routes that generate nothing, of whole servers and by their official clients."""
+"""The routes that generate nothing, with whole servers and their official clients."""

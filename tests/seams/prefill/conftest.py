@@ -1,4 +1,4 @@
-"""A server with a tiny random Qwen3, shared by the tests of the folder."""
+"""Fixtures: a server with a tiny random Qwen3, shared by the tests of the folder."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BLOCK = 16
 
 
 def distinct_tokens(prompts: Iterable[list[int]]) -> int:
-    """Count the tokens of prompts, those that some begin with alike once."""
+    """Count the tokens of prompts; shared prefixes count once."""
     return len({tuple(one[:end]) for one in prompts for end in range(1, len(one) + 1)})
 
 

@@ -1,4 +1,4 @@
-"""A whole server answers as transformers does, and computes the input of all questions once."""
+"""Decisions of a whole server equal those of transformers, and compute their shared input once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An embedding model saved as published, served whole, by the official client."""
+"""An embedding model in its published form, in a whole server, with the official client."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_embeddings_are_those_of_transformers(
 
 
 def test_it_generates_nothing(embedder: Server) -> None:
-    """Its logits would be those of an absent head."""
+    """The head for logits does not exist."""
     client = embedder.openai()
     with pytest.raises(openai.BadRequestError) as refused:
         client.completions.create(model=MODEL, prompt="a", max_tokens=1)

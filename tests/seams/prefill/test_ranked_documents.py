@@ -1,4 +1,4 @@
-"""A whole server ranks documents as transformers does, and computes what they share once."""
+"""A whole server's ranking equals that of transformers, and computes the shared prefix once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One class name once: whoever imports a class need not look which one it is."""
+"""Each class name is used once, so an imported name identifies its class."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from pathlib import Path
 from tests.seams.project.test_imports import PACKAGES
 
 ROOT = Path(__file__).parents[3]
-_CLASS = re.compile(r"^class ([A-Za-z]\w*)", re.MULTILINE)  # of a file's own, `_Name`, none
+# without a file's private classes, `_Name`
+_CLASS = re.compile(r"^class ([A-Za-z]\w*)", re.MULTILINE)
 
 
 def files_by_class() -> Mapping[str, list[Path]]:

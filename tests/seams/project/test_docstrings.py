@@ -11,7 +11,7 @@ import pytest
 from tests.seams.project.test_imports import PACKAGES
 
 ROOT = Path(__file__).parents[3]
-OF_LIBRARIES = {  # of asyncio.Protocol, pydantic's settings and itsdangerous' signers
+OF_LIBRARIES = {  # methods of asyncio.Protocol, pydantic's settings and itsdangerous' signers
     *("connection_made", "connection_lost"),
     *("settings_customise_sources", "get_timestamp"),
 }
@@ -39,7 +39,7 @@ Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 @pytest.fixture(scope="module")
 def classes() -> Classes:
-    """Those of the product, with their files."""
+    """Return the product's classes, with their files."""
     return [
         (path.relative_to(ROOT), node)
         for package in PACKAGES
@@ -54,7 +54,7 @@ def bases(one: ast.ClassDef) -> set[str]:
 
 
 def methods(one: ast.ClassDef) -> Iterable[tuple[str, bool]]:
-    """The public ones, and whether each has a docstring; of a property it is the reader's."""
+    """Return the public methods, and whether each has a docstring; a property has its getter's."""
     found: dict[str, bool] = {}
     for node in one.body:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name[0] != "_":
@@ -90,7 +90,7 @@ def test_an_interface_says_what_each_of_its_methods_does(classes: Classes) -> No
 
 
 def opens_badly(node: Documented) -> bool:
-    """Tell whether a function opens without a verb, or anything else without a noun."""
+    """Return whether a function opens without a verb, or anything else without a noun."""
     if (text := ast.get_docstring(node)) is None:
         return False
     avoided = CLAUSES

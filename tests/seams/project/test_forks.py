@@ -1,4 +1,4 @@
-"""A process that tests fork is as the one that users execute, but for what it has imported."""
+"""A forked process equals an executed one, except for its imported modules."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ STATUS = 7
 
 
 def start_both(directory: Path, *, is_tied: bool) -> None:
-    """In a process of its own: start one, then another with what stands for `exec`."""
+    """Start a process, and then another one through the replacement of `exec`."""
     os.chdir(directory)
     logging.basicConfig(level=logging.DEBUG)
     signal.signal(signal.SIGUSR1, lambda *_: None)
     signal.signal(signal.SIGUSR2, signal.SIG_IGN)
-    mine = os.pipe()  # which both may not have, nor the thread
+    mine = os.pipe()  # the started processes may have neither these, nor the thread
     kept = os.dup(mine[0])
     for name in ("executed", "forked"):
         if name == "forked":

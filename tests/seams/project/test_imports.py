@@ -1,4 +1,4 @@
-"""The rule of imports where `make check` cannot say it: what the gateway may know of others."""
+"""Rules of imports that `make check` cannot express: what the gateway may import."""
 
 from __future__ import annotations
 
@@ -23,16 +23,17 @@ OF_OTHER_PACKAGES = {
     "engine.grammars.schemas.json_value",
     "engine.grammars.syntax.expression",
     "engine.grammars.syntax.lark_pattern",
-    "engine.grammars.syntax.lark_reader",  # a tool's grammar is a pattern before it is sent
+    # a tool's grammar is turned into a pattern before it is sent
+    "engine.grammars.syntax.lark_reader",
     "engine.link.gateway_end.outlasting",
     "engine.link.query_messages",
     "engine.link.query",
     "engine.link.stats_messages",
     "engine.link.view_messages",
     "engine.core_dumps",
-    "engine.line_writer",  # both write their logs by a thread that waits for no reader
-    "engine.models.model_files",  # both read the files of one folder, within the same bounds
-    "engine.models.token_marks",  # both ends of the link call the same tokens marks
+    "engine.line_writer",  # gateway and engine write logs by a thread that waits for no reader
+    "engine.models.model_files",  # gateway and engine read the same folder, within the same bounds
+    "engine.models.token_marks",  # both ends of the link use the same set of control tokens
     "prefix_cache.hashing",
     "prefix_cache.namespace",
 }
@@ -56,7 +57,7 @@ def test_the_gateway_knows_only_what_crosses_the_link(graph: grimp.ImportGraph) 
         if imported.split(".")[0] not in ("gateway",)
     }
     assert known <= OF_OTHER_PACKAGES
-    # The control: imports were seen.
+    # Positive control: imports were found.
     assert {"engine.link.gateway_end.client", "engine.link.messages"} <= known
 
 

@@ -1,4 +1,4 @@
-"""Nothing that can run code is ever read: no pickle, no eval, no loader that falls back to them."""
+"""No code can be loaded from data: no pickle, no eval, no loader that falls back to them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CALLS = {"eval", "exec", "torch.load", "yaml.load", "recv_pyobj", "send_pyobj"}
 
 
 def unsafe_names(source: str) -> list[str]:
-    """Imports of `MODULES` and calls of `CALLS` in a piece of Python."""
+    """Yield imports of `MODULES` and calls of `CALLS` in a Python source."""
     found = []
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):

@@ -1,4 +1,4 @@
-"""What the pages name is there: tests on the page of faults, links and anchors on every page."""
+"""Names on the pages exist: tests on the page of faults, links and anchors on every page."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TESTS = {path: path.read_text() for path in sorted((ROOT / "tests").rglob("test_
 
 
 def named(page: Path) -> list[tuple[str, list[str]]]:
-    """Modules of tests, each with the class and the test named in it."""
+    """Return the named test modules, each with the class and the test."""
     codes = re.findall(r"`([\w/]*\btest_[\w:]+)(?:\.\.\.)?`", page.read_text())
     return [(module, names) for module, *names in (code.split("::") for code in codes)]
 
@@ -33,26 +33,26 @@ def test_every_test_on_the_page_of_faults_is_there() -> None:
     for module, names in found:
         if modules_of(module):
             assert all(has(modules_of(module), name) for name in names), (module, names)
-        else:  # a test alone, of a module named before it
+        else:  # only a test, of a module named before
             assert has(list(TESTS), module), module
 
 
 def test_control_a_test_that_does_not_exist_is_noticed() -> None:
-    """The control."""
+    """Positive control."""
     assert modules_of("engine/test_core")
     assert not modules_of("engine/test_cores")
     assert not has(modules_of("engine/test_core"), "test_nothing_of_this_name")
 
 
 def links_of(page: Path) -> list[str]:
-    """The links of a page to other pages and to its own headings; not those in its code."""
+    """Return the links of a page to other pages and to its own headings, outside its code."""
     text = re.sub(r"```.*?```|`[^`\n]*`", "", page.read_text(), flags=re.DOTALL)
     return [link for link in re.findall(r"\]\(([^)]+)\)", text) if not link.startswith("http")]
 
 
 @cache
 def anchors_of(page: Path) -> set[str]:
-    """Return what a link may name after `#`: the headings, as MkDocs and GitHub write them."""
+    """Return the anchors of a page: its headings, as MkDocs and GitHub write them."""
     text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
     headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
     plain = (re.sub(r"[^\w\s-]", "", heading).strip().lower() for heading in headings)
@@ -71,7 +71,7 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 
 def test_control_a_link_to_a_page_or_a_heading_that_is_not_there_is_noticed() -> None:
-    """The control."""
+    """Positive control."""
     index = ROOT / "docs" / "index.md"
     assert not leads_nowhere(index, "how-to/deploy.md#secrets")
     assert leads_nowhere(index, "how-to/deploys.md")
@@ -87,5 +87,5 @@ def test_every_decision_is_in_the_index_once() -> None:
 
 
 def test_the_overview_is_read_in_ten_minutes() -> None:
-    """The reading speed is 150 words a minute, code and tables included."""
+    """At 150 words a minute, including code and tables."""
     assert len((ROOT / "docs" / "design" / "overview.md").read_text().split()) <= 1500

@@ -1,4 +1,4 @@
-"""docs/reference is what the code says: every flag, route and metric, as they are now."""
+"""docs/reference agrees with the code: every flag, route and metric."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def on(page: str) -> str:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_a_page_is_current(page: str, made: dict[str, str]) -> None:
-    """`make docs` makes it anew; what stands above its mark is written by hand and kept."""
+    """`make docs` writes the page below its mark, and keeps the text above."""
     assert on(page) == made[page]
 
 
@@ -34,7 +34,7 @@ def test_every_page_that_is_made_is_there(made: dict[str, str]) -> None:
 
 
 def test_every_flag_is_on_the_page_of_the_command_line() -> None:
-    """A flag stands in its command's section, or among the options of many commands."""
+    """A flag is in its command's section, or among the options of many commands."""
     sections = dict(re.findall(r"^## (.+)\n((?:(?!## ).*\n)*)", on("cli.md"), re.MULTILINE))
     found = [option for _, command in commands() for option in options_of(command)]
     assert len(found) > 150
@@ -77,5 +77,5 @@ def test_every_metric_is_on_the_page() -> None:
 
 
 def test_control_a_flag_that_is_gone_is_noticed(made: dict[str, str]) -> None:
-    """The control: the comparison is of whole pages, so one word is enough."""
+    """Positive control: whole pages are compared, so one word suffices."""
     assert made["configuration.md"].replace("--otlp-endpoint", "--x") != on("configuration.md")

@@ -1,8 +1,7 @@
-"""What is installed is what was chosen: locked by version and hash, from one index at a time.
+"""Installed packages are locked by version and hash, from one index at a time.
 
-`requirements/` is written by `make lock`; a dependency that is changed in pyproject.toml alone
-fails here. Whether a locked package has a known vulnerability is asked by `make audit`, which needs
-a service.
+`make lock` writes `requirements/`. A dependency that is changed only in pyproject.toml fails here.
+`make audit` asks a service for known vulnerabilities.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ ROOT = Path(__file__).parents[3]
 LOCKS = ROOT / "requirements"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 SERVES = PROJECT["dependencies"]
-# What the engine's process alone needs.
+# dependencies of the engine's process alone
 ENGINE = {line for line in (LOCKS / "engine.in").read_text().splitlines() if line[:1] != "#"}
 DECLARED = {
     "gateway": [one for one in SERVES if Requirement(one).name not in ENGINE],
@@ -35,13 +34,13 @@ _DIGEST = re.compile(r"@sha256:[0-9a-f]{64}$")
 
 
 def entries(text: str) -> list[str]:
-    """The entries of a requirements file, each on one line with its hashes."""
+    """Return the entries of a requirements file, each on one line with its hashes."""
     lines = [line for line in text.splitlines() if line and not line.startswith("#")]
     return "\n".join(lines).replace("\\\n", " ").splitlines()
 
 
 def locked(name: str) -> dict[str, set[str]]:
-    """Versions by package of a lock file; several where versions of Python differ."""
+    """Return versions by package of a lock file; several if versions of Python differ."""
     found: dict[str, set[str]] = {}
     for entry in entries((LOCKS / f"{name}.txt").read_text()):
         requirement = Requirement(entry.split(" --hash")[0])
@@ -51,7 +50,7 @@ def locked(name: str) -> dict[str, set[str]]:
 
 
 def not_pinned(text: str) -> list[str]:
-    """The entries that are not pinned to one version by hash, or that name an index."""
+    """Return entries that are not pinned to one version by hash, or that name an index."""
     return [e for e in entries(text) if e.startswith("-") or "==" not in e or not _HASH.search(e)]
 
 
@@ -113,7 +112,7 @@ def test_the_bill_of_materials_has_all_that_is_locked(tmp_path: Path) -> None:
         "-m",
         "cyclonedx_py",
         "requirements",
-        "--no-validate",  # it takes most of the time, and `make sbom` does it
+        "--no-validate",  # validation takes most of the time, and `make sbom` does it
         "--output-file",
         str(path),
         "-",

@@ -1,7 +1,7 @@
-"""What `pip install ratoon` installs: what serves, with its weights and pages, and nothing else.
+"""The wheel contains everything that serves, with weights and pages, and nothing else.
 
-The wheel is built from a copy, without a network, by the locked setuptools. (In the checkout
-setuptools would take what an earlier build left.)
+It is built from a copy, without a network, with the locked setuptools. In the checkout, setuptools
+would include files of an earlier build.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ import pytest
 ROOT = Path(__file__).parents[3]
 PACKAGES = ("cli", "gateway", "engine", "prefix_cache", "storage", "kernels", "handbook")
 DESCRIPTION = ("pyproject.toml", "README.md", "LICENSE", "NOTICE")
-# Of each kind that a page or a script in a package may have; and one that nothing asks for.
+# One file of each kind that a page or a script in a package may have, and one that nothing uses.
 PAGES = ("page.html", "page.js", "page.css", "icon.svg", "words.txt", "data.json", "a.sql", "b.lua")
 NOT_ASKED_FOR = "notes.odt"
 
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel of a copy that has a directory of pages more."""
+    """Build the wheel of a copy with an extra directory of pages."""
     copy, made = tmp_path_factory.mktemp("copy"), tmp_path_factory.mktemp("wheel")
     for package in (*PACKAGES, "tests", "benchmarks", "docs"):
         shutil.copytree(
@@ -49,7 +49,7 @@ def contents(wheel: Path) -> set[str]:
 
 
 def in_the_tree() -> set[str]:
-    """Every file of the packages, but for the training of the embedded model."""
+    """Return every file of the packages, except the embedded model's training."""
     files = [
         path.relative_to(ROOT) for package in PACKAGES for path in (ROOT / package).rglob("*.*")
     ]

@@ -1,6 +1,6 @@
-"""Small models in the formats that ranks divide, and what one rank of them computes and samples.
+"""Small models in formats that ranks divide, and what one rank computes and samples.
 
-A rank is opened as it is when it serves: peer memory, weights, graphs. Nobody schedules: each rank
+A rank is opened as in a server: peer memory, weights, graphs. There is no scheduler: each rank
 makes the same steps by hand, since all have the same tokens.
 """
 
@@ -38,7 +38,7 @@ from tests.engine.rigs.hand_driven import (
     with_graphs,
 )
 
-# Of every model; a fourth of each matrix is whole groups of every format.
+# Sizes of every model; a quarter of each matrix is whole groups in every format.
 SIZES: dict[str, Any] = {
     "hidden_size": 256,
     "intermediate_size": 1024,
@@ -49,7 +49,7 @@ SIZES: dict[str, Any] = {
     "max_position_embeddings": 2048,
 }
 POSITIONS, ROWS, CACHE_TOKENS = 2048, 4, 16_384
-MOST_ROWS = 64  # of a step that is captured
+MOST_ROWS = 64  # of a captured step
 PROMPT = 200  # tokens whose logits are compared
 PATIENCE = timedelta(seconds=60)
 Exchange = Literal["peer memory", "library"]
@@ -59,14 +59,14 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """A model of a checkpoint's directory, and how it is served."""
+    """A model's directory, and its settings."""
 
     model_dir: Path
     dtype: DtypeName = "bfloat16"
     quantization: Quantization = "none"
     kv_dtype: KvDtype = "auto"
     device: DeviceName = "cuda"
-    steps: int = 64  # of decodes
+    steps: int = 64  # number of decode steps
     exchange: Exchange = "peer memory"
 
     def config(self, num_ranks: int) -> EngineConfig:
@@ -92,8 +92,8 @@ class Served:
 class Found:
     """The results of one rank.
 
-    `logits` (PROMPT, V) float32 of a prompt; `sampled` (steps, rows) by itself; `texts` the tokens
-    of each sequence as all are told them.
+    `logits` (PROMPT, V) float32 of a prompt; `sampled` (steps, rows) by this rank; `texts`: the
+    tokens of each sequence, which all ranks receive.
     """
 
     logits: Tensor
@@ -104,7 +104,7 @@ class Found:
 
 
 def compute(rank: int, num_ranks: int, directory: Path, served: Served) -> Found:
-    """A rank from its start to its end. As `Job` wants it."""
+    """Run a rank from its start to its end, as `Job` needs it."""
     began = time.monotonic()
     config = served.config(num_ranks)
     metadata = read_metadata(config, rank=rank)
@@ -119,13 +119,13 @@ def compute(rank: int, num_ranks: int, directory: Path, served: Served) -> Found
         part = open_part(config, metadata, groups)
         with closing(part):
             found = _found(part, group, served, began)
-            group.least(0)  # nobody leaves before all have what they came for
+            group.least(0)  # no rank leaves before all are done
             return found
 
 
 def _found(part: OpenedPart, group: NotingGroup | None, served: Served, began: float) -> Found:
     runner = part.runner
-    if isinstance(runner, ModelRunner):  # on a CPU, where all steps are run again
+    if isinstance(runner, ModelRunner):  # on a CPU, where replays run all work again
         runner = with_graphs(runner, Rerun(), max_tokens=64, max_model_len=POSITIONS)
     assert isinstance(runner, GraphRunner)
     _log.info("opened after %.1f s", time.monotonic() - began)
@@ -139,7 +139,7 @@ def _found(part: OpenedPart, group: NotingGroup | None, served: Served, began: f
 
 
 def decoded(runner: GraphRunner, steps: int) -> list[list[int]]:
-    """The tokens of sequences side by side, greedy; new ones as soon as some reach their end."""
+    """Return greedy tokens of concurrent sequences; new ones start as others end."""
     texts: list[list[int]] = []
     while steps:
         driven, count = HandDriven(runner.eager, runner), min(steps, POSITIONS - 64)
@@ -158,7 +158,7 @@ def decoded(runner: GraphRunner, steps: int) -> list[list[int]]:
 
 @torch.inference_mode()
 def logits(decoder: Decoder, pool: DevicePool, prompt: list[int]) -> Tensor:
-    """(tokens, V), of a prompt computed at once, in the pool's first blocks."""
+    """Return logits (tokens, V) of a prompt computed at once, in the pool's first blocks."""
     device = decoder.parameters.embedding.device
     batch = largest_batch(len(prompt), POSITIONS, BLOCK_SIZE, device)
     ids = torch.tensor(prompt, device=device)

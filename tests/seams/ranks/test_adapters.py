@@ -1,4 +1,4 @@
-"""Adapters on several ranks and stages give the tokens that PEFT gives, also where few fit."""
+"""Adapters on several ranks and stages give PEFT's tokens, also with few slots."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Served:
         return reply
 
     def say(self, request_id: str, name: str | None, prompt: list[int]) -> None:
-        """A namespace for each adapter, as a gateway gives it."""
+        """Send a request with its adapter's own namespace, as a gateway does."""
         namespace = Namespace((name or "base").encode().ljust(16))
         use = None if name is None else self.uses[name]
         self.engine.submit(request_id, prompt, GREEDY, namespace=namespace, adapter=use)
@@ -95,7 +95,7 @@ def truths(tmp_path_factory: pytest.TempPathFactory) -> Truths:
 
 
 def expect_as_peft(served: Served, truths: Truths, suffix: str = "") -> None:
-    """A mix of all adapters and none, each twice, beside each other."""
+    """Run requests with all adapters and none, twice each, and compare them with PEFT."""
     prompts = {name: random_prompt(10 + 17 * at) for at, name in enumerate((None, *NAMES))}
     for name, prompt in prompts.items():
         for again in range(2):
@@ -112,7 +112,7 @@ def expect_as_peft(served: Served, truths: Truths, suffix: str = "") -> None:
             got = torch.tensor(served.logprobs(request_id))
             assert (got - logprobs).abs().max() < TOLERANCE
         answers.add(tuple(tokens))
-        if name is not None:  # the control: the model alone would answer otherwise
+        if name is not None:  # positive control: the base model answers differently
             plain = truths[None].logits(prompt + tokens)[len(prompt) - 1 : -1]
             assert (plain - logits).abs().max() > 0.1
     assert len(answers) == 4
@@ -146,7 +146,7 @@ def test_of_other_models(
 
 
 def test_each_rank_holds_its_part(truths: Truths) -> None:
-    """A rank has a part of B for matrices divided by rows, a part of A for the others."""
+    """A rank has a part of B for matrices divided by rows, and a part of A for others."""
     with served(truths, replace(BOUNDS, ranks=2)) as one:
         parts = one.engine.adapters
         assert isinstance(parts, AdapterParts)
@@ -170,7 +170,7 @@ def test_each_rank_holds_its_part(truths: Truths) -> None:
 def test_host_memory_of_all_ranks_forgets_and_reads_again(
     truths: Truths, ranks: int, stages: int
 ) -> None:
-    """Host memory has room for the last adapter only."""
+    """Host memory has room only for the last adapter."""
     with served(truths, replace(BOUNDS, ranks=ranks, stages=stages), adapter_host_gib=0.0) as one:
         for turn in range(3):
             expect_as_peft(one, truths, f"-{turn}")

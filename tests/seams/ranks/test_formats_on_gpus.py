@@ -1,7 +1,7 @@
-"""Two and four ranks in every format: the same bits on all, and as near to the truth as one GPU.
+"""Two and four ranks in every format: the same bits on all, as accurate as one GPU.
 
-What each rank sampled is compared, not what rank 0 told it. On a CPU the same is tried of one
-format, so that what runs on GPUs is known to run.
+Each rank's own samples are compared, not what rank 0 sent. On a CPU one format is tested in the
+same way, so that the code for GPUs is known to run.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from tests.seams.ranks.formats import PROMPT, SIZES, Found, Served, compute
 STEPS = 10_000
 GPUS = visible_gpus()
 RANKS = [2, 4]
-SLACK = 1.25, 0.002  # of the relative error of one GPU, and beside it
+SLACK = 1.25, 0.002  # allowed relative and absolute excess over the error of one GPU
 
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """A checkpoint, and how it is served."""
+    """A checkpoint, and its settings."""
 
     checkpoint: Checkpoint
     served: Served
 
     def truth(self) -> Tensor:
-        """(PROMPT, V) float32, of `transformers`."""
+        """Return the reference (PROMPT, V) float32, of `transformers`."""
         return self.checkpoint.logits(random_prompt(PROMPT, seed=7))
 
 
@@ -45,7 +45,7 @@ def sized(name: str) -> Recipe:
 
 
 def models(directory: Path) -> dict[str, Model]:
-    """Each format's."""
+    """Make the models of each format."""
     dense, experts, sinks = (
         make_checkpoint(sized(name), directory / name) for name in ("llama", "qwen3-moe", "gpt-oss")
     )
@@ -63,12 +63,12 @@ def models(directory: Path) -> dict[str, Model]:
 
 
 def error(found: Tensor, truth: Tensor) -> float:
-    """Relative, in the mean."""
+    """Return the mean relative error."""
     return float((found - truth).norm() / truth.norm())
 
 
 def expect_alike(ranks: list[Found], steps: int) -> None:
-    """All ranks have the same bits, and have sampled the same."""
+    """Check that all ranks have the same bits and samples."""
     first, *others = ranks
     assert len(first.sampled) == steps
     assert (first.sampled[:, 0] >= 0).all(), "the control: each step was noted"
@@ -80,7 +80,7 @@ def expect_alike(ranks: list[Found], steps: int) -> None:
 
 
 def expect_near(ranks: list[Found], alone: Found, truth: Tensor) -> tuple[float, float]:
-    """Check that ranks are as near to the truth as one GPU; return both errors."""
+    """Check that ranks are as accurate as one GPU; return both errors."""
     of_ranks, of_one = error(ranks[0].logits, truth), error(alone.logits, truth)
     factor, beside = SLACK
     assert of_ranks < factor * of_one + beside
@@ -109,7 +109,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Model]:
 
 @pytest.fixture(scope="module")
 def results(made: dict[str, Model], tmp_path_factory: pytest.TempPathFactory) -> Results:
-    """Run every format on 1, 2 and 4 GPUs as they get free; return what each rank found."""
+    """Run every format on 1, 2 and 4 GPUs as they become free; return each rank's results."""
     directory = tmp_path_factory.mktemp("ranks")
     asked = [(name, count) for count in (2, 1, 4) for name in made if count <= len(GPUS)]
     jobs = [
@@ -147,7 +147,7 @@ def test_ranks_are_alike_and_as_near_to_the_truth_as_one(
 def test_in_float32_ranks_give_the_text_of_one(
     made: dict[str, Model], results: Results, name: str, num_ranks: int
 ) -> None:
-    """In float32, sums of several ranks move no token that is not a tie."""
+    """In float32, sums over several ranks change only tokens in a tie."""
     expect_gpus(num_ranks)
     ranks, [alone] = results(name, num_ranks), results(name, 1)
     print_line(name, ranks, alone, made[name].truth())
@@ -179,7 +179,7 @@ def expect_gpus(count: int) -> None:
 
 
 def print_line(name: str, ranks: list[Found], alone: Found, truth: Tensor) -> None:
-    """For who runs this by hand, with -s."""
+    """Print a line for a manual run with -s."""
     equal = sum(a == b for a, b in zip(ranks[0].texts, alone.texts, strict=True))
     alike = all(torch.equal(ranks[0].sampled, other.sampled) for other in ranks)
     way = "peer memory" if ranks[0].has_peers else "NCCL"

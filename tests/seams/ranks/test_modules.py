@@ -1,4 +1,4 @@
-"""Prompt modules behind a head on several ranks and stages: as `transformers` computes them."""
+"""Prompt modules with a head on several ranks and stages give the results of `transformers`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HEAD = Part(random_prompt(21, 9), 0)
 PARTS = [Part(random_prompt(size, at), 21 + 40 * at) for at, size in enumerate((13, 34, 16))]
 USED = [[HEAD, *PARTS], [HEAD, PARTS[2], PARTS[0]], PARTS[:2], [HEAD, *PARTS[1:]]]
 GREEDY = SamplingParams(max_tokens=8, temperature=0.0, ignore_eos=True)
-FIRST = 150  # position of own tokens
+FIRST = 150  # position of the request's own tokens
 
 
 @pytest.mark.parametrize(("ranks", "stages"), [(1, 1), (2, 1), (1, 2)])
@@ -46,6 +46,7 @@ def test_modules_that_share_a_head(checkpoint: Checkpoint, ranks: int, stages: i
             assert tokens == logits[len(own) - 1 : -1].argmax(-1).tolist()
         assert engine.core.stats().windows["all"].hit_tokens > 0
         engine.expect_nothing_left()
-    [*_, alone] = in_truth(checkpoint, PARTS, own, FIRST)  # the control: the head is attended to
+    # positive control: the head is attended to
+    [*_, alone] = in_truth(checkpoint, PARTS, own, FIRST)
     [*_, behind] = in_truth(checkpoint, [HEAD, *PARTS], own, FIRST, has_head=True)
     assert (alone - behind).abs().max() > 0.1

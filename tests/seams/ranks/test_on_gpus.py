@@ -1,6 +1,6 @@
 """Servers of several ranks or stages on GPUs give the text of one GPU, and end with a rank.
 
-Ranks in every format, and what each of them samples: `test_formats_on_gpus`.
+`test_formats_on_gpus` tests ranks in every format, and each rank's samples.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ pytestmark = [
     pytest.mark.skipif(GPUS < 2, reason="needs two GPUs"),
 ]
 
-# float32, in which sums of two ranks move no token that is not a tie.
+# float32, in which sums of two ranks change only tokens in a tie
 SETTINGS = {
     "RATOON_DEVICE": "cuda",
     "RATOON_DTYPE": "float32",
@@ -35,11 +35,11 @@ SETTINGS = {
     "RATOON_HOST_CACHE_TOKENS": "4096",
 }
 ASKED = 32
-TOKENS = 320  # of each: in all more than 10,000 tokens of each rank
+TOKENS = 320  # tokens of each answer, in all more than 10,000 for each rank
 
 
 def completions(server: Server) -> list[dict[str, Any]]:
-    """Many at once, twice: cold, and from the cache."""
+    """Complete many prompts at once, twice: without and with the cache."""
 
     def ask(number: int) -> dict[str, Any]:
         prompt = [300 + (7 * i * (1 + number % 4)) % 90 for i in range(40 + number)]
@@ -55,7 +55,7 @@ def completions(server: Server) -> list[dict[str, Any]]:
 
 
 def ask_alone(server: Server, number: int) -> str:
-    """The text of a request that no other is beside, so that its steps are the same each time."""
+    """Return the text of a request that runs alone, so that its steps are always the same."""
     prompt = [300 + (7 * i * (1 + number)) % 90 for i in range(40 + number)]
     body = {"model": "handbook", "prompt": prompt, "max_tokens": TOKENS, "temperature": 0}
     with server.client() as client:
@@ -67,7 +67,7 @@ def ask_alone(server: Server, number: int) -> str:
 
 @pytest.mark.parametrize("num_ranks", [2, 4])
 def test_a_killed_rank_ends_the_engine_and_its_streams(tmp_path: Path, num_ranks: int) -> None:
-    """The kernels of all other ranks poll for its rows; the next engine answers."""
+    """All other ranks' kernels poll for its rows. The next engine answers."""
     if num_ranks > GPUS:
         pytest.skip(f"needs {num_ranks} GPUs")
     divided = {"RATOON_DTYPE": "bfloat16", "RATOON_TENSOR_PARALLEL": str(num_ranks)}
@@ -92,7 +92,7 @@ def test_a_killed_rank_ends_the_engine_and_its_streams(tmp_path: Path, num_ranks
 
 
 def test_stages_in_fp8_give_the_text_of_one_gpu(tmp_path: Path) -> None:
-    """Alone, so that its steps have the same rows; stages then have the bits of one."""
+    """Runs alone, so that its steps have the same rows. Stages then have the bits of one GPU."""
     fp8 = SETTINGS | {"RATOON_DTYPE": "bfloat16", "RATOON_QUANTIZATION": "fp8"}
     texts = []
     for name, settings in (("one", fp8), ("two", fp8 | {"RATOON_PIPELINE_PARALLEL": "2"})):
@@ -121,7 +121,7 @@ def test_the_text_of_one_gpu_also_after_a_death(
 
 @pytest.mark.parametrize("settings", [{}, {"RATOON_GRAPH_TOKENS": "0"}], ids=["graphs", "eager"])
 def test_peer_memory_gives_the_text_of_nccl(tmp_path: Path, settings: Mapping[str, str]) -> None:
-    """The model runs in bfloat16; many of its texts part at one bit."""
+    """The model runs in bfloat16, and many of its texts fork at one bit."""
     two = {**SETTINGS, **settings, "RATOON_DTYPE": "bfloat16", "RATOON_TENSOR_PARALLEL": "2"}
     with running_server(tmp_path / "nccl", {**two, "RATOON_PEER_MEMORY": "0"}) as server:
         expected = [ask_alone(server, number) for number in range(8)]

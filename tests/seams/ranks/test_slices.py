@@ -1,7 +1,7 @@
-"""One tree, several ranks: each has a slice of every block, in pools and a disk of its own.
+"""One tree, several ranks: each has a slice of every block, in its own pools and disk.
 
-The plans of one PrefixCache are carried out by two ranks, and by one that has all heads: what the
-two have, joined, is what the one has, bit for bit, in every slot of every tier.
+Two ranks, and one rank with all heads, carry out the plans of one PrefixCache. The joined slices of
+the two equal the blocks of the one, bit for bit, in every slot of every tier.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ DEVICE_BLOCKS, HOST_BLOCKS, DISK_BLOCKS = 7, 5, 40
 PATH = NamespacePath.single(Namespace(b"n" * 16))
 
 A, B, C = (np.arange(first, first + 18, dtype=np.int32) for first in (100, 200, 300))
-LIKE_A = np.concatenate([A[:10], C[:8]])  # parts from A within a block
+LIKE_A = np.concatenate([A[:10], C[:8]])  # forks from A within a block
 TRAFFIC = [A, A, B, B, C, C, A, LIKE_A, LIKE_A, B, C, A]
 WAYS = {
     (Tier.DEVICE, Tier.DEVICE), (Tier.DEVICE, Tier.HOST), (Tier.HOST, Tier.DISK),
@@ -50,7 +50,7 @@ WAYS = {
 
 
 class Rank:
-    """A rank's tiers: pools and a disk for the heads that its layout has."""
+    """A rank's tiers: pools and a disk for the heads in its layout."""
 
     def __init__(self, layout: KvLayout, directory: Path) -> None:
         self.layout = layout
@@ -63,12 +63,12 @@ class Rank:
         self.within = Mover(self.pool, torch_ops().copy_blocks)
 
     def carry_out(self, asked: Plan) -> set[Move]:
-        """Every move of the plan, waited for; those that were made."""
+        """Carry out every move of the plan, and wait; return the moves made."""
         self.mover.start(asked)
         return set(finish(self.mover, self.disk).done)
 
     def compute(self, ids: TokenIds, position: int, block: int) -> None:
-        """Write the keys and values that this rank's heads have of one token."""
+        """Write this rank's keys and values of one token."""
         for layer, view in enumerate(self.pool.layers):
             kv = kv_of(ids, position, layer).chunk(ranks_of(self.layout), dim=1)
             view[block, :, :, position % BLOCK_SIZE] = kv[rank_of(self.layout)]
@@ -80,12 +80,12 @@ class Rank:
 
 
 class Run:
-    """A cache whose plans all of `ranks` carry out."""
+    """A cache whose plans all `ranks` carry out."""
 
     def __init__(self, ranks: Sequence[Rank]) -> None:
         self.ranks = ranks
-        self.moves: list[Move] = []  # all so far
-        self.num_loaded = 0  # tokens that were found, and not computed
+        self.moves: list[Move] = []  # all moves so far
+        self.num_loaded = 0  # number of tokens found in the cache
         self.cache = PrefixCache(
             num_blocks=DEVICE_BLOCKS,
             block_size=BLOCK_SIZE,
@@ -94,7 +94,7 @@ class Run:
         self._now = 0.0
 
     def serve(self, ids: TokenIds) -> None:
-        """A request: what is cached is as it was computed, and the rest is computed."""
+        """Serve a request: check the cached part, and compute the rest."""
         lease = self._lease(ids)
         for rank in self.ranks:
             rank.within.execute(lease.moves)
@@ -114,7 +114,7 @@ class Run:
         self.copy()
 
     def joined(self, tier: Tier) -> list[Tensor]:
-        """Each layer of all slots of a tier, with the heads of all ranks."""
+        """Return each layer of all slots of a tier, with the heads of all ranks."""
         views = [
             layer_views(rank.pool.tensor if tier is Tier.DEVICE else rank.host.tensor, rank.layout)
             for rank in self.ranks
@@ -122,7 +122,7 @@ class Run:
         return [torch.cat(of_layer, dim=2) for of_layer in zip(*views, strict=True)]
 
     def copy(self) -> None:
-        """Carry out what is planned: a move has been made once every rank has made it."""
+        """Carry out the plans; a move has ended once every rank has made it."""
         asked = self.cache.take_plan()
         for rank in self.ranks:
             assert rank.carry_out(asked) == set(asked.moves)
@@ -131,12 +131,12 @@ class Run:
         self.cache.check_invariants()
 
     def save(self) -> None:
-        """All that can be saved before a stop."""
+        """Save everything that can be saved before a stop."""
         while self.cache.restart.save(DISK_BLOCKS):
             self.copy()
 
     def restore(self) -> int:
-        """Restore what an earlier run has left on disk, which all ranks have in the same slots."""
+        """Restore an earlier run's blocks from disk, where all ranks use the same slots."""
         found = [list(rank.disk.scan()) for rank in self.ranks]
         assert all(one == found[0] for one in found)
         return self.cache.restart.restore(found[0], now=self._now)
@@ -153,7 +153,7 @@ class Run:
 
 
 def kv_of(ids: TokenIds, position: int, layer: int) -> Tensor:
-    """The keys and values of a token in a layer of all heads: (2, kv heads, head dim)."""
+    """Return a token's keys and values in a layer, for all heads: (2, kv heads, head dim)."""
     generator = torch.Generator().manual_seed(100 * crc32(ids[: position + 1].tobytes()) + layer)
     group = WHOLE.group_of(layer)
     numbers = torch.randn(2, group.num_kv_heads, group.head_dim, generator=generator)
@@ -171,7 +171,7 @@ def ranks_of(layout: KvLayout) -> int:
 
 @contextmanager
 def run_on(layouts: Sequence[KvLayout], directory: Path) -> Iterator[Run]:
-    """A run on one rank for each layout, each with a directory of its own."""
+    """Make a run with a rank for each layout, each with its own directory."""
     with ExitStack() as stack:
         ranks = []
         for layout in layouts:
@@ -181,7 +181,7 @@ def run_on(layouts: Sequence[KvLayout], directory: Path) -> Iterator[Run]:
 
 
 def expect_alike(halves: Run, whole: Run) -> None:
-    """The same moves were made, and every slot has the same bits."""
+    """Check that the same moves were made, and that every slot has the same bits."""
     assert halves.moves == whole.moves
     for tier in (Tier.DEVICE, Tier.HOST):
         for joined, expected in zip(halves.joined(tier), whole.joined(tier), strict=True):
@@ -217,7 +217,7 @@ ALL = [(i, i) for i in range(5)]
 
 
 def write_first_half(directory: Path) -> Tensor:
-    """Fill the disk of rank 0 of 2; what its blocks hold."""
+    """Fill the disk of rank 0 of 2; return the contents of its blocks."""
     with closing(Rank(HALVES[0], directory)) as rank:
         rank.pool.layers[0].copy_(torch.randn(rank.pool.layers[0].shape))
         assert len(rank.carry_out(plan(Tier.DEVICE, Tier.DISK, ALL))) == len(ALL)

@@ -1,4 +1,4 @@
-"""States and freed windows on several ranks: each has its share of every one, in every tier."""
+"""States and freed windows on several ranks: each has its part of every state, in every tier."""
 
 from __future__ import annotations
 

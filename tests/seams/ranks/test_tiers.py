@@ -1,4 +1,4 @@
-"""Two ranks over host memory and disks: what one tree moves, both have moved, and find again."""
+"""Two ranks with host memory and disks: both make the moves of one tree, and find blocks again."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_mixes_move_blocks_every_way_and_give_the_same_tokens(
 def filled(
     tmp_path_factory: pytest.TempPathFactory, checkpoint: Checkpoint
 ) -> tuple[Path, list[int]]:
-    """The disks of two ranks that hold PROMPT, and what follows it."""
+    """Make two ranks' disks with PROMPT; return them and its answer."""
     disk = tmp_path_factory.mktemp("filled") / "blocks"
     with engine_on(checkpoint, TWO, disk) as engine:
         tokens = ask_for(engine, "a")
@@ -77,7 +77,7 @@ def filled(
 
 
 def found_on(checkpoint: Checkpoint, bounds: Bounds, disk: Path) -> tuple[int, list[int]]:
-    """Return how many tokens a starting engine finds, and the tokens after PROMPT."""
+    """Return the number of tokens found by a starting engine, and the tokens after PROMPT."""
     with engine_on(checkpoint, bounds, disk) as engine:
         warm_up(engine.core.components)
         tokens = ask_for(engine, "again")
@@ -104,7 +104,7 @@ def test_what_one_rank_has_lost_is_computed(
 def test_a_disk_that_was_away_finds_what_the_others_have_kept_unless_all_was_flushed(
     tmp_path: Path, checkpoint: Checkpoint, filled: tuple[Path, list[int]]
 ) -> None:
-    """Another disk, which was empty, stood in its place for a run."""
+    """For one run, another disk, which was empty, was in its place."""
     disk, tokens = filled
     for is_flushed, found in ((False, 64), (True, 0)):
         copy = Path(shutil.copytree(disk, tmp_path / f"flushed-{is_flushed}"))
@@ -123,7 +123,7 @@ def test_a_disk_that_was_away_finds_what_the_others_have_kept_unless_all_was_flu
 def test_what_one_rank_has_not_flushed_is_flushed_at_its_next_start(
     tmp_path: Path, checkpoint: Checkpoint, filled: tuple[Path, list[int]]
 ) -> None:
-    """The rank died before its disk had done what rank 0 has noted: others' records are useless."""
+    """The rank died before its disk did a flush that rank 0 noted. Others' records are useless."""
     disk, _ = filled
     copy = Path(shutil.copytree(disk, tmp_path / "blocks"))
     rank_1 = copy / f"{RANK_PREFIX}1"
@@ -148,7 +148,7 @@ def test_what_one_rank_has_not_flushed_is_flushed_at_its_next_start(
 def test_what_two_ranks_wrote_one_does_not_find_nor_the_reverse(
     tmp_path: Path, checkpoint: Checkpoint, filled: tuple[Path, list[int]]
 ) -> None:
-    """No record stays there that nobody will read."""
+    """No record remains that nobody will read."""
     disk, tokens = filled
     copy = Path(shutil.copytree(disk, tmp_path / "blocks"))
     one = replace(TWO, ranks=1)
@@ -166,7 +166,7 @@ def test_what_two_ranks_wrote_one_does_not_find_nor_the_reverse(
 def test_the_death_of_one_ranks_disk_loses_the_tier_and_no_token(
     tmp_path: Path, checkpoint: Checkpoint, filled: tuple[Path, list[int]], victim: int
 ) -> None:
-    """Nothing is left on the other one's either, which no flush would reach."""
+    """The other disk is cleared too, since no flush would reach it."""
     disk, tokens = filled
     copy = Path(shutil.copytree(disk, tmp_path / "blocks"))
     with engine_on(checkpoint, TWO, copy) as engine:
@@ -189,8 +189,8 @@ def test_a_block_of_slices_that_were_computed_apart_is_found_if_all_are_of_the_s
 ) -> None:
     """A run without one rank's disk leaves such a block: that rank's slice is older.
 
-    Each slice is what its rank computes for these tokens, in whichever steps. Of other tokens, or
-    of another owner, it is no part of the block, though it lies in the same slot.
+    Each slice is its rank's result for these tokens, whatever the steps. A slice of other tokens,
+    or of another owner, is no part of the block, even in the same slot.
     """
     disk, tokens = filled
     others = {64: (PROMPT, NAMESPACES[0]), 0: (PROMPT[::-1], NAMESPACES[0])}

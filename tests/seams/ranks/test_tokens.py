@@ -1,4 +1,4 @@
-"""Two ranks give the tokens that one gives, whatever is shared, preempted, evicted or loaded."""
+"""Two ranks give the tokens of one rank, whatever is shared, preempted, evicted or loaded."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def last_tokens(engine: RealEngine) -> list[Tensor]:
 
 
 def answer(engine: RealEngine, request_id: str) -> tuple[list[int], list[float]]:
-    """The tokens of a request, and what was reported of the chosen ones."""
+    """Return a request's tokens, and the log-probabilities of the chosen ones."""
     told = [event for event in engine.link.events(request_id) if isinstance(event, Tokens)]
     logprobs = [one.chosen for event in told for one in event.logprobs or ()]
     return engine.tokens(request_id), logprobs
@@ -63,7 +63,7 @@ def answer(engine: RealEngine, request_id: str) -> tuple[list[int], list[float]]
 
 @st.composite
 def bounds(draw: st.DrawFn) -> Bounds:
-    """Pools from what one request needs upwards, with and without host memory below."""
+    """Draw pools from one request's need upwards, with and without host memory."""
     max_running = draw(st.integers(1, 5))
     return Bounds(
         num_blocks=-(-LONGEST // 16) + draw(st.integers(0, 6)),
@@ -93,7 +93,7 @@ def test_any_mix_under_any_pressure(
 def test_all_ranks_have_the_same_tokens_after_many_steps(
     checkpoint: Checkpoint, alone: Alone
 ) -> None:
-    """The mixes bring preemption, eviction and blocks that come back."""
+    """The mixes cause preemption, eviction and loads."""
     with engine_of(checkpoint, replace(PRESSED, host_blocks=8)) as engine:
         run_mix(engine, MIX)
         stats = engine.core.stats()
@@ -121,7 +121,7 @@ def test_of_other_models(name: str, ranks: int, tmp_path_factory: pytest.TempPat
 
 
 def test_in_fp8_two_ranks_give_cached_what_they_give_uncached(checkpoint: Checkpoint) -> None:
-    """Each rank quantises what it has, so it is another model than that of one rank."""
+    """Each rank quantises its own part, so the model differs from that of one rank."""
     fp8 = replace(UNPRESSED, quantization="fp8", kv_dtype="fp8", ranks=2)
     expected = []
     with engine_of(checkpoint, fp8) as engine:
@@ -138,12 +138,12 @@ def test_in_fp8_two_ranks_give_cached_what_they_give_uncached(checkpoint: Checkp
 
 
 def test_every_way_to_sample_is_rank_0s_alone(checkpoint: Checkpoint) -> None:
-    """Filters, penalties, biases, log-probabilities and masks, beside each other in each step."""
+    """Filters, penalties, biases, log-probabilities and masks run together in each step."""
     expect_every_way_to_sample(checkpoint, ranks=2)
 
 
 def expect_every_way_to_sample(checkpoint: Checkpoint, ranks: int = 1, stages: int = 1) -> None:
-    """Check that every way to sample gives the same in such a shape as alone."""
+    """Check that every way to sample gives the same results in such a shape as alone."""
     wishes = [*EVERY_WISH, SamplingParams(max_tokens=8, temperature=0.0, ignore_eos=True)]
 
     def constraint_of(wish: SamplingParams, flow: str) -> Allows | None:

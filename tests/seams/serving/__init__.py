@@ -1,1 +1,1 @@
-"""`ratoon serve` as users start it: its processes, starts that fail, clients."""
+"""`ratoon serve` as users start it: its processes, failing starts, and clients."""

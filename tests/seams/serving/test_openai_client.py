@@ -1,4 +1,4 @@
-"""The official `openai` client against the running server: every answer as its types expect."""
+"""The official `openai` client with the running server: every answer has the expected types."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ def test_a_wrong_key_is_refused_and_a_disabled_tenant_too(server: Server) -> Non
 
 @pytest.mark.parametrize("prediction", ["4821", "No, it is 1234. 1234. 1234.", PROMPT])
 def test_a_prediction_changes_no_answer(client: openai.OpenAI, prediction: str) -> None:
-    """Whether its tokens are verified depends on times; what became of them is in the usage."""
+    """Step times decide whether its tokens are verified; usage shows the result."""
     asked: Any = {"model": "handbook", "messages": QUESTION, "seed": 5, "max_tokens": 20}
     asked |= {"extra_body": {"ignore_eos": True}}
     create: Any = client.chat.completions.create

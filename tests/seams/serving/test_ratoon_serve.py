@@ -1,4 +1,4 @@
-"""`ratoon serve` as it is typed: real gateway, real engine, a tiny model with random weights."""
+"""`ratoon serve` from the command line: real gateway, real engine, a tiny random model."""
 
 import re
 import signal
@@ -24,14 +24,14 @@ SERVE = "from cli.main import main; main()"
 
 @dataclass
 class Serving:
-    """A running `ratoon serve`; stdout and stderr come in one stream of lines."""
+    """A running `ratoon serve`, with stdout and stderr in one stream of lines."""
 
     process: subprocess.Popen[str]
     url: str
     data_dir: Path
 
     def read_until(self, words: str) -> str:
-        """The next line that contains `words`."""
+        """Return the next line that contains `words`."""
         assert self.process.stdout is not None
         said = []
         for line in self.process.stdout:
@@ -41,7 +41,7 @@ class Serving:
         raise AssertionError(f"{words!r} was never said:\n{''.join(said)}")
 
     def ask(self, body: str, key_name: str = DEMO_KEY) -> dict[str, Any]:
-        """Post a chat; the decoded answer."""
+        """Post a chat; return the decoded answer."""
         key = read_keys(self.data_dir / "keys.env")[key_name]
         headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
         answer = httpx.post(
@@ -72,12 +72,12 @@ def serving(tmp_path: Path) -> Iterator[Serving]:
 
 
 def _nothing_of_ours(environment: dict[str, str]) -> dict[str, str]:
-    """`make` names a data directory and a port for what it starts."""
+    """Remove the variables with which `make` names a data directory and a port."""
     return {name: value for name, value in environment.items() if "RATOON" not in name}
 
 
 def typed(*words: str, said: str = "", **variables: str) -> subprocess.CompletedProcess[str]:
-    """A command in a process of its own, with variables of the shell's."""
+    """Run a command in its own process, with variables of the shell."""
     return subprocess.run(
         [sys.executable, "-c", SERVE, *words],
         env={**_nothing_of_ours(python_environment()), **variables},

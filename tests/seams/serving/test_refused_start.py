@@ -1,4 +1,4 @@
-"""A checkpoint that only its tensors give away: real gateway, real engine, one line, status 3."""
+"""A checkpoint whose fault is only in its tensors: real processes, one line, status 3."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.seams.support.ratoon import forked
 
 @pytest.fixture
 def model_dir(tmp_path: Path) -> Path:
-    """A whole model, but for one tensor too many."""
+    """Make a complete model with one tensor too many."""
     directory = write_tiny_model(tmp_path / "tiny", config=RUNNABLE)
     config = read_model_config(directory)
     parameters = dummy_parameters(config, torch.float32, torch.device("cpu"), seed=0)

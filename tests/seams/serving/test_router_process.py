@@ -1,4 +1,4 @@
-"""Two workers before two engines: `ratoon serve` with one router process for both workers.
+"""Two workers and two engines: `ratoon serve` with one router process for both workers.
 
 The model is tiny and untrained.
 """
@@ -23,10 +23,10 @@ from tests.seams.support.server import Server, running_server
 
 LIMIT_S = 60.0
 TENANTS, EACH = 8, 5
-PREFIX, TAIL = 512, 16  # tokens; of 32 blocks a router knows as well where they will be
-ONCE = TENANTS * (PREFIX + EACH * TAIL)  # to compute
-STILL_S = 0.6  # twice; after three seconds an engine counts as stalled
-TRIES = 3  # on a machine that has other work the process may answer late, and a worker goes alone
+PREFIX, TAIL = 512, 16  # tokens; for 32 blocks a router also predicts their future place
+ONCE = TENANTS * (PREFIX + EACH * TAIL)  # tokens to compute
+STILL_S = 0.6  # two such pauses; after three seconds an engine counts as stalled
+TRIES = 3  # on a busy machine the router may answer late, and a worker then routes alone
 SETTINGS = {
     "RATOON_REPLICAS": "2",
     "RATOON_WORKERS": "2",
@@ -49,7 +49,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 def are_ready(server: Server) -> bool:
-    """Whether all engines are, as both workers say: each look is a new connection, to any."""
+    """Return whether all engines are ready in both workers; each poll reaches any worker."""
     port = f":{int(server.url.rpartition(':')[2]):04X} "
     listening = [line for line in Path("/proc/net/tcp").read_text().splitlines() if " 0A " in line]
     if sum(port in line for line in listening) < 2:
@@ -58,12 +58,12 @@ def are_ready(server: Server) -> bool:
 
 
 def gateway_processes(server: Server) -> list[int]:
-    """The workers and the router process."""
+    """Return the workers and the router process."""
     return children(server.children()["gateway"])
 
 
 def router(server: Server) -> int:
-    """The router process."""
+    """Return the router process."""
     [found] = [
         pid
         for pid in gateway_processes(server)
@@ -73,18 +73,18 @@ def router(server: Server) -> int:
 
 
 def counted(server: Server, name: str) -> float:
-    """A metric's sum over its labels."""
+    """Return a metric's sum over its labels."""
     with server.client(server.admin_key) as client:
         lines = client.get("/metrics").text.splitlines()
     return sum(float(line.split()[-1]) for line in lines if line.startswith(name))
 
 
 async def computed(server: Server, seed: int) -> int:
-    """Prompt tokens that are computed of all tenants' requests, which come at once; all are served.
+    """Send concurrent requests of all tenants; return the prompt tokens computed for them.
 
-    New tenants each time, so nothing is cached. Each request has a connection of its own. First
-    come one of each tenant, since the order decides how even the queues are. Engines stand still
-    meanwhile, so that no queue is shorter because its engine was sooner.
+    New tenants each time, so nothing is cached. Each request has its own connection. One request of
+    each tenant comes first, since the order decides how even the queues are. Engines are stopped
+    meanwhile, so that no queue is shorter because its engine was faster.
     """
     keys = [server.new_tenant() for _ in range(TENANTS)]
 
@@ -109,7 +109,7 @@ async def computed(server: Server, seed: int) -> int:
 
 
 async def is_computed_once(server: Server, seed: int) -> bool:
-    """Whether each prefix was computed once, or nearly, in one of some tries."""
+    """Return whether, in one of some tries, each prefix was computed about once."""
     for at in range(TRIES):
         if await computed(server, seed + at) < 1.2 * ONCE:
             return True
@@ -142,7 +142,7 @@ async def test_each_prefix_is_computed_once_and_more_often_while_the_router_stan
 
 
 def is_answered(server: Server) -> bool:
-    """Whether none of some requests was routed without the router process."""
+    """Return whether the router process routed all of some requests."""
     before = counted(server, "ratoon_routed_alone_total")
     for _ in range(8):
         with server.client() as client:
@@ -167,7 +167,7 @@ async def test_one_that_is_killed_loses_nothing_and_has_a_successor(server: Serv
 
 
 def test_it_ends_with_the_server(server: Server) -> None:
-    """The last of this file: it ends the server."""
+    """The last test of this file, since it ends the server."""
     pid = router(server)
     server.process.send_signal(signal.SIGTERM)
     assert server.process.wait(LIMIT_S) == 0

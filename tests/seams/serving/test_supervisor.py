@@ -1,4 +1,4 @@
-"""What `ratoon serve` keeps in the process that stays: no key, no secret, and no core is dumped."""
+"""The process of `ratoon serve` that remains keeps no key or secret, and dumps no core."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from tests.seams.support.canaries import finds, forms
 from tests.seams.support.server import Server, running_server
 
 GIVEN = f"the-key-of-an-environment-{secrets.token_hex(16)}"
-OTHER = f"sk-{secrets.token_urlsafe(32)}"  # of a shell that has read another keys.env
+OTHER = f"sk-{secrets.token_urlsafe(32)}"  # from a shell that has read another keys.env
 HUB = f"hf_{secrets.token_urlsafe(25)}"
 
 
 @dataclass(frozen=True)
 class Serving:
-    """A server, and what is secret in it: by name, in all forms that it could have."""
+    """A server and its secrets, by name, in all possible forms."""
 
     server: Server
     secret: Mapping[str, Mapping[str, bytes]]
@@ -34,7 +34,7 @@ class Serving:
 
 @pytest.fixture(scope="module")
 def serving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
-    """The operator's key is given in the environment; the others are made at the start."""
+    """Run a server with the operator's key in the environment; it makes the others."""
     directory = tmp_path_factory.mktemp("supervised")
     data_dir = directory / "data"
     data_dir.mkdir(mode=0o700)

@@ -1,4 +1,4 @@
-"""Logs of the processes: their lines arrive, and nobody waits for whoever reads them."""
+"""Logs of the processes: lines arrive, and no process waits for a reader."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from engine.line_writer import MAX_WAITING
 
-LINES = 5 * MAX_WAITING  # some 400 KB: a pipe holds 64
+LINES = 5 * MAX_WAITING  # about 400 KB, while a pipe holds 64
 SET_UP = {
     "gateway": "from gateway.telemetry.logs import set_up_logging; set_up_logging('info')",
     "engine": "from engine.config_argument import begun_with; begun_with([])",
@@ -40,7 +40,8 @@ def test_nobody_waits_for_the_reader_of_the_log(whose: str, is_read: bool) -> No
     with program:
         assert program.stdout.read(6) == "logged"
         if is_read:
-            lines = [next(program.stderr) for _ in range(MAX_WAITING)]  # room for the last one
+            # makes room for the last line
+            lines = [next(program.stderr) for _ in range(MAX_WAITING)]
             program.stdin.close()
             lines += program.stderr.readlines()
             assert "the last one" in lines[-1]

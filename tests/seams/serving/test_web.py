@@ -1,4 +1,4 @@
-"""What web clients expect, of a running server with the embedded model."""
+"""HTTP behaviour that web clients expect, with a running server and the embedded model."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def web(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 def limited(server: Server) -> str:
-    """A key of a new tenant that may use 3,000 tokens a minute."""
+    """Create a tenant limited to 3,000 tokens a minute; return its key."""
     with server.client(server.admin_key) as operator:
         made = operator.post("/admin/tenants", json={"name": uuid.uuid4().hex, "limits": SMALL})
         issued = operator.post(f"/admin/tenants/{made.json()['id']}/keys")
@@ -43,7 +43,7 @@ def test_a_default_chat_passes_a_small_limit_which_still_ends_in_429(web: Server
                 )
             except openai.RateLimitError as error:
                 return error
-            # What is sampled may be no word at all: that it is an answer is what counts here.
+            # Sampled text may be no word at all. Only the answer's existence is tested.
             assert said.choices[0].finish_reason in ("stop", "length")
             return None
 
@@ -55,7 +55,7 @@ def test_a_default_chat_passes_a_small_limit_which_still_ends_in_429(web: Server
 
 
 def test_a_request_that_can_never_pass_is_not_sent_again(web: Server) -> None:
-    """Not even a client that may retry sends it again."""
+    """Not even by a client that may retry."""
     sent: list[object] = []
     with (
         openai.DefaultHttpxClient(event_hooks={"request": [sent.append]}) as http,

@@ -23,14 +23,14 @@ CHAT = {"model": "handbook", "messages": [{"role": "user", "content": "hi"}], "m
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """With two workers; a test may kill one of them."""
+    """Run a server with two workers, one of which a test may kill."""
     data_dir = tmp_path_factory.mktemp("workers") / "data"
     with running_server(data_dir, {"RATOON_WORKERS": "2"}) as running:
         yield running
 
 
 def worker_pids(server: Server) -> set[int]:
-    """The workers that listen; the gateway itself is their parent."""
+    """Return the listening workers, whose parent is the gateway."""
     parent = server.children()["gateway"]
     children = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
     listening = {inode for local, _, inode in tcp() if local == server_port(server)}
@@ -42,7 +42,7 @@ def server_port(server: Server) -> int:
 
 
 def tcp() -> Iterator[tuple[int, int, int]]:
-    """Local port, remote port and inode of each IPv4 socket of this machine."""
+    """Return local port, remote port and inode of each IPv4 socket of this machine."""
     for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
         fields = line.split()
         local, remote = (int(fields[place].rpartition(":")[2], 16) for place in (1, 2))
@@ -62,7 +62,7 @@ def socket_inodes(pid: int) -> set[int]:
 
 
 def served_by(server: Server, connection: http.client.HTTPConnection) -> int:
-    """The worker at the other end of a connection that has been used."""
+    """Return the worker at the other end of a used connection."""
     ours = connection.sock.getsockname()[1]
     its = {
         inode for local, remote, inode in tcp() if (local, remote) == (server_port(server), ours)
@@ -95,7 +95,7 @@ def status(connection: http.client.HTTPConnection, key: str, path: str, body: An
 
 @contextmanager
 def one_connection_each(server: Server) -> Iterator[dict[int, http.client.HTTPConnection]]:
-    """A connection to each worker: new ones are opened until the kernel has given both one."""
+    """Open connections until there is one to each worker."""
     wait_for(lambda: len(worker_pids(server)) == 2, LIMIT_S)
     workers = worker_pids(server)
     found: dict[int, http.client.HTTPConnection] = {}
@@ -112,7 +112,7 @@ def one_connection_each(server: Server) -> Iterator[dict[int, http.client.HTTPCo
 
 
 def counted(connection: http.client.HTTPConnection, key: str) -> dict[str, float]:
-    """The gateway's own numbers in `/metrics`: the engine's go on while they are read."""
+    """Return the gateway's own numbers in `/metrics`, since the engine's change meanwhile."""
     answer = ask(connection, key, "/metrics")
     text = answer.read().decode()
     assert answer.status == 200
@@ -188,7 +188,8 @@ def test_percentiles_are_those_of_all_workers(server: Server) -> None:
 
     with one_connection_each(server) as connections:
         one, other = both = tuple(connections.values())
-        wait_for(lambda: all(map(samples, both)), LIMIT_S)  # the first look is what others add to
+        # the first read is the base for later counts
+        wait_for(lambda: all(map(samples, both)), LIMIT_S)
         known = measured(one) | measured(other)
         assert answered(one, server.demo_key, "/v1/chat/completions", CHAT)
         wait_for(lambda: all(measured(each) - known for each in both), LIMIT_S)
@@ -241,7 +242,7 @@ def test_the_death_of_one_takes_its_own_streams_alone(server: Server) -> None:
 
 
 def test_a_signal_lets_the_streams_of_both_end(server: Server) -> None:
-    """The last of this file: it ends the server."""
+    """The last test of this file, since it ends the server."""
     long = {**CHAT, "max_tokens": 100, "ignore_eos": True, "stream": True}
     with one_connection_each(server) as connections:
         streams = [

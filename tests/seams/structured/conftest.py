@@ -1,4 +1,4 @@
-"""A whole server with a tiny random model that writes Hermes calls: only grammars make it right."""
+"""Fixtures: a whole server with a tiny random model, whose Hermes calls need a grammar."""
 
 from __future__ import annotations
 
@@ -41,5 +41,5 @@ def client(tiny_server: Server) -> Iterator[openai.OpenAI]:
 
 @pytest.fixture(scope="session")
 def jsonschema() -> Any:
-    """The library, which takes most of a second to import: for who validates by it."""
+    """Import the library, which takes most of a second, for tests that validate with it."""
     return pytest.importorskip("jsonschema")

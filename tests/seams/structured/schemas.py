@@ -1,4 +1,4 @@
-"""A hundred JSON schemas as programs send them: by name, with what is special about them."""
+"""A hundred JSON schemas of real programs, by name, with their special features."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NUMBER: Schema = {"type": "integer", "minimum": 0, "maximum": 99}
 
 
 def record(required: Iterable[str] | None = None, /, **properties: Any) -> Schema:
-    """An object of just these properties; all are required if not said otherwise."""
+    """Make a schema of an object with only these properties; by default all are required."""
     named = list(properties) if required is None else list(required)
     return {
         "type": "object",

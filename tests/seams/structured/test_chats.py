@@ -1,4 +1,4 @@
-"""Calls and structured output from end to end: what must be followed always is."""
+"""Calls and structured output in a whole server: required forms are always followed."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ NAMED = {"type": "function", "function": {"name": "weather"}}
 FORMAT = {"type": "json_schema", "json_schema": {"name": "weather", "schema": BOUNDED}}
 
 
-ENDS = {str(byte): 8 for byte in b'"}]'}  # a random model would write for ever
+ENDS = {str(byte): 8 for byte in b'"}]'}  # otherwise a random model would write for ever
 
 
 def asked(client: openai.OpenAI, **fields: Any) -> ChatCompletion:
@@ -88,7 +88,7 @@ def test_with_tools_a_text_of_the_schema_or_a_call_comes(
 ) -> None:
     kinds = set()
     for seed in range(12):
-        how = {"seed": seed, "logit_bias": ENDS}  # a tool that is not strict bounds no text
+        how = {"seed": seed, "logit_bias": ENDS}  # a tool that is not strict does not bound texts
         answer = asked(client, response_format=FORMAT, tools=TOOLS, **how)
         message = answer.choices[0].message
         for call in message.tool_calls or ():
@@ -185,7 +185,7 @@ def test_a_tool_that_is_not_strict_may_have_any_schema(client: openai.OpenAI) ->
     for answer in (free, held):
         assert answer.usage is not None
         assert answer.usage.completion_tokens == 3
-    with pytest.raises(openai.BadRequestError, match="`not`"):  # the control
+    with pytest.raises(openai.BadRequestError, match="`not`"):  # positive control
         asked(client, tools=[BAD_TOOL, *TOOLS], max_tokens=3)
 
 
@@ -230,7 +230,7 @@ def test_what_follows_a_trigger_is_a_tag(
 
 
 def tags_in(text: str) -> Iterator[Any]:
-    """The value in each tag; the last one may be cut off."""
+    """Return the value in each tag; the last one may be cut off."""
     decoder, end = json.JSONDecoder(), 0
     while (begin := text.find("<", end)) >= 0:
         assert text.startswith("<f>", begin) or text.endswith(text[begin:])

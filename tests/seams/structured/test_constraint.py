@@ -1,4 +1,4 @@
-"""A constraint on the next token: kept in any company, and paid for by its sequence alone."""
+"""A constraint on the next token: kept beside any other rows, at the cost of its own sequence."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.seams.support.real_engine import Bounds, RealEngine
 
 NAMESPACE = Namespace(b"n" * 16)
 MAX_TOKENS = 12
-BOUND = 77  # the seed of who has a constraint
+BOUND = 77  # the seed of the request with a constraint
 PROMPT = random_prompt(21)
 NEIGHBOURS = {"greedy": sampling(MAX_TOKENS), "drawn": sampling(MAX_TOKENS, 0.9, seed=5, top_p=0.9)}
 HOW: dict[str, dict[str, Any]] = {
@@ -33,7 +33,7 @@ with_and_without_graphs = pytest.mark.parametrize("graph_tokens", [0, 64])
 
 
 class House:
-    """An engine in which the request with the seed `BOUND` may say only some tokens."""
+    """An engine in which the request with the seed `BOUND` may use only some tokens."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class House:
         graph_tokens: int = 0,
         masks: MaskMaker | None = None,
     ) -> None:
-        """`most`: how many tokens it may have in all; `allowed` None: there is no constraint."""
+        """`most`: the most tokens in all; `allowed` None: there is no constraint."""
         self.made: list[Allows] = []
         bounds = Bounds(64, 16, 64, 8, overlap_scheduling, graph_tokens)
 
@@ -59,7 +59,7 @@ class House:
         self.engine = RealEngine(model_dir, bounds, constraint_of=constraint_of, masks=masks)
 
     def run(self, wish: SamplingParams) -> None:
-        """The constrained request, with a neighbour before and one after it."""
+        """Run the constrained request, with one neighbour before and one after it."""
         asked = {"before": NEIGHBOURS["greedy"], "bound": wish, "after": NEIGHBOURS["drawn"]}
         for seed, (name, wish_of) in enumerate(asked.items()):
             prompt = PROMPT if name == "bound" else random_prompt(9, seed=seed + 1)
@@ -96,7 +96,7 @@ def test_what_is_forbidden_is_never_said_and_the_neighbours_say_what_they_say_an
     assert likely not in other
     assert len(other) == MAX_TOKENS
     first = freely.index(likely)
-    if how != "filtered":  # a filter keeps others where one is missing
+    if how != "filtered":  # without one token, a filter keeps other tokens
         assert other[:first] == freely[:first], "what is allowed stays as it is"
     assert house.made[0].told == other
     assert house.neighbours() == free.neighbours()
@@ -118,7 +118,7 @@ def test_without_the_constraint_the_token_comes(
 def test_who_is_constrained_is_in_every_step_as_its_neighbours_are(
     checkpoint: Checkpoint, overlap_scheduling: bool
 ) -> None:
-    in_time = MadeOnDemand()  # threads may be late on a busy machine, and the row is left out then
+    in_time = MadeOnDemand()  # on a busy machine threads may be late, and the row is then left out
     house = House(
         checkpoint, range(VOCAB_SIZE), overlap_scheduling=overlap_scheduling, masks=in_time
     )
@@ -154,7 +154,7 @@ def test_a_constraint_that_leaves_nothing_fails_its_request_alone(
 def test_a_constraint_and_the_request_may_leave_nothing_together(
     checkpoint: Checkpoint, min_tokens: int
 ) -> None:
-    """Only a stop token is allowed, which may not come before there are `min_tokens` tokens."""
+    """Only a stop token is allowed, which may not come before `min_tokens` tokens."""
     house = House(checkpoint, [7])
     house.run(bound(stop_token_ids=[7], min_tokens=min_tokens))
     end = house.engine.link.last("bound")

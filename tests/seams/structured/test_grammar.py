@@ -1,4 +1,4 @@
-"""Answers under a grammar, through a whole engine: always of it, and at nobody else's cost."""
+"""Answers under a grammar in a whole engine: always valid, and at nobody else's cost."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ both = pytest.mark.parametrize("overlap_scheduling", [False, True])
 
 @pytest.fixture(scope="module")
 def model_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A tiny random model of 300 logits, and a tokenizer of 259 tokens."""
+    """Make a tiny random model of 300 logits, and a tokenizer of 259 tokens."""
     directory = tmp_path_factory.mktemp("bytes")
     make_checkpoint(Recipe("Llama", {"eos_token_id": EOS}), directory)
     byte_tokenizer().save(str(directory / "tokenizer.json"))

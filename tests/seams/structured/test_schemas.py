@@ -1,4 +1,4 @@
-"""More than a hundred schemas: an answer is of its schema, or the schema is refused by keyword."""
+"""More than a hundred schemas: an answer is valid, or the schema is refused by its keyword."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from tests.seams.structured.schemas import ALL, Schema
 from tests.seams.structured.test_chats import ENDS, asked
 
 CASES = {f"{kind}: {name}": one for kind, some in ALL.items() for name, one in some.items()}
-# A random model would write much white space.
+# Otherwise a random model would write much white space.
 BIAS = ENDS | {str(ord(" ")): -8, str(ord("\n")): -8}
-# What is refused, by what the error names.
+# Numbers of refused schemas, by the error's words.
 REFUSED = {
     "contains": 1,
     "uniqueItems": 1,
@@ -27,14 +27,14 @@ REFUSED = {
     "dependentRequired": 1,
     "dependentSchemas": 1,
     "$dynamicRef": 1,
-    "$ref leads": 2,  # elsewhere, or nowhere
+    "$ref leads": 2,  # to another place, or nowhere
     "reference to a group": 1,
     "Unsatisfiable": 1,
 }
 
 
 def answer_under(client: openai.OpenAI, schema: Schema, seed: int) -> tuple[str, str]:
-    """Return the answer, or else why there is none."""
+    """Return the answer, or the reason why there is none."""
     named = {"type": "json_schema", "json_schema": {"name": "a", "schema": schema}}
     how = {"max_tokens": 1900, "seed": seed, "logit_bias": BIAS}
     try:
@@ -49,7 +49,7 @@ def answer_under(client: openai.OpenAI, schema: Schema, seed: int) -> tuple[str,
 def problems(jsonschema: Any, schema: Schema, text: str) -> Iterator[str]:
     kind = jsonschema.validators.validator_for(schema, jsonschema.Draft202012Validator)
     validator = kind(schema, format_checker=kind.FORMAT_CHECKER)
-    # The grammar lets any minute end with a leap second; the checker does not.
+    # The grammar allows a leap second in any minute, but the validator does not.
     value = json.loads(text.replace(":60", ":59"))
     return (error.message for error in validator.iter_errors(value))
 

@@ -1,4 +1,4 @@
-"""Requests of several namespaces that share beginnings, and the answer of each alone."""
+"""Requests of several namespaces with shared prefixes, and each request's answer alone."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ TEMPLATE = Path(__file__).parents[2] / "gateway" / "templates" / "qwen3.jinja"
 
 
 def small_tokenizer(*, appends: bool) -> Tokenizer:
-    """Make a tokenizer of bytes and two words; with `appends`, for an embedding model."""
+    """Make a tokenizer of bytes and two words; with `appends` it is one of an embedding model."""
     vocabulary = byte_alphabet()
     for word in ("ye", "yes", "no"):
         vocabulary[word] = len(vocabulary)

@@ -1,4 +1,4 @@
-"""Records over a file in this very process, for tests that need no other."""
+"""Records over a file in this process, for tests without a disk process."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ RECORD_BYTES = BLOCK_BYTES + 4096
 
 
 class Bench:
-    """A file in `directory`, and records over it or over what `wrap` makes of it."""
+    """A file in `directory`, and records over it or over its replacement by `wrap`."""
 
     def __init__(
         self,
@@ -42,11 +42,11 @@ class Bench:
 
     @property
     def data(self) -> Path:
-        """The file itself."""
+        """Return the file."""
         return self.directory / "blocks" / "data.mdb"
 
     def over(self, file: LmdbFile) -> DiskRecords:
-        """Records over `file`."""
+        """Return records over `file`."""
         return DiskRecords(file, self.seal, self.room)
 
     def write(self, slot: int, number: int, owner: str = "flow") -> None:
@@ -69,7 +69,7 @@ class Bench:
 
 
 def reads_right(records: DiskRecords, slot: int, asked: BlockRecord, number: int) -> bool:
-    """Whether `asked` is read from `slot`; what is read is `content(number)`, or this fails."""
+    """Return whether `asked` is read from `slot`; fail if it differs from `content(number)`."""
     into = memoryview(bytearray(BLOCK_BYTES))
     scratch = memoryview(bytearray(BLOCK_BYTES))
     if not records.read(slot, asked, into, scratch):
@@ -79,10 +79,10 @@ def reads_right(records: DiskRecords, slot: int, asked: BlockRecord, number: int
 
 
 def to_write(slot: int, number: int, owner: str = "flow") -> ToWrite:
-    """Block `number` for `slot`."""
+    """Return block `number` to be written to `slot`."""
     return ToWrite(slot, record(number, owner), memoryview(content(number).numpy().data))
 
 
 def numbered_block(segment: Segment, place: int) -> memoryview:
-    """Memory where the block at place n is block n."""
+    """Return a memory whose block at place n is block n."""
     return memoryview(content(place).numpy().data)

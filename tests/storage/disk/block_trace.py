@@ -1,9 +1,9 @@
-"""What a process wrote to its file, in order, and what a disk may have of it after a power cut.
+"""A process's writes to its file in order, and what a disk may have of them after a power cut.
 
-A disk has all that was written before the last sync that ended. Of what was written since it may
-have any part: sectors reach it in any order, or not at all.
+A disk has all that was written before the last completed sync. Of later writes it may have any
+part: sectors reach it in any order, or not at all.
 
-Knows: writes, syncs, sectors. Does not know: LMDB, or what is in a block.
+Knows: writes, syncs, sectors. Does not know: LMDB, or the contents of blocks.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Loss = Literal["none", "torn", "unordered", "sectors", "lying"]
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """Bytes at an offset."""
+    """A write of bytes at an offset."""
 
     offset: int
     content: bytes
@@ -43,7 +43,7 @@ class Length:
 
 @dataclass(frozen=True, slots=True)
 class Sync:
-    """All that was written before is on the disk."""
+    """A sync, after which everything written before is on the disk."""
 
 
 Change = Write | Length
@@ -51,7 +51,7 @@ Entry = Change | Sync
 
 
 def compiled_recorder(directory: Path) -> Path | None:
-    """The recorder, to be preloaded; None where there is no C compiler."""
+    """Compile the recorder library; return None without a C compiler."""
     compiler = shutil.which("cc")
     if compiler is None:
         return None
@@ -62,7 +62,7 @@ def compiled_recorder(directory: Path) -> Path | None:
 
 
 def parse(content: bytes) -> list[Entry]:
-    """The entries of a captured trace."""
+    """Return the entries of a captured trace."""
     entries: list[Entry] = []
     at = 0
     while at < len(content):
@@ -79,18 +79,18 @@ def parse(content: bytes) -> list[Entry]:
 
 
 def last_sync(entries: list[Entry], end: int) -> int:
-    """How many of the first `end` entries are on the disk for sure."""
+    """Return how many of the first `end` entries are on the disk for sure."""
     return max((i + 1 for i in range(end) if isinstance(entries[i], Sync)), default=0)
 
 
 def after_power_cut(entries: list[Entry], end: int, loss: Loss, random: Random) -> bytes:
-    """The file, had the power gone after `end` entries; of those that are not synced:
+    """Return the file after a power cut behind `end` entries, with a kind of loss of unsynced ones:
 
-    none        is lost
-    torn        the last is cut off somewhere
-    unordered   some are lost, wherever they come
+    none        no loss
+    torn        the last one is cut off
+    unordered   some are lost, in any order
     sectors     some sectors of each are lost
-    lying       some are lost, and some of those before the last sync as well
+    lying       some are lost, including some from before the last sync
     """
     sure = 0 if loss == "lying" else last_sync(entries, end)
     changes = [entry for entry in entries[:sure] if not isinstance(entry, Sync)]
@@ -99,7 +99,7 @@ def after_power_cut(entries: list[Entry], end: int, loss: Loss, random: Random) 
 
 
 def applied(changes: Iterable[Change]) -> bytes:
-    """The file after these."""
+    """Return the file after these entries."""
     file = bytearray()
     for change in changes:
         if isinstance(change, Length):
@@ -132,7 +132,7 @@ def _cut(change: Change, random: Random) -> list[Change]:
 
 
 def _sectors(change: Change) -> list[Change]:
-    """A write as what a disk does at once."""
+    """Split a write into the parts that a disk writes atomically."""
     if isinstance(change, Length):
         return [change]
     end = change.offset + len(change.content)

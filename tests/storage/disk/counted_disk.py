@@ -1,6 +1,6 @@
-"""A file system that is only counted: one file, and others.
+"""A file system that only counts bytes: those of one file, and those of others.
 
-Knows: bytes. Does not know: what anybody writes.
+Knows: bytes. Does not know: what is written.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from storage.disk.file.lmdb_file import allocated_bytes
 
 @dataclass
 class CountedDisk:
-    """`size` bytes, of which the file has some and others have some."""
+    """A file system of `size` bytes, used by the file and by others."""
 
     size: int
-    file: int | Path = 0  # bytes, or the directory of a real one
+    file: int | Path = 0  # bytes, or the directory of a real file
     others: int = 0
 
     def use(self, _: Path) -> DiskUse:
-        """Return what `statvfs` would say of the file system."""
+        """Return the result of `statvfs`."""
         return DiskUse(self.size, max(self.left, 0))
 
     @property
     def taken(self) -> int:
-        """Bytes that the file has."""
+        """Return the file's bytes."""
         return self.file if isinstance(self.file, int) else allocated_bytes(self.file)
 
     @property
     def left(self) -> int:
-        """Bytes that nobody has."""
+        """Return the free bytes."""
         return self.size - self.taken - self.others

@@ -1,6 +1,6 @@
-"""A process that opens the disk's directory and says what it holds; it may die of what it finds.
+"""A process that opens the disk's directory and reports its contents; a bad file may kill it.
 
-Knows: how the disk's process opens a directory and reads it. Does not know: what should be there.
+Knows: how the disk's process opens a directory and reads it. Does not know: the right contents.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from tests.storage.scene import BLOCK_BYTES, FINGERPRINT, disk_config
 OPENED_WITHIN_S = 30.0
 _DAMAGED = 3  # exit status
 
-Holds = dict[int, int]  # which block lies in which slot
+Holds = dict[int, int]  # block numbers by slot
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What was found. `ended`: the process died of the file, as it may not."""
+    """The contents found. `ended`: the file killed the process, which must not happen."""
 
     holds: Holds
     set_aside: bool = False
@@ -38,7 +38,7 @@ class Found:
 
 
 class Opener:
-    """A series of children; each serves until it dies. One owner thread."""
+    """A series of children, each of which serves until it dies. One owner thread."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -46,7 +46,7 @@ class Opener:
         self._socket: socket.socket | None = None
 
     def open(self, *, keep: bool) -> Found:
-        """Open the directory in a child; return what it finds, every record read and compared."""
+        """Open the directory in a child; return what it finds after it has read every record."""
         if self._socket is None:
             self._fork()
         assert self._socket is not None
@@ -87,8 +87,8 @@ class Opener:
 
 
 def _serve(channel: socket.socket, directory: Path) -> None:
-    """Open the directory each time that one is asked to; does not return."""
-    faulthandler.disable()  # that it may die is no news
+    """Open the directory on each request; never return."""
+    faulthandler.disable()  # its death is no surprise
     status = 1
     try:
         while asked := channel.recv(1):
@@ -118,6 +118,6 @@ def _look(directory: Path, *, keep: bool) -> Found:
 
 
 def _wish(directory: Path, *, keep: bool) -> Open:
-    """Make the tier's request to open; nothing here touches shared memory."""
+    """Make the tier's request to open; shared memory is not used here."""
     config = disk_config(directory)
     return Open(config, config.num_blocks, keep, staging=SharedSegment(0, 1), host=None)

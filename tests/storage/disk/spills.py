@@ -1,8 +1,8 @@
-"""`python -m tests.storage.disk.spills DIRECTORY`: spills, each killed at a point of it.
+"""`python -m tests.storage.disk.spills DIRECTORY`: disk writers that are killed at a given block.
 
-For every line of standard input, "FIRST AFTER", a process writes the blocks from number FIRST on,
-and is killed when it is at the AFTERth; then a line says so. It is forked from this process, which
-is small: a fork of pytest copies the page tables of all that it has imported.
+For each line "FIRST AFTER" of standard input, a process writes blocks from number FIRST on, and is
+killed at the AFTERth; then a line is printed. The process is forked from this one, which is small:
+a fork of pytest would copy the page tables of everything it has imported.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ BATCH = 4
 
 
 def main(directory: Path) -> None:
-    """Answer every line with one."""
+    """Answer every line with a line."""
     for line in sys.stdin:
         first, after = map(int, line.split())
         _spill_and_be_killed(directory, first, after)
@@ -28,7 +28,7 @@ def main(directory: Path) -> None:
 
 
 def _spill_and_be_killed(directory: Path, first: int, after: int) -> None:
-    """Let a child write blocks of these numbers, and kill it when it is at the `after`th."""
+    """Let a child write blocks from this number on, and kill it at the `after`th."""
     told, telling = os.pipe()
     child = os.fork()
     if child == 0:
@@ -42,7 +42,7 @@ def _spill_and_be_killed(directory: Path, first: int, after: int) -> None:
 
 
 def _spill(directory: Path, first: int, telling: int) -> None:
-    """Write without end, one byte into the pipe for each block; does not return."""
+    """Write for ever, with one byte to the pipe for each block; never return."""
     try:
         bench = Bench(directory)
         rng = random.Random(first)

@@ -1,8 +1,8 @@
-"""A power cut at any point of a spill: what the disk has then opens, and is what was committed.
+"""A power cut at any point of a spill: the disk's contents open, and are a committed state.
 
-The writes of a real disk process are captured, and the file is built anew as a disk may have it
-after some of them. Each file is opened by a process of its own. What it holds is compared with what
-was committed up to then: not just no wrong block, but one whole transaction or the other.
+The writes of a real disk process are captured, and the file is rebuilt as a disk may have it after
+some of them. A separate process opens each file. Its contents are compared with the commits up to
+then: they are one whole transaction or the other, not just free of wrong blocks.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ from tests.storage.scene import (
 SLOTS = 40
 ROUNDS = 60
 MOST_AT_ONCE = 8
-METAS = 2 * 4096  # LMDB's two head pages: what is written there commits
+METAS = 2 * 4096  # LMDB's two meta pages, whose writes commit
 
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """What the engine knew when all it had asked for was done."""
+    """The engine's knowledge when all its requests were done."""
 
     entries: int  # of the trace, at that time
     holds: Holds
@@ -64,19 +64,19 @@ class Round:
 class Spill:
     """A captured spill."""
 
-    directory: Path  # with the secret that its records were sealed with
+    directory: Path  # also has the secret that sealed its records
     opener: Opener
     entries: list[Entry]
     rounds: list[Round]
 
     @cached_property
     def commits(self) -> list[tuple[int, Holds]]:
-        """After how many entries something was committed, and what lay there then."""
+        """Return the numbers of entries after which a commit happened, and the contents then."""
         ends = [i + 1 for i, entry in enumerate(self.entries) if _is_commit(entry)]
         return [(end, self.opened(self.after(end, "none", Random(0))).holds) for end in ends]
 
     def after(self, end: int, loss: Loss, random: Random) -> bytes:
-        """The file after a power cut."""
+        """Return the file after a power cut."""
         return after_power_cut(self.entries, end, loss, random)
 
     def may_hold(self, end: int) -> list[Holds]:
@@ -86,7 +86,7 @@ class Spill:
         return certain[-1:] + [holds for at, holds in self.commits if sure < at <= end]
 
     def opened(self, file: bytes) -> Found:
-        """Open this file in a process that reads all that it finds; return what it finds."""
+        """Open this file in a process that reads every record; return its contents."""
         self.put(file)
         found = self.opener.open(keep=True)
         if found.ended:
@@ -94,7 +94,7 @@ class Spill:
         return found
 
     def put(self, file: bytes) -> None:
-        """Let this be the file."""
+        """Put this file in place."""
         blocks = self.directory / "blocks"
         blocks.mkdir(exist_ok=True)
         (blocks / "lock.mdb").unlink(missing_ok=True)
@@ -122,7 +122,7 @@ def spill(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spill]:
 
 
 def _spill(directory: Path, trace: Path) -> list[Round]:
-    """Write, overwrite and erase blocks; nothing else is under way when a round ends."""
+    """Write, overwrite and erase blocks; a round ends with nothing pending."""
     random = Random(15)
     holds: Holds = {}
     rounds: list[Round] = []
@@ -140,7 +140,7 @@ def _spill(directory: Path, trace: Path) -> list[Round]:
                 disk.write(slot, record(number), Segment.HOST, place)
                 holds[slot] = number
             _await_ends(disk, len(slots) - len(erased))
-            if len(slots) > len(erased):  # nobody says when slots have been erased
+            if len(slots) > len(erased):  # the end of an erasure is not reported
                 rounds.append(Round(len(parse(trace.read_bytes())), dict(holds)))
     return rounds
 
@@ -163,7 +163,7 @@ def _open_tier(directory: Path) -> Iterator[tuple[DiskTier, HostPool]]:
 
 
 def test_with_all_writes_there_is_all_that_the_engine_was_told_is_written(spill: Spill) -> None:
-    """The control: the trace is whole, and its commits are what the engine knew, one by one."""
+    """Positive control: the trace is complete, and its commits are what the engine knew."""
     last = spill.opened(spill.after(len(spill.entries), "none", Random(0)))
     assert last == Found(spill.rounds[-1].holds)
     assert len(last.holds) > SLOTS // 2
@@ -173,7 +173,7 @@ def test_with_all_writes_there_is_all_that_the_engine_was_told_is_written(spill:
         assert committed[-1] == ended.holds
 
 
-# A torn write loses what was written since the last sync at one point of eight, the others at half.
+# A torn write loses data at one point of eight, other kinds at half of the points.
 @pytest.mark.parametrize(
     ("loss", "points"),
     [
@@ -195,11 +195,11 @@ def test_whatever_is_lost_since_the_last_sync_the_rest_is_whole(
         assert not found.set_aside
         assert not found.ended
         fell_back += len(may_hold) > 1 and found.holds != may_hold[-1]
-    assert (fell_back > 0) == (loss != "none")  # what is not synced can be lost
+    assert (fell_back > 0) == (loss != "none")  # positive control: unsynced writes can be lost
 
 
 def test_at_every_point_of_the_very_first_writes_it_opens(spill: Spill) -> None:
-    """A file that has barely been made may be set aside; nothing is lost with it."""
+    """A new file without blocks may be set aside, which loses nothing."""
     random = Random(3)
     for end in range(spill.rounds[0].entries):
         for loss in ("none", "torn", "sectors"):
@@ -212,7 +212,7 @@ def test_at_every_point_of_the_very_first_writes_it_opens(spill: Spill) -> None:
 def test_a_disk_that_lies_about_syncs_loses_blocks_and_brings_no_wrong_one(
     spill: Spill, points: int
 ) -> None:
-    """`reads_right` and the seal are for this; and losing writes is noticed at all."""
+    """`reads_right` and the seal detect this. The test also shows that lost writes are noticed."""
     random = Random(4)
     ends = random.sample(range(spill.rounds[0].entries, len(spill.entries) + 1), points)
     harmed = 0
@@ -225,7 +225,7 @@ def test_a_disk_that_lies_about_syncs_loses_blocks_and_brings_no_wrong_one(
 
 
 def test_the_tier_itself_opens_such_files_and_serves(spill: Spill) -> None:
-    """This runs the engine's side: a process for each file, and every block asked for."""
+    """This runs the engine's side: a process for each file, and every block is read."""
     random = Random(5)
     losses: list[Loss] = ["torn", "unordered", "sectors", "lying", "lying", "lying"]
     for loss in losses:
@@ -259,7 +259,7 @@ def _writes(mover: TierMover, disk: DiskTier) -> bool:
 
 
 def test_a_process_that_ends_at_a_file_is_told_from_one_that_opens_it(spill: Spill) -> None:
-    """The control of `ended`: a key that is no slot, where only a scan comes by."""
+    """Positive control of `ended`: a key that is no slot, which only a scan reads."""
     found = spill.opened(spill.after(len(spill.entries), "none", Random(0)))
     assert not found.ended
     assert 1 in found.holds

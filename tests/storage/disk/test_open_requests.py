@@ -1,4 +1,4 @@
-"""Reads and writes that are not answered yet."""
+"""Reads and writes without an answer yet."""
 
 from __future__ import annotations
 

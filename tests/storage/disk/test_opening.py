@@ -1,4 +1,4 @@
-"""Whatever state a directory is in, it opens, or is refused with a reason."""
+"""A directory in any state is opened, or refused with a reason."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def wish(directory: Path, *, keep: bool = True, **changed: Any) -> Open:
 
 
 def make(directory: Path) -> Path:
-    """A directory whose file has one record; the file."""
+    """Make a directory whose file has one record; return the file."""
     opened = open_directory(wish(directory))
     with opened.file.changing() as changes:
         changes.put(1, b"header", b"payload" * 1000)
@@ -88,7 +88,7 @@ def test_a_truncated_file_is_set_aside(tmp_path: Path, size: int) -> None:
 def test_a_damaged_head_is_set_aside(tmp_path: Path, page: int) -> None:
     data = make(tmp_path)
     content = bytearray(data.read_bytes())
-    content[page * 4096 + 16] ^= 0xFF  # of the magic number
+    content[page * 4096 + 16] ^= 0xFF  # a byte of the magic number
     data.write_bytes(content)
     assert close(open_directory(wish(tmp_path))) == Shut(set_aside=True, records=0)
 

@@ -1,4 +1,4 @@
-"""A process killed at any point of a spill leaves records that are right, or none."""
+"""A process killed at any point of a spill leaves right records, or none."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ def test_killed_at_100_points_of_a_spill_every_record_is_right_or_a_miss(tmp_pat
                 assert reads_right(bench.records, slot, record, record.hits)
                 seen.add(record.hits)
             bench.close()
-    # Something was written in most rounds, and what one round wrote the next did not lose.
+    # Most rounds wrote something, and no round lost blocks of an earlier one.
     assert len({number // 1000 for number in seen}) > KILLS // 2
     assert len(found.entries) == SLOTS
 
 
 @contextmanager
 def killed_spills(directory: Path) -> Iterator[Callable[[int, int], None]]:
-    """Takes the number of a spill's first block, and at which of its blocks it is killed."""
+    """Return a function that runs a spill from a block on, and kills it at another."""
     command = [sys.executable, "-m", "tests.storage.disk.spills", str(directory)]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as spills:

@@ -1,4 +1,4 @@
-"""When a process that died is started again."""
+"""Restarts of a process that died."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Buffers, and those that are owed an answer."""
+"""Buffers, including those that await an answer."""
 
 from __future__ import annotations
 

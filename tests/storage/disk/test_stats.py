@@ -1,4 +1,4 @@
-"""What one process after the other has counted, and what the log says of it."""
+"""Counts over several processes, and their log lines."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_a_file_given_up_is_no_failure(log: pytest.LogCaptureFixture) -> None:
     counters.died(disk_full=True)
     stats = counters.stats
     assert (stats.failures, stats.given_up, stats.records, stats.disk_full) == (0, 1, 0, True)
-    counters.died(disk_full=True)  # it could not be opened again: there is nothing to give up
+    counters.died(disk_full=True)  # it could not be opened again, so there is nothing to give up
     assert counters.stats.given_up == 1
     counters.opened(set_aside=False, given_up=True)
     assert counters.stats.given_up == 2

@@ -106,7 +106,7 @@ def test_messages_are_bounded_at_both_ends(ends: tuple[Channel, Channel]) -> Non
 
 
 @given(st.binary(max_size=400))
-@example(msgspec.msgpack.encode(["Forget", "x"])[:-1] + b"\xff")  # no UTF-8
+@example(msgspec.msgpack.encode(["Forget", "x"])[:-1] + b"\xff")  # not UTF-8
 @example(b"\xa1\xff")
 @example(b"\x91" * 5000)
 def test_noise_does_not_decode(noise: bytes) -> None:

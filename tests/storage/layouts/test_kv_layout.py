@@ -1,4 +1,4 @@
-"""What a block takes, and where its layers lie."""
+"""The size of a block, and the places of its layers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a state lies: what a slot takes, and which numbers of the pool a layer has."""
+"""The places of states: a slot's size, and a layer's numbers in the pool."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ LAYOUT = StateLayout((DELTA, OTHER, DELTA), "bfloat16")
 
 
 def test_a_state_is_all_layers_one_after_the_other_each_part_aligned() -> None:
-    delta, other = 48 + 4 * 16 * 32 * 4, 16 + 2 * 8 * 6 * 4  # 42 and 10 bytes of conv, padded
+    # 42 and 10 bytes of convolution, padded
+    delta, other = 48 + 4 * 16 * 32 * 4, 16 + 2 * 8 * 6 * 4
     assert LAYOUT.state_bytes == 2 * delta + other
     begins = [0, delta, delta + other]
     assert LAYOUT.offsets() == [

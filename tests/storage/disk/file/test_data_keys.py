@@ -1,4 +1,4 @@
-"""The keys that records are sealed with, and their files."""
+"""The keys that seal records, and their files."""
 
 from __future__ import annotations
 

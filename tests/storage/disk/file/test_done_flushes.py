@@ -1,4 +1,4 @@
-"""Ids of flushes in a file: the last ones stay, and a damaged file has none."""
+"""Ids of flushes in a file: the last ones are kept, and a damaged file has none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Damage that LMDB does not notice and that would be a scan without end; bounds."""
+"""Damage that LMDB does not notice and that would make a scan endless; bounds."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _BRANCH = 0x01
 
 
 def _headers(directory: Path) -> list[int]:
-    """All slots, in pieces, as a scan asks for them."""
+    """Yield the headers of all slots in pieces, as a scan reads them."""
     file = LmdbFile(directory, 4 << 20)
     try:
         slots: list[int] = []
@@ -36,7 +36,7 @@ def _headers(directory: Path) -> list[int]:
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
-    """A file whose headers take several pages."""
+    """Make a file whose headers take several pages."""
     file = LmdbFile(tmp_path, 4 << 20)
     with file.changing() as changes:
         for slot in range(RECORDS):
@@ -61,7 +61,7 @@ def test_pages_that_lead_back_are_damage_and_not_read_forever(directory: Path) -
     branches = [at for at in range(0, len(content), PAGE) if content[at + 10] & _BRANCH]
     assert branches
     for page in branches:
-        first, _, third = struct.unpack_from("3H", content, page + 16)  # where its nodes lie
+        first, _, third = struct.unpack_from("3H", content, page + 16)  # the offsets of its nodes
         assert content[page + first : page + first + 6] != content[page + third : page + third + 6]
         content[page + third : page + third + 6] = content[page + first : page + first + 6]
     data.write_bytes(content)
@@ -79,7 +79,7 @@ def test_a_bound_is_kept_whatever_is_free_and_can_be_raised_again(tmp_path: Path
 
     put(0)
     size = file.allocated
-    for bound in (300_000, 0):  # which may not be less than what it has
+    for bound in (300_000, 0):  # a bound may not be below the used size
         file.set_bound(bound)
         assert file.use().bound >= size
     with pytest.raises(FileFull, match="MDB_MAP_FULL"):
@@ -93,7 +93,7 @@ def test_a_bound_is_kept_whatever_is_free_and_can_be_raised_again(tmp_path: Path
 
 
 def test_reads_go_on_while_the_bound_changes(tmp_path: Path) -> None:
-    """Each change maps the file anew; a reader without its map would be a signal."""
+    """Each change maps the file anew. A reader without its map would be killed by a signal."""
     file = LmdbFile(tmp_path, 4 << 20)
     contents = [bytes([slot]) * 20_000 for slot in range(20)]
     with file.changing() as changes:

@@ -1,4 +1,4 @@
-"""Many hold it at once, or one alone."""
+"""A lock that many may share, or one may hold alone."""
 
 from __future__ import annotations
 

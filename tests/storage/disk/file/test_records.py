@@ -1,4 +1,4 @@
-"""What is read is what was asked for, whole and unchanged, or it is lost."""
+"""A read returns the requested block, whole and unchanged, or reports it as lost."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_a_thousand_bit_flips_are_a_thousand_misses(bench: Bench) -> None:
     while first.next_slot is not None:
         sound += len(first.entries)
         first = bench.records.scan(first.next_slot)
-    assert sound == FLIPS // len(PLACES)  # those of damaged payloads, found out when read
+    assert sound == FLIPS // len(PLACES)  # damage of payloads is found only when they are read
 
 
 def _kept(file: LmdbFile, slot: int) -> tuple[bytes, bytes]:
@@ -117,7 +117,7 @@ def _kept(file: LmdbFile, slot: int) -> tuple[bytes, bytes]:
 def _flip(
     data: bytearray, header: bytes, payload: bytes, place: str, slot: int, rng: random.Random
 ) -> None:
-    """Flip one bit of a record, in all copies of it that the file has."""
+    """Flip one bit of a record, in all copies in the file."""
     whole = payload if place == "payload" else header
     part = {
         "header": header[:80],
@@ -127,7 +127,7 @@ def _flip(
         "tail": header[-16:],
     }[place]
     start = whole.find(part)
-    if start < 0:  # encrypted: somewhere in the body
+    if start < 0:  # encrypted, so anywhere in the body
         start, part = 120, header[120:-16]
     bit = rng.randrange(len(part) * 8)
     changed = 0
@@ -140,7 +140,7 @@ def _flip(
 
 
 def test_swapped_records_are_lost(bench: Bench) -> None:
-    """An attacker who can write the file moves another owner's block to where ours is."""
+    """An attacker who can write the file moves another owner's block to the place of ours."""
     bench.write(1, 1, owner="ours")
     bench.write(2, 2, owner="theirs")
     assert bench.reads_right(1, 1, "ours")
@@ -175,7 +175,7 @@ def test_a_scan_gives_up_what_lies_in_another_s_slot_or_was_changed(bench: Bench
 
 
 class WithoutPayloads(FaultyFile):
-    """A file that has lost its table of payloads."""
+    """A file without its table of payloads."""
 
     @contextmanager
     def reading(self, slot: int) -> Iterator[StoredRecord | None]:
@@ -245,7 +245,7 @@ def test_a_full_file_refuses_and_goes_on_reading_and_erasing(tmp_path: Path) -> 
 
 
 def test_a_full_file_with_a_held_reader_refuses_and_recovers_when_it_dies(tmp_path: Path) -> None:
-    bench = Bench(tmp_path, max_bytes=1 << 20, high_water=1.0)  # to the brim
+    bench = Bench(tmp_path, max_bytes=1 << 20, high_water=1.0)  # filled completely
     bench.write_all(20)
     holding = (
         "import lmdb, sys; env = lmdb.open(sys.argv[1], max_dbs=4); txn = env.begin(); "
@@ -277,7 +277,7 @@ def test_a_full_file_with_a_held_reader_refuses_and_recovers_when_it_dies(tmp_pa
 
 
 def _erase(bench: Bench, slots: range) -> None:
-    """Few at a time: what one change frees is free for the one after next."""
+    """Erase a few slots at a time, since freed pages can be reused two changes later."""
     for at in range(0, len(slots), 8):
         bench.records.write([], erased=slots[at : at + 8])
 

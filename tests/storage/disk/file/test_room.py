@@ -1,4 +1,4 @@
-"""When writes are refused."""
+"""Refusals of writes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BOUND = 1_000_000
 
 
 def room(left: int, num_slots: int = 100, max_bytes: int = BOUND) -> ScanRoom:
-    """On a disk of ten times the bound, of which `left` bytes are left."""
+    """Make a room check on a disk of ten times the bound, of which `left` bytes are free."""
     disk = DiskUse(10 * BOUND, left)
     return ScanRoom(HeadRoom(Path(), max_bytes, 0.8, lambda _: disk), num_slots, 1000, 1000)
 
@@ -38,7 +38,7 @@ def test_a_file_that_the_disk_has_cut_down_is_full_because_of_the_disk() -> None
     full = FileUse(500_000, 500_000)
     with pytest.raises(DiskFull):
         room(BOUND, num_slots=500).require(1, full)
-    with pytest.raises(FileFull) as fits:  # as many slots as this bound has room for
+    with pytest.raises(FileFull) as fits:  # this bound has room for as many slots
         room(BOUND, num_slots=300).require(1, full)
     assert not isinstance(fits.value, DiskFull)
 

@@ -1,4 +1,4 @@
-"""Sealed bytes open as what they were, or not at all."""
+"""Sealed bytes are opened unchanged, or not at all."""
 
 from __future__ import annotations
 
