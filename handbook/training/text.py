@@ -48,11 +48,9 @@ def make_handbook(seed: int, facts: int = 40, split: Split = Split.HELD_OUT) -> 
     return write_handbook(_source(f"handbook {seed}", split), facts)
 
 
-def make_questions(
-    handbook: Handbook, seed: int, count: int = 1, split: Split = Split.HELD_OUT
-) -> tuple[Question, ...]:
+def make_questions(handbook: Handbook, seed: int, count: int = 1) -> tuple[Question, ...]:
     """Write `count` questions about `handbook`, which lacks about one answer in seven."""
-    source = _source(f"questions {seed}", split)
+    source = _source(f"questions {seed}", Split.HELD_OUT)
     return tuple(write_question(source, handbook) for _ in range(count))
 
 

@@ -260,10 +260,10 @@ def planned_layers(path: Path, served: ServedModels = SERVED) -> tuple[LayerConf
     return _planned(path, served).layers(path)
 
 
-def planned_head(path: Path, served: ServedModels = SERVED) -> DraftHeadConfig | None:
+def planned_head(path: Path) -> DraftHeadConfig | None:
     """Return the draft head that the files may have, or None. An unserved model has none."""
     try:
-        return _planned(path, served).read(path).possible_head
+        return _planned(path, SERVED).read(path).possible_head
     except ModelError:
         return None
 
