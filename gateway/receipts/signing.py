@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
@@ -21,6 +22,7 @@ from gateway.receipts.receipt import Receipt, SignedReceipt
 # maximum bytes of a receipt's file, which takes some hundred bytes for each engine
 MAX_BYTES = 4 << 20
 _KEY_BYTES = 32
+_PRIME = 2**255 - 19  # of the curve's field
 # Prefixes of the signed bytes, so that a signature of one kind is never valid for another kind.
 _ABOUT, _ABOUT_FILE = b"ratoon receipt\0", b"ratoon prefix file\0"
 
@@ -85,9 +87,32 @@ def verified(content: bytes, public_key: str) -> Receipt:
 
 def _public(public_key: str) -> Ed25519PublicKey:
     try:
-        return Ed25519PublicKey.from_public_bytes(_raw(public_key))
+        raw = _raw(public_key)
+        key = Ed25519PublicKey.from_public_bytes(raw)
     except ValueError:
         raise NotAReceipt("the public key is none: it has 32 bytes, in base64url") from None
+    if _is_weak(raw):
+        raise NotAReceipt("the public key is none: anybody can sign for a point of low order")
+    return key
+
+
+def _is_weak(public_key: bytes) -> bool:
+    """Return whether the public key is a point of low order, or is not spelled canonically.
+
+    Ed25519 accepts such keys. X25519 refuses points of low order, so the key is converted to the
+    point of Curve25519 (RFC 7748, section 4.1).
+    """
+    y = int.from_bytes(public_key, "little") & (1 << 255) - 1
+    if y >= _PRIME:
+        return True
+    u = (1 + y) * pow(1 - y, -1, _PRIME) % _PRIME if y != 1 else 0
+    try:
+        X25519PrivateKey.generate().exchange(
+            X25519PublicKey.from_public_bytes(u.to_bytes(_KEY_BYTES, "little"))
+        )
+    except ValueError:
+        return True
+    return False
 
 
 def _read(content: bytes) -> dict[str, Any]:

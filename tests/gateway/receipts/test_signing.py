@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
 import pytest
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from engine.link.erasure import Erasure, TierErasure
 from gateway.receipts.receipt import Receipt, joined, moment
-from gateway.receipts.signing import MAX_BYTES, NotAReceipt, ReceiptKey, verified
+from gateway.receipts.signing import (
+    MAX_BYTES,
+    NotAReceipt,
+    ReceiptKey,
+    is_file_signed,
+    verified,
+)
 
 KEY = ReceiptKey(b"pepper".ljust(32, b"."))
 ERASURE = Erasure(
@@ -159,6 +167,55 @@ def test_what_is_no_receipt_is_refused(content: bytes) -> None:
 def test_what_is_no_key_is_refused(key: str) -> None:
     with pytest.raises(NotAReceipt):
         verified(json.dumps(signed()).encode(), key)
+
+
+# all points of low order: of order 1, 2, 4 and 8, and other spellings of the first three
+LOW_ORDER = [
+    "0100000000000000000000000000000000000000000000000000000000000000",
+    "ecffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f",
+    "0000000000000000000000000000000000000000000000000000000000000000",
+    "0000000000000000000000000000000000000000000000000000000000000080",
+    "26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13802886d53fc05",
+    "26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13802886d53fc85",
+    "c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac037a",
+    "c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac03fa",
+    "0100000000000000000000000000000000000000000000000000000000000080",
+    "ecffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff",
+    "eeffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f",
+    "eeffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff",
+    "edffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f",
+    "edffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff",
+]
+
+
+def accepts(public: bytes, signature: bytes, content: bytes) -> bool:
+    """Whether the library alone takes the signature for genuine."""
+    try:
+        Ed25519PublicKey.from_public_bytes(public).verify(signature, content)
+    except (InvalidSignature, ValueError):
+        return False
+    return True
+
+
+@pytest.mark.parametrize("spelled", LOW_ORDER)
+def test_a_key_of_low_order_is_refused(spelled: str) -> None:
+    """A signature that nobody made is genuine for such a key and one content in eight, or all."""
+    public, nobody_s = bytes.fromhex(spelled), b"\x01" + bytes(63)
+    digests = [hashlib.sha256(bytes([number])).digest() for number in range(64)]
+    taken = [one for one in digests if accepts(public, nobody_s, b"ratoon prefix file\0" + one)]
+    assert taken or int.from_bytes(public, "little") % 2**255 >= 2**255 - 19, "the control"
+    key = base64.urlsafe_b64encode(public).rstrip(b"=").decode()
+    for digest in digests:
+        with pytest.raises(NotAReceipt, match="public key"):
+            is_file_signed(digest, nobody_s, key)
+    with pytest.raises(NotAReceipt, match="public key"):
+        verified(json.dumps(signed()).encode(), key)
+
+
+def test_keys_that_were_drawn_are_accepted() -> None:
+    for number in range(64):
+        drawn = ReceiptKey(bytes([number]) * 32)
+        assert verified(msgspec.json.encode(drawn.sign(RECEIPT)), drawn.public) == RECEIPT
 
 
 def test_a_signature_of_other_bytes_with_the_same_key_is_none() -> None:
