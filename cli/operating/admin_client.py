@@ -15,7 +15,7 @@ from urllib.parse import quote
 import aiohttp
 import msgspec
 
-from cli.errors import BadSetting, NotRatoon, ServerRefused, ServerUnreachable
+from cli.errors import BadSetting, CliError, NotRatoon, ServerRefused, ServerUnreachable
 from cli.operating.server_target import admin_target
 from cli.options.options import AdminFlags
 from cli.output import print_answer
@@ -135,6 +135,16 @@ def _decoded(content: bytes) -> Any:
         return None
 
 
+def path_part(name: str) -> str:
+    """Quote a name or an id as one part of a path.
+
+    Raises CliError for parts that clients and proxies resolve to the path of another resource.
+    """
+    if name in ("", ".", ".."):
+        raise CliError(f"'{name}' is no name and no id")
+    return quote(name, safe="")
+
+
 @dataclass(frozen=True, slots=True)
 class ResourceKind:
     """A kind of resource, whose routes begin with `path`."""
@@ -148,8 +158,8 @@ class ResourceKind:
         return f"/admin/{self.plural}"
 
     def path_of(self, item_id: str, *more: str) -> str:
-        """Return the path of a resource, or of a route below it."""
-        return "/".join([self.path, *(quote(part, safe="") for part in (item_id, *more))])
+        """Return the path of a resource, or of a route below it. Raises CliError."""
+        return "/".join([self.path, *map(path_part, (item_id, *more))])
 
     async def find(self, client: AdminClient, name_or_id: str, given_by: str = "") -> str:
         """Return the id of the resource with this id or name.

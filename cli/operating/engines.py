@@ -1,9 +1,8 @@
 """`ratoon engines`: the engines that the gateways of one state use."""
 
 from typing import Annotated, Any
-from urllib.parse import quote
 
-from cli.operating.admin_client import with_admin
+from cli.operating.admin_client import path_part, with_admin
 from cli.options.options import AdminFlags, argument
 from cli.output import moment, print_answer, print_rows
 
@@ -45,7 +44,7 @@ def remove(admin: AdminFlags, address: AddressArgument) -> None:
 
         ratoon engines remove tcp://gpu1.example:7300
     """
-    path = f"{_PATH}/{quote(address, safe='')}"
+    path = f"{_PATH}/{path_part(address)}"
     answer = with_admin(admin, lambda client: client.call("DELETE", path))
     print_answer(answer, f"Removed the engine at {address}.", as_json=admin.json)
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from cli.errors import BadSetting, NotRatoon, ServerRefused, ServerUnreachable
-from cli.operating.admin_client import AdminClient, error_message, with_admin
+from cli.errors import BadSetting, CliError, NotRatoon, ServerRefused, ServerUnreachable
+from cli.operating.admin_client import TENANTS, AdminClient, error_message, with_admin
 from cli.operating.server_target import admin_target, checked_url, load_target, service_url
 from cli.options.options import DEFAULT_DATA_DIR, AdminFlags, TargetFlags
 from cli.serving.installation import first_start
@@ -88,6 +88,20 @@ def test_another_server_s_rows_are_none(body: bytes) -> None:
         flags = AdminFlags(url=url, admin_key="secret")
         with pytest.raises(NotRatoon):
             with_admin(flags, lambda client: client.rows("/admin/tenants", "tenants"))
+
+
+@pytest.mark.parametrize("name", ["", ".", ".."])
+def test_no_name_makes_the_path_of_what_is_above(name: str) -> None:
+    """The HTTP client resolves such a path: a key's deletion would delete the key's tenant."""
+    with pytest.raises(CliError, match="no name"):
+        TENANTS.path_of("tn_1", "keys", name)
+    double = AdminDouble()
+    with served(double.app) as url:
+        flags = AdminFlags(url=url, admin_key="secret")
+        path = f"/admin/tenants/tn_1/{name}"
+        with_admin(flags, lambda client: client.call("DELETE", path))
+    assert double.asked[0][1] in ("/admin/tenants/tn_1/", "/admin/tenants/"), "the control"
+    assert TENANTS.path_of("tn_1", "adapters", "a/..") == "/admin/tenants/tn_1/adapters/a%2F.."
 
 
 def test_an_unreachable_server_is_reported_with_its_url() -> None:
