@@ -10,7 +10,8 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from gateway.dialects.gemini.schema import GeminiPrefix
 
-Duration = Annotated[str, Meta(pattern=r"^[0-9]{1,9}(\.[0-9]{1,9})?s$")]
+# `$` alone would also match before a final line break
+Duration = Annotated[str, Meta(pattern=r"^[0-9]{1,9}(\.[0-9]{1,9})?s$(?!\n)")]
 Instant = Annotated[datetime, Meta(tz=True)]
 
 

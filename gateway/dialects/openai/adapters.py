@@ -17,7 +17,8 @@ from gateway.http.openapi import described
 from gateway.requests.permits import Permit
 from gateway.tenant_adapters import NAME_PATTERN, TenantAdapter
 
-AdapterName = Annotated[str, Meta(pattern=NAME_PATTERN)]
+# `$` alone would also match before a final line break, unlike in pydantic's patterns
+AdapterName = Annotated[str, Meta(pattern=NAME_PATTERN + r"(?!\n)")]
 
 
 class LoadAdapterRequest(msgspec.Struct, frozen=True):

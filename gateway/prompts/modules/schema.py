@@ -23,7 +23,7 @@ from gateway.errors import BadRequest
 MOST_MODULES = 200
 MOST_SCHEMA_BYTES = 1 << 20
 MOST_PARAMETER_TOKENS = 1024
-NAME_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9_.:\-]{0,63}$"
+NAME_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9_.:\-]{0,63}$(?!\n)"
 
 Name = Annotated[str, Meta(pattern=NAME_PATTERN)]
 

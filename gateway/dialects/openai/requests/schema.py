@@ -28,7 +28,7 @@ Length = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 Bias = Annotated[float, Meta(ge=-100, le=100)]
 MAX_VARIABLES = 32
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
-Variable = Annotated[str, Meta(pattern="^[A-Za-z_][A-Za-z0-9_]*$")]
+Variable = Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$(?!\n)")]
 Variables = Annotated[dict[Variable, Scalar], Meta(max_length=MAX_VARIABLES)]
 # Fields kept as unparsed JSON. The engine parses a JSON schema, and `answer_form.py` a tool choice.
 SchemaText = Annotated[
