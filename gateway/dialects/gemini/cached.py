@@ -2,7 +2,7 @@
 
 Cached contents and responses share one store and its limits. The KV of a cached content is retained
 like the prefix of a breakpoint. If the KV has left the cache, the next request that names the
-content computes the KV again.
+content computes the KV again. The names of contents with the same KV begin alike.
 """
 
 import secrets
@@ -26,6 +26,7 @@ from gateway.http.body_memory import BodyLease
 from gateway.state.records import StoredResponse
 
 PREFIX = "cachedContents/"
+_KEY_BYTES, _RANDOM_BYTES = 8, 8  # in a content's name
 _DEFAULT_S = 3600.0
 _PAGE, _MOST_ON_PAGE = 50, 100
 
@@ -131,9 +132,15 @@ class CachedContents:
             )
         return seconds
 
-    async def keep(self, tenant_id: str, stored: Stored, seconds: float) -> NamedContent:
-        """Store a content under a new name; raise BadRequest if it is too large."""
-        spelled, name = msgspec.json.encode(stored), PREFIX + secrets.token_hex(16)
+    async def keep(
+        self, tenant_id: str, stored: Stored, seconds: float, key: bytes
+    ) -> NamedContent:
+        """Store a content under a new name; raise BadRequest if it is too large.
+
+        `key` is the key of the last whole block of the content's KV.
+        """
+        spelled, name = msgspec.json.encode(stored), _beginning(key)
+        name += secrets.token_hex(_RANDOM_BYTES)
         record = await self.records.keep(tenant_id, name, spelled, stored.updated_at, seconds)
         if record is None:
             raise BadRequest(
@@ -143,18 +150,29 @@ class CachedContents:
         return NamedContent(record, stored)
 
     async def renew(self, found: NamedContent, seconds: float) -> NamedContent:
-        """Make a content expire in `seconds` from now; raise NotFound if it has expired already."""
+        """Make a content expire in `seconds` from now; raise Forbidden if it is gone already."""
         now = self.records.clock()
         stored = msgspec.structs.replace(found.stored, updated_at=now)
         record = msgspec.structs.replace(
             found.record, expires_at=now + seconds, content=Raw(msgspec.json.encode(stored))
         )
-        await self.records.store.replace_response(record, now=now)
+        try:
+            await self.records.store.replace_response(record, now=now)
+        except NotFound:
+            raise missing() from None
         return NamedContent(record, stored)
 
     async def delete(self, found: NamedContent) -> None:
-        """Delete a content; raise NotFound if it has expired already."""
-        await self.records.drop(found.record.tenant_id, found.name)
+        """Delete a content; raise Forbidden if it is gone already."""
+        try:
+            await self.records.drop(found.record.tenant_id, found.name)
+        except NotFound:
+            raise missing() from None
+
+    async def has_any(self, tenant_id: str, key: bytes) -> bool:
+        """Return whether the tenant has a content whose KV ends with the block of this key."""
+        beginning, now = _beginning(key), self.records.clock()
+        return bool(await self.records.store.response_ids(tenant_id, beginning, now=now))
 
 
 def missing() -> Forbidden:
@@ -167,6 +185,10 @@ def missing() -> Forbidden:
         code="cached_content_not_found",
         param="cachedContent",
     )
+
+
+def _beginning(key: bytes) -> str:
+    return PREFIX + key[:_KEY_BYTES].hex()
 
 
 def _time(at: float) -> datetime:

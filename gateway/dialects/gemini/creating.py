@@ -67,7 +67,8 @@ class CachedContentWriter:
             salt=wire.cache_salt,
             prefix=read.prefix,
         )
-        return await self.contents.keep(permit.caller.tenant_id, stored, seconds)
+        key = await self._key(marked)
+        return await self.contents.keep(permit.caller.tenant_id, stored, seconds, key)
 
     async def renew(self, request: Request, permit: Permit, name: str) -> NamedContent:
         """Set the time at which a content expires. Compute its KV again if the KV was evicted."""
@@ -85,9 +86,9 @@ class CachedContentWriter:
         return await self.contents.renew(found, seconds)
 
     async def delete(self, request: Request, permit: Permit, name: str) -> None:
-        """Delete a content and its KV, except for a prefix that another breakpoint retains."""
+        """Delete a content, and its KV unless another content or a longer prefix needs it."""
         found = await self.contents.find(permit.caller.tenant_id, name, permit.body)
-        stored = found.stored
+        stored, marked = found.stored, None
         # the KV of a model that is no longer served is evicted in time
         with suppress(NotFound, BadRequest):
             asked = await self._asked(
@@ -95,8 +96,11 @@ class CachedContentWriter:
             )
             # no limit applies: nothing is computed, and a limit may be lower than at the creation
             caller = msgspec.structs.replace(permit.caller, limits=Limits())
-            await self._forget(await self._marked(asked, caller), caller)
+            marked = await self._marked(asked, caller)
+        # deleted first, so that of equal contents which are deleted at once the last sees no other
         await self.contents.delete(found)
+        if marked is not None:
+            await self._forget(marked, permit.caller.tenant_id)
 
     async def _asked(
         self,
@@ -140,12 +144,16 @@ class CachedContentWriter:
         ) as answer:
             await gather(answer.events)
 
-    async def _forget(self, marked: Generate, caller: Caller) -> None:
+    async def _key(self, marked: Generate) -> bytes:
+        """Return the key of the last whole block of a content's KV, or zeros without a block."""
         size = (await self.parts.answering.admission.engine()).block_size
-        blocks = marked.marks[0].num_tokens // size
-        if blocks:
-            key = marked.block_keys[(blocks - 1) * _KEY_BYTES : blocks * _KEY_BYTES]
-            await self.parts.card.engine.ask(ForgetMarked(flow=caller.tenant_id, prefix_id=key))
+        end = marked.marks[0].num_tokens // size * _KEY_BYTES
+        return marked.block_keys[end - _KEY_BYTES : end] if end else bytes(_KEY_BYTES)
+
+    async def _forget(self, marked: Generate, tenant_id: str) -> None:
+        key = await self._key(marked)
+        if any(key) and not await self.contents.has_any(tenant_id, key):
+            await self.parts.card.engine.ask(ForgetMarked(flow=tenant_id, prefix_id=key))
 
     def _check(self, read: Creation) -> None:
         wire, most = read.wire, self.parts.bounds.max_response_bytes

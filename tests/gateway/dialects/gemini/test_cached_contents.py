@@ -9,11 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import msgspec
 import pytest
 from google import genai
 from google.genai import errors, types
 
 from gateway.config import Bounds
+from gateway.dialects.gemini.cached import CachedContents, Stored
+from gateway.dialects.stored_records import StoredRecords
+from gateway.errors import Forbidden
 from tests.doubles.engine.fake_engine import FakeEngine, saying
 from tests.doubles.gateway.served import MODEL, Served, config_of, serving
 from tests.gateway.dialects.gemini.asking import (
@@ -28,6 +32,8 @@ from tests.gateway.dialects.gemini.asking import (
     streamed,
     usage_of,
 )
+from tests.gateway.state.contract import a_tenant
+from tests.gateway.state.memory_store import MemoryStore
 
 DOCUMENT = "The support code for Berlin is 4821. " * 8
 CONFIG: dict[str, Any] = {
@@ -189,6 +195,41 @@ def test_a_deleted_content_leaves_the_cache(
         with pytest.raises(errors.ClientError) as raised:
             use()
         assert (raised.value.code, raised.value.status) == (403, "PERMISSION_DENIED")
+
+
+def test_equal_contents_leave_the_cache_with_the_last(
+    gemini: genai.Client, engine: FakeEngine, served: Served
+) -> None:
+    one, other = create(gemini), create(gemini)
+    longer = create(gemini, contents=[DOCUMENT + "x" * 40])
+    assert len(marked(served)) == 2
+    gemini.caches.delete(name=name_of(one))
+    assert len(marked(served)) == 2
+    answer = ask(gemini, "Which is it?", cached_content=name_of(other))
+    assert (usage_of(answer).cached_content_token_count or 0) > len(DOCUMENT)
+    gemini.caches.delete(name=name_of(other))
+    assert len(marked(served)) == 1, "the control"
+    gemini.caches.delete(name=name_of(longer))
+    assert not marked(served)
+
+
+async def test_a_content_that_is_gone_meanwhile_is_missing() -> None:
+    """Of two deletions at once, or a deletion and a renewal, the later gets Gemini's 403."""
+    store = MemoryStore()
+    await store.create(a_tenant())
+    contents = CachedContents(StoredRecords(store, Bounds(), lambda: 1.0))
+    stored = Stored(
+        model=MODEL, display_name=None, updated_at=1.0, tokens=9, salt=None, prefix=msgspec.Raw()
+    )
+    found = await contents.keep(a_tenant().id, stored, 60.0, bytes(16))
+    assert (await contents.renew(found, 90.0)).record.expires_at == 91.0, "the control"
+    assert await contents.has_any(a_tenant().id, bytes(16))
+    await contents.delete(found)
+    assert not await contents.has_any(a_tenant().id, bytes(16))
+    with pytest.raises(Forbidden):
+        await contents.delete(found)
+    with pytest.raises(Forbidden):
+        await contents.renew(found, 60.0)
 
 
 def test_a_content_leaves_the_cache_although_the_tenant_s_bound_was_lowered(
