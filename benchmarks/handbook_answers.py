@@ -9,7 +9,8 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from engine.config import EngineConfig
-from engine.link.messages import Finished, Generate, SamplingParams, pack_token_ids
+from engine.link.event_messages import Finished
+from engine.link.messages import Generate, SamplingParams, pack_token_ids
 from engine.main import build_core
 from engine.startup.loading import OpenedModel
 from handbook.training.rows import TOKENS_PER_FACT, frame

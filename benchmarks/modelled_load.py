@@ -9,7 +9,7 @@ from itertools import count
 import numpy as np
 
 from cli.load.phases import Chain, prompts_of
-from engine.link.messages import Event, Failed, Finished
+from engine.link.event_messages import Event, Failed, Finished
 from tests.doubles.modelled.replay import Replay, request
 
 # seconds from an answer's last token until the engine has the client's next request

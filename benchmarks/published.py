@@ -19,7 +19,8 @@ import numpy as np
 import typer
 
 from benchmarks.record import emit
-from engine.link.messages import Generate, SamplingParams, Tokens, pack_token_ids
+from engine.link.event_messages import Tokens
+from engine.link.messages import Generate, SamplingParams, pack_token_ids
 from engine.link.query_messages import Pin
 from gateway.caller import Caller
 from gateway.sharing.namespaces import Namespaces, PublishedIndex

@@ -20,7 +20,8 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from engine.link.messages import SamplingParams, TokenLogprobs
+from engine.link.event_messages import TokenLogprobs
+from engine.link.messages import SamplingParams
 from storage.move import Move, TokenCopy
 
 

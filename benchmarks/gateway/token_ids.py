@@ -27,8 +27,9 @@ import typer
 from msgspec.structs import replace
 
 from benchmarks.record import emit
+from engine.link.event_messages import Finished, Reused, Tokens
 from engine.link.interface import OnEnd
-from engine.link.messages import Finished, Generate, Reused, Tokens
+from engine.link.messages import Generate
 from engine.link.stats_messages import TierTokens
 from tests.doubles.engine.fake_engine import TIMING, WELCOME, FakeEngine
 from tests.doubles.engine.tiny_model import write_tiny_model

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from zlib import crc32
 
 from engine.link.cache_events import CacheEvents
-from engine.link.messages import Reused, Timing
+from engine.link.event_messages import Reused, Timing
 from gateway.routing.prompt import RoutingRequest
 from gateway.routing.router import NO_SOURCES, Router, RoutingChoice, Sources
 

@@ -18,7 +18,8 @@ from cli.plan.machine import MachineModel, ModelShape
 from cli.simulation.replay import KeyedRequest, Replay, Replayed, ServedRequest
 from cli.simulation.steps import Gap, Job, SimulatedStepBounds, SteppedEngine, VirtualClock
 from engine.link.cache_events import CacheEvents, EventsTaken, Subscribe
-from engine.link.messages import Reused, Role, Timing
+from engine.link.event_messages import Reused, Timing
+from engine.link.messages import Role
 from engine.link.stats_messages import TierTokens
 from engine.queries.cache_feed import CacheFeed
 from gateway.routing.prompt import RoutingRequest

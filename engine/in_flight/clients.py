@@ -16,7 +16,8 @@ from collections.abc import Collection, Iterable
 
 from engine.components import Components
 from engine.errors import EngineError, InvalidRequest
-from engine.link.messages import Event, FromEngine, StepReply
+from engine.link.event_messages import Event, StepReply
+from engine.link.messages import FromEngine
 from engine.scheduling.sequence_events import AddressedEvent, failed
 from engine.sequences.pins import OURSELVES
 from engine.sequences.sequence import Sequence

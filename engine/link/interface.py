@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Literal, Protocol, TypeAlias
 
 from engine.errors import EngineError
-from engine.link.messages import Failed, Finished, FlowQuota, Generate, Role, Tokens, Welcome
+from engine.link.event_messages import Failed, Finished, Tokens
+from engine.link.messages import FlowQuota, Generate, Role, Welcome
 from engine.link.query import Query, R
 
 OnEnd: TypeAlias = Callable[[Finished | Failed], None]

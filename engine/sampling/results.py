@@ -10,7 +10,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from engine.link.messages import TokenLogprobs
+from engine.link.event_messages import TokenLogprobs
 from engine.sampling.plan import SAMPLED, WantedLogprobs
 from engine.step import Sampled
 from engine.transfers import HostArray, HostCopy

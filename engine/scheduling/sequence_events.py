@@ -10,7 +10,7 @@ from typing import NamedTuple
 from msgspec import structs
 
 from engine.errors import EngineError
-from engine.link.messages import (
+from engine.link.event_messages import (
     Event,
     Failed,
     Finished,

@@ -29,7 +29,7 @@ from msgspec import structs
 
 from engine.drafting.draft import Draft
 from engine.errors import ConstraintUnsatisfied, EngineError, NumericFailure
-from engine.link.messages import FinishReason
+from engine.link.event_messages import FinishReason
 from engine.scheduling.counters import EngineCounters
 from engine.scheduling.fairness.costs import charge_more
 from engine.scheduling.scheduled_rows import Scheduled, ScheduledRow

@@ -23,14 +23,8 @@ from itertools import count
 
 import msgspec
 
-from engine.link.messages import (
-    Event,
-    Finished,
-    Generate,
-    SamplingParams,
-    TokenLogprobs,
-    pack_token_ids,
-)
+from engine.link.event_messages import Event, Finished, TokenLogprobs
+from engine.link.messages import Generate, SamplingParams, pack_token_ids
 from engine.link.stats_messages import SentinelStats
 from engine.sentinel.comparison import compare
 from engine.sentinel.report import AnswerOrigin, Reporter

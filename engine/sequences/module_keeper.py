@@ -27,7 +27,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from engine.errors import EngineError, EngineUnavailable, PromptTooLong, error_from_code
-from engine.link.messages import Event, Failed, Finished, Generate, SamplingParams
+from engine.link.event_messages import Event, Failed, Finished
+from engine.link.messages import Generate, SamplingParams
 from engine.sequences.held_modules import HeldModules
 from engine.sequences.modules import ModuleBlocks, ModuleWork, SequenceModules
 from engine.sequences.sequence import Sequence

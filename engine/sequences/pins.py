@@ -31,7 +31,8 @@ from engine.errors import (
     error_from_code,
 )
 from engine.link.codec import DecodeError, unpack_token_ids
-from engine.link.messages import Event, Failed, Finished, Generate, SamplingParams
+from engine.link.event_messages import Event, Failed, Finished
+from engine.link.messages import Generate, SamplingParams
 from engine.link.query_messages import Pin, Pinned
 from engine.link.stats_messages import PinStats
 from prefix_cache.cache import PrefixCache

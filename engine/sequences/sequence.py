@@ -14,16 +14,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from engine.link.messages import (
-    AdapterUse,
-    DraftCounts,
-    FetchSource,
-    Loads,
-    Mark,
-    Priority,
-    SamplingParams,
-    TokenLogprobs,
-)
+from engine.link.event_messages import DraftCounts, TokenLogprobs
+from engine.link.messages import AdapterUse, FetchSource, Loads, Mark, Priority, SamplingParams
 from engine.link.stats_messages import StateTier, TierTokens
 from engine.sequences.modules import SequenceModules
 from engine.sequences.token_constraint import TokenConstraint

@@ -10,8 +10,9 @@ from typing import Literal
 from msgspec import Struct
 
 from engine.errors import EngineFailure, EngineUnavailable
+from engine.link.event_messages import Finished, Reused, Timing, TokenLogprobs, Tokens
 from engine.link.interface import Restarted
-from engine.link.messages import Finished, Generate, Reused, Timing, TokenLogprobs, Tokens
+from engine.link.messages import Generate
 from gateway.generation.detokenizer import Detokenizer, TokenDecoder
 from gateway.generation.packed_logprobs import PackedLogprobs, packed_bytes
 from gateway.generation.stop_strings import StopScanner

@@ -11,8 +11,8 @@ from contextlib import aclosing, asynccontextmanager
 from functools import partial
 
 from engine.errors import EngineUnavailable
+from engine.link.event_messages import Failed, Finished
 from engine.link.interface import Engine
-from engine.link.messages import Failed, Finished
 from gateway.generation.choice import Choice, Event, run_choice
 from gateway.generation.detokenizer import TokenDecoder
 from gateway.prompts.generation_request import AdmittedRequest

@@ -4,7 +4,7 @@ from array import array
 from collections.abc import Iterable, Sequence
 from typing import overload
 
-from engine.link.messages import TokenLogprobs
+from engine.link.event_messages import TokenLogprobs
 
 _NO_RANK = 0  # stands for a missing rank, since ranks begin at 1
 _EACH = 20  # bytes of a token without its top candidates: float64, int32, int64

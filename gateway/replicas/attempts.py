@@ -18,9 +18,10 @@ from typing import TypeVar
 from msgspec.structs import replace
 
 from engine.errors import EngineDied, EngineError, EngineUnavailable, QueueFull
+from engine.link.event_messages import Failed, Finished, Tokens
 from engine.link.gateway_end.outlasting import LEAVE_S, outlasting
 from engine.link.interface import OnEnd
-from engine.link.messages import Failed, Finished, Generate, Tokens
+from engine.link.messages import Generate
 from gateway.replicas.remote_prefill import RemotePrefill
 from gateway.routing.router import RoutingChoice
 

@@ -12,8 +12,9 @@ from dataclasses import replace
 from functools import partial
 
 from engine.link.cache_events import CacheEvents, Cleared
+from engine.link.event_messages import Finished, Tokens
 from engine.link.interface import OnEnd, ReplicaHealth, Restarted
-from engine.link.messages import Finished, FlowQuota, Generate, Tokens, Welcome
+from engine.link.messages import FlowQuota, Generate, Welcome
 from gateway.processes.periodic import repeated
 from gateway.replicas.first_fetches import FirstFetches
 from gateway.replicas.members import Members, ReplicaEngine

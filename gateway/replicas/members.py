@@ -20,8 +20,9 @@ from typing import Protocol
 
 from msgspec.structs import replace
 
+from engine.link.event_messages import Finished, Tokens
 from engine.link.interface import Engine, OnEnd, ReplicaHealth, ReplicaState
-from engine.link.messages import Finished, Generate, Role, Tokens, Welcome
+from engine.link.messages import Generate, Role, Welcome
 from gateway.routing.router import Sources
 
 _LOG = logging.getLogger(__name__)

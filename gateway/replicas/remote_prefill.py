@@ -22,15 +22,8 @@ from typing import TypeVar
 from msgspec.structs import replace
 
 from engine.errors import EngineError, EngineUnavailable
-from engine.link.messages import (
-    Failed,
-    FetchSource,
-    Finished,
-    Generate,
-    Reused,
-    SamplingParams,
-    Tokens,
-)
+from engine.link.event_messages import Failed, Finished, Reused, Tokens
+from engine.link.messages import FetchSource, Generate, SamplingParams
 from gateway.replicas.members import ReplicaEngine
 from gateway.routing.prompt import TOKEN_BYTES
 from gateway.routing.remote_prefill import prefill_id

@@ -13,8 +13,9 @@ from contextlib import aclosing
 from functools import partial
 
 from engine.errors import EngineError, EngineUnavailable
+from engine.link.event_messages import Finished, Tokens
 from engine.link.interface import OnEnd, Restarted
-from engine.link.messages import FetchSource, Finished, Generate, Tokens
+from engine.link.messages import FetchSource, Generate
 from gateway.replicas.attempts import Attempt, Attempts, tokens_needed
 from gateway.replicas.members import Members
 from gateway.replicas.remote_prefill import RemotePrefill

@@ -6,7 +6,7 @@ the request ends, its message that the choice has ended arrives later. The choic
 Elsewhere: when a request is over (`gateway.requests.answering`).
 """
 
-from engine.link.messages import Failed, Finished
+from engine.link.event_messages import Failed, Finished
 from gateway.caller import Caller
 from gateway.requests.request_metrics import RequestMetrics
 from gateway.state.usage_records import Counters

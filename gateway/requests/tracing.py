@@ -26,7 +26,7 @@ from opentelemetry.context import Context
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer, set_span_in_context
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from engine.link.messages import Timing
+from engine.link.event_messages import Timing
 from gateway.errors import GatewayError
 from gateway.http.request_head import RunningRequest
 from gateway.prompts.generation_request import ChatPrompt, GenerationRequest

@@ -19,7 +19,8 @@ from typing import TypeAlias
 from msgspec.structs import replace
 
 from engine.link.cache_events import CacheEvents
-from engine.link.messages import FetchSource, Reused, Timing
+from engine.link.event_messages import Reused, Timing
+from engine.link.messages import FetchSource
 from gateway.processes.backoff import Backoff
 from gateway.processes.periodic import repeated
 from gateway.router_process.channel import RouterChannel

@@ -16,7 +16,8 @@ Elsewhere: who asks and answers (`client.py`, `service.py`).
 
 import msgspec
 
-from engine.link.messages import FetchSource, Reused, Timing
+from engine.link.event_messages import Reused, Timing
+from engine.link.messages import FetchSource
 from gateway.routing.prompt import RoutingRequest
 from gateway.routing.route import Route, RouteQuestion
 from gateway.routing.router import Sources

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from engine.link.cache_events import CacheEvents
-from engine.link.messages import Reused, Timing
+from engine.link.event_messages import Reused, Timing
 from gateway.routing.choose import Balance, Candidate, choose_replica
 from gateway.routing.fetching import ChosenFetch, FetchChooser, FetchLimits, Lacking, Offer
 from gateway.routing.index import NOTHING, CacheIndex, FoundBlocks

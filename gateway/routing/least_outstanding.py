@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from engine.link.cache_events import CacheEvents
-from engine.link.messages import Reused, Timing
+from engine.link.event_messages import Reused, Timing
 from gateway.routing.prompt import RoutingRequest
 from gateway.routing.router import NO_SOURCES, RoutingChoice, Sources
 

@@ -6,7 +6,8 @@ Elsewhere: what is cached (`index`).
 from collections import Counter
 from dataclasses import dataclass, field
 
-from engine.link.messages import FetchSource, Reused, Timing
+from engine.link.event_messages import Reused, Timing
+from engine.link.messages import FetchSource
 from gateway.routing.expected import Expected, Marks
 from gateway.routing.prompt import Prompt
 from gateway.routing.rates import COMPUTE_S, PRIOR_TOKENS, ReplicaRates

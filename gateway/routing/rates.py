@@ -17,7 +17,8 @@ not affected. An old slow rate is forgotten, because the way may be faster by no
 """
 
 from engine.link.address import is_tcp
-from engine.link.messages import FetchSource, Reused, Timing
+from engine.link.event_messages import Reused, Timing
+from engine.link.messages import FetchSource
 
 KEPT = 0.9  # factor on the weight of earlier measurements at each new measurement
 # minimum number of computed tokens of a measurement; fewer tokens measure the time of a step

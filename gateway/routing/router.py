@@ -13,7 +13,8 @@ from types import MappingProxyType
 from typing import NamedTuple, Protocol, TypeAlias
 
 from engine.link.cache_events import CacheEvents
-from engine.link.messages import FetchSource, Reused, Timing
+from engine.link.event_messages import Reused, Timing
+from engine.link.messages import FetchSource
 from gateway.routing.prompt import RoutingRequest
 
 Sources: TypeAlias = Mapping[str, str]

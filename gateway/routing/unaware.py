@@ -10,7 +10,7 @@ from hashlib import blake2b
 from random import Random
 
 from engine.link.cache_events import CacheEvents
-from engine.link.messages import Reused, Timing
+from engine.link.event_messages import Reused, Timing
 from gateway.routing.prompt import RoutingRequest
 from gateway.routing.router import NO_SOURCES, RoutingChoice, Sources
 from prefix_cache.hashing import KEY_BYTES

@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from engine.link.messages import WrittenAndRead
+from engine.link.event_messages import WrittenAndRead
 from gateway.caller import Caller
 from gateway.errors import Unavailable
 from gateway.processes.periodic import repeated

@@ -8,7 +8,8 @@ import pytest
 
 from engine.core import IDLE_WAIT_S, EngineCore
 from engine.errors import EngineDied, EngineUnavailable
-from engine.link.messages import Failed, Hello, StepReply, Tokens, Welcome
+from engine.link.event_messages import Failed, StepReply, Tokens
+from engine.link.messages import Hello, Welcome
 from engine.link.query_messages import Flush, Flushed, StatsQuery, StatsReply
 from engine.sequences.sequence_cache import lease_of
 from prefix_cache.errors import InvariantBroken

@@ -8,7 +8,8 @@ import pytest
 from msgspec import structs
 
 from engine.errors import InvalidRequest
-from engine.link.messages import Generate, Mark, SamplingParams, Tokens, pack_token_ids
+from engine.link.event_messages import Tokens
+from engine.link.messages import Generate, Mark, SamplingParams, pack_token_ids
 from engine.link.query_messages import (
     ForgetMarked,
     ListMarked,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from engine.link.messages import Tokens
+from engine.link.event_messages import Tokens
 from tests.engine.rigs.rig import Clock, Rig, generate
 
 PROMPT = list(range(1, 13))

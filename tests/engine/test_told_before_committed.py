@@ -7,7 +7,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from engine.link.messages import Cancel, FromEngine, WrittenAndRead
+from engine.link.event_messages import WrittenAndRead
+from engine.link.messages import Cancel, FromEngine
 from prefix_cache.namespace import NamespacePath
 from tests.doubles.engine.fake_runner import VOCAB_SIZE
 from tests.doubles.engine.memory_link import MemoryLink

@@ -29,6 +29,7 @@ from engine.errors import (
 from engine.link.address import as_reached
 from engine.link.cache_events import CacheEvents
 from engine.link.codec import Codec, EncodeError
+from engine.link.event_messages import Event, Failed, Finished, StepReply, Tokens
 from engine.link.gateway_end.cache_subscription import CacheSubscription, Listener
 from engine.link.gateway_end.connection import Connection, ConnectionState
 from engine.link.gateway_end.event_queue import EventQueue
@@ -38,16 +39,11 @@ from engine.link.gateway_end.queries import EngineQueries
 from engine.link.interface import OnEnd, ReplicaHealth
 from engine.link.messages import (
     Cancel,
-    Event,
-    Failed,
-    Finished,
     FlowQuota,
     FromEngine,
     Generate,
     Partition,
-    StepReply,
     ToEngine,
-    Tokens,
     Welcome,
 )
 from engine.link.query_messages import QueryMessage

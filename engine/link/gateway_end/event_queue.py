@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from engine.errors import EngineError
-from engine.link.messages import Event, Tokens
+from engine.link.event_messages import Event, Tokens
 
 
 class EventQueue:

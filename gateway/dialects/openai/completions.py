@@ -7,7 +7,7 @@ import msgspec
 import numpy as np
 from msgspec import UnsetType
 
-from engine.link.messages import TokenLogprobs
+from engine.link.event_messages import TokenLogprobs
 from gateway.config import Bounds
 from gateway.dialects.explaining import explain_of, ratoon_reply
 from gateway.dialects.finished_choice import FinishedChoice

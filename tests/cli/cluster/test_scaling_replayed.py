@@ -21,7 +21,7 @@ from cli.cluster.scaler import Scaler
 from cli.cluster.scaling import DOWN_AFTER_S, UP_AFTER_S
 from cli.cluster.settings import read_settings
 from cli.cluster.wait import PredictedWait, Prediction
-from engine.link.messages import Event, Finished, Tokens
+from engine.link.event_messages import Event, Finished, Tokens
 from engine.link.query import Query, R
 from engine.queries.queries import Answered
 from engine.scheduling.step_builder import StepLimits

@@ -26,21 +26,19 @@ from engine.link.carrying_messages import (
     WriteImport,
 )
 from engine.link.erasure import Erasure
-from engine.link.gateway_end.in_time import in_time
-from engine.link.interface import ANSWER_S, OnEnd, ReplicaHealth
-from engine.link.messages import (
+from engine.link.event_messages import (
     DraftCounts,
     Failed,
     Finished,
-    FlowQuota,
-    Generate,
     Reused,
     Timing,
     TokenLogprobs,
     Tokens,
-    Welcome,
     WrittenAndRead,
 )
+from engine.link.gateway_end.in_time import in_time
+from engine.link.interface import ANSWER_S, OnEnd, ReplicaHealth
+from engine.link.messages import FlowQuota, Generate, Welcome
 from engine.link.query import Query, R
 from engine.link.query_messages import (
     AdapterDropped,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 
-from engine.link.messages import TokenLogprobs
+from engine.link.event_messages import TokenLogprobs
 
 
 def pack_logprobs(chosen: float, top: Sequence[tuple[int, float]]) -> TokenLogprobs:

@@ -6,7 +6,8 @@ import time
 from collections import defaultdict
 
 from engine.link.engine_end.socket_link import Incoming
-from engine.link.messages import Event, FromEngine, StepReply, ToEngine, Tokens
+from engine.link.event_messages import Event, StepReply, Tokens
+from engine.link.messages import FromEngine, ToEngine
 
 
 class MemoryLink:

@@ -15,17 +15,8 @@ from dataclasses import dataclass
 
 from engine.link.codec import Codec
 from engine.link.engine_end.socket_link import SocketLink
-from engine.link.messages import (
-    Cancel,
-    Finished,
-    Generate,
-    Hello,
-    Reused,
-    StepReply,
-    Timing,
-    Tokens,
-    Welcome,
-)
+from engine.link.event_messages import Finished, Reused, StepReply, Timing, Tokens
+from engine.link.messages import Cancel, Generate, Hello, Welcome
 
 SAID = b" the quick brown fox jumps over the lazy dog"
 

@@ -19,17 +19,13 @@ import numpy.typing as npt
 from msgspec import structs
 
 from engine.link.engine_end.socket_link import Incoming
+from engine.link.event_messages import Event, Failed, Finished, StepReply, Tokens
 from engine.link.messages import (
-    Event,
-    Failed,
-    Finished,
     FromEngine,
     Generate,
     Grammar,
     Priority,
     SamplingParams,
-    StepReply,
-    Tokens,
     pack_token_ids,
 )
 from engine.scheduling.fairness.queue import QueueLimits

@@ -13,7 +13,8 @@ import pytest
 from engine.config import EngineConfig
 from engine.copies import COPY_WAIT_S
 from engine.core import IDLE_WAIT_S, EngineCore
-from engine.link.messages import AdapterUse, Failed, Finished, SamplingParams
+from engine.link.event_messages import Failed, Finished
+from engine.link.messages import AdapterUse, SamplingParams
 from engine.link.query_messages import AdapterDropped, AdapterRead, DropAdapter, ReadAdapter
 from engine.main import build_core
 from engine.models.errors import WrongSetting

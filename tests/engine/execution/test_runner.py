@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from engine.link.messages import TokenLogprobs
+from engine.link.event_messages import TokenLogprobs
 from engine.scheduling.row_data import step_of
 from engine.scheduling.scheduled_rows import row_of
 from engine.sequences.sequence import Sequence

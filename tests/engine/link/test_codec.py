@@ -29,25 +29,27 @@ from engine.link.carrying_messages import (
     WriteImport,
 )
 from engine.link.codec import Codec, DecodeError, EncodeError, unpack_token_ids
+from engine.link.event_messages import (
+    Failed,
+    Finished,
+    Reused,
+    StepReply,
+    Timing,
+    Tokens,
+    WrittenAndRead,
+)
 from engine.link.messages import (
     AdapterUse,
     Cancel,
-    Failed,
     FetchSource,
-    Finished,
     FlowQuota,
     FromEngine,
     Hello,
     Partition,
     RecordedFlushes,
-    Reused,
     SamplingParams,
-    StepReply,
-    Timing,
     ToEngine,
-    Tokens,
     Welcome,
-    WrittenAndRead,
     pack_logit_bias,
     pack_token_ids,
 )

@@ -21,7 +21,8 @@ from engine.execution.graphs.runner import GraphRunner
 from engine.execution.graphs.steps import CaptureContext, CapturedSteps
 from engine.execution.rings import Rings
 from engine.execution.runner import ModelRunner
-from engine.link.messages import SamplingParams, TokenLogprobs, pack_logit_bias
+from engine.link.event_messages import TokenLogprobs
+from engine.link.messages import SamplingParams, pack_logit_bias
 from engine.models.architectures.registry import SERVED, ServedModels, read_model_config
 from engine.models.build_decoder import build_decoder
 from engine.models.checkpoints.stored_head import with_stored_head

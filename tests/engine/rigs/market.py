@@ -8,16 +8,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from engine.link.messages import (
-    Failed,
-    Finished,
-    Generate,
-    Priority,
-    SamplingParams,
-    StepReply,
-    Tokens,
-    pack_token_ids,
-)
+from engine.link.event_messages import Failed, Finished, StepReply, Tokens
+from engine.link.messages import Generate, Priority, SamplingParams, pack_token_ids
 from engine.scheduling.fairness.costs import CACHED_TOKEN_COST, OUTPUT_TOKEN_COST
 from engine.scheduling.fairness.queue import QueueLimits
 from engine.scheduling.step_builder import StepLimits

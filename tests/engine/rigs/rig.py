@@ -10,11 +10,10 @@ import numpy as np
 
 from engine.core import EngineCore
 from engine.drafting.draft import Drafting
+from engine.link.event_messages import Failed, Finished
 from engine.link.messages import (
     AdapterUse,
-    Failed,
     FetchSource,
-    Finished,
     Generate,
     Loads,
     SamplingParams,

@@ -17,18 +17,8 @@ from dataclasses import asdict, dataclass, field, replace
 from random import Random
 from typing import get_args
 
-from engine.link.messages import (
-    Cancel,
-    Event,
-    Failed,
-    Finished,
-    FlowQuota,
-    Generate,
-    Partition,
-    SamplingParams,
-    StepReply,
-    Tokens,
-)
+from engine.link.event_messages import Event, Failed, Finished, StepReply, Tokens
+from engine.link.messages import Cancel, FlowQuota, Generate, Partition, SamplingParams
 from engine.link.query_messages import Flush
 from prefix_cache.names import PolicyName
 from prefix_cache.namespace import Namespace

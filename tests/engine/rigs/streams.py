@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
+from engine.link.event_messages import Finished, Tokens
 from engine.link.interface import Engine
-from engine.link.messages import Finished, Generate, Tokens, Welcome
+from engine.link.messages import Generate, Welcome
 
 
 async def collect(engine: Engine, request: Generate) -> tuple[list[int], Finished]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from engine.errors import EngineUnavailable
-from engine.link.messages import Cancel, Generate, SamplingParams, Tokens, WrittenAndRead
+from engine.link.event_messages import Tokens, WrittenAndRead
+from engine.link.messages import Cancel, Generate, SamplingParams
 from engine.link.query_messages import Flush
 from engine.step import Step
 from tests.doubles.engine.fake_runner import expected_output, prompt_where

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.link.messages import Cancel, Finished, SamplingParams, Tokens
+from engine.link.event_messages import Finished, Tokens
+from engine.link.messages import Cancel, SamplingParams
 from engine.link.query_messages import Flush
 from engine.link.stats_messages import SentinelStats
 from engine.sentinel.sentinel import KEPT_S, LATE_S, TRIES, WATCHED_S

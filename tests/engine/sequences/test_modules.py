@@ -11,7 +11,8 @@ from msgspec.structs import replace
 
 from engine.config import EngineConfig
 from engine.core import EngineCore
-from engine.link.messages import Finished, Generate, SamplingParams, pack_token_ids
+from engine.link.event_messages import Finished
+from engine.link.messages import Generate, SamplingParams, pack_token_ids
 from engine.main import build_core
 from engine.sequences.intake import path_of
 from engine.startup.loading import OpenedModel, open_model

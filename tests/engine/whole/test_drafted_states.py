@@ -13,7 +13,8 @@ import pytest
 from msgspec import structs
 
 from engine.execution.head_drafts import next_ids_of
-from engine.link.messages import Cancel, Finished, Generate
+from engine.link.event_messages import Finished
+from engine.link.messages import Cancel, Generate
 from engine.step import VERIFY, Row
 from prefix_cache.hashing import block_keys
 from prefix_cache.namespace import NamespacePath

@@ -8,7 +8,8 @@ import pytest
 
 from engine.config import EngineConfig
 from engine.core import EngineCore
-from engine.link.messages import Finished, SamplingParams
+from engine.link.event_messages import Finished
+from engine.link.messages import SamplingParams
 from engine.scheduling.fairness.queue import QueueLimits
 from engine.scheduling.step_builder import StepLimits
 from engine.startup.assembly import EngineLimits, assemble

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 
-from engine.link.messages import StepReply, Tokens
+from engine.link.event_messages import StepReply, Tokens
 from prefix_cache.namespace import Namespace
 from tests.engine.rigs.rig import CLIENT, Rig, generate
 

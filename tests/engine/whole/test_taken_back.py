@@ -13,7 +13,8 @@ from random import Random
 
 import pytest
 
-from engine.link.messages import Finished, FlowQuota, Generate, Partition, StepReply, Tokens
+from engine.link.event_messages import Finished, StepReply, Tokens
+from engine.link.messages import FlowQuota, Generate, Partition
 from engine.sequences.sequence import Sequence
 from prefix_cache.tiers.tier_pools import Tiers
 from tests.doubles.constraints import HeldMasks, steps_of

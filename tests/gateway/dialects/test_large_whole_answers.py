@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from fastapi import Request
 
-from engine.link.messages import Reused, TokenLogprobs
+from engine.link.event_messages import Reused, TokenLogprobs
 from gateway.caller import Caller
 from gateway.dialects.dialect_request import DialectRequest
 from gateway.dialects.finished_choice import FinishedChoice, gather

@@ -9,8 +9,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from engine.errors import EngineDied, EngineFailure, EngineUnavailable
+from engine.link.event_messages import Finished, Reused, Tokens
 from engine.link.interface import OnEnd
-from engine.link.messages import Finished, Generate, Reused, SamplingParams, Tokens
+from engine.link.messages import Generate, SamplingParams
 from gateway.generation.choice import ChoiceEnded, Delta, Event
 from gateway.generation.detokenizer import TokenDecoder
 from gateway.generation.generation import generating

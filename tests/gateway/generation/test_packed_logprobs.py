@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from random import Random
 
-from engine.link.messages import TokenLogprobs
+from engine.link.event_messages import TokenLogprobs
 from gateway.generation.packed_logprobs import PackedLogprobs, packed_bytes
 
 

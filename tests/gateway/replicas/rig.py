@@ -8,8 +8,9 @@ from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 
 from engine.errors import EngineError
+from engine.link.event_messages import Failed, Finished, Reused, Timing, Tokens
 from engine.link.interface import Restarted
-from engine.link.messages import Failed, Finished, Generate, Loads, Reused, Timing, Tokens
+from engine.link.messages import Generate, Loads
 from gateway.replicas.engine_set import EngineSet
 from gateway.replicas.routing_notes import FetchReason, NoNotes
 from gateway.routing.least_outstanding import LeastOutstandingRouter

@@ -14,7 +14,7 @@ from engine.errors import (
     PromptTooLong,
     QueueFull,
 )
-from engine.link.messages import Failed
+from engine.link.event_messages import Failed
 from gateway.dialects.finished_choice import FinishedChoice, gather
 from gateway.generation.choice import Event
 from gateway.generation.generation import generating

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from engine.errors import EngineDied, EngineUnavailable, QueueFull
-from engine.link.messages import Finished
+from engine.link.event_messages import Finished
 from gateway.replicas.serving import Serving
 from gateway.routing.route import OwnRouting
 from tests.doubles.engine.fake_engine import ENGINE_SECONDS, failing_at, hanging_at

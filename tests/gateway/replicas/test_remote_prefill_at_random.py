@@ -7,7 +7,7 @@ from collections import Counter
 from random import Random
 
 from engine.errors import QueueFull
-from engine.link.messages import Finished
+from engine.link.event_messages import Finished
 from tests.doubles.engine.fake_engine import at_once, hanging_at
 from tests.doubles.replicas.fake_replica import FakeReplica
 from tests.engine.rigs.rig import generate

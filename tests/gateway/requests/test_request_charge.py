@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from engine.link.messages import Failed, Reused, WrittenAndRead
+from engine.link.event_messages import Failed, Reused, WrittenAndRead
 from engine.link.stats_messages import TierTokens
 from gateway.caller import Caller
 from gateway.generation.choice import Delta

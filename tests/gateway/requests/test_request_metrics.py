@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from prometheus_client.parser import text_string_to_metric_families
 
 from engine.errors import EngineError, EngineUnavailable, NumericFailure
-from engine.link.messages import Reused, Timing
+from engine.link.event_messages import Reused, Timing
 from engine.link.stats_messages import TierTokens
 from gateway.diagnosis.comparison import Comparison
 from gateway.diagnosis.seen import SeenPrompt

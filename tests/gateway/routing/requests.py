@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from hashlib import blake2b
 
 from engine.link.cache_events import Added, CacheChange, CacheEvents, Cleared, TierName
-from engine.link.messages import Reused, Timing
+from engine.link.event_messages import Reused, Timing
 from engine.link.stats_messages import TierTokens
 from gateway.routing.prompt import RoutingRequest
 

@@ -7,7 +7,8 @@ from collections import Counter
 import pytest
 from msgspec.structs import replace
 
-from engine.link.messages import FetchSource, Reused, Timing
+from engine.link.event_messages import Reused, Timing
+from engine.link.messages import FetchSource
 from engine.link.stats_messages import TierTokens
 from gateway.routing.fetching import FetchLimits
 from gateway.routing.first_token import FirstTokenRouter

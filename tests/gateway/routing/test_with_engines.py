@@ -9,8 +9,9 @@ from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from engine.link.event_messages import Tokens
 from engine.link.gateway_end.client import EngineClient
-from engine.link.messages import Generate, Tokens
+from engine.link.messages import Generate
 from gateway.routing.first_token import FirstTokenRouter
 from gateway.routing.prompt import routing_request
 from tests.doubles.engine.engine_thread import EngineThread

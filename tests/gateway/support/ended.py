@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from engine.link.messages import Finished, Reused
+from engine.link.event_messages import Finished, Reused
 from gateway.generation.choice import ChoiceEnded, EndReason
 from gateway.requests.request_metrics import RequestMetrics
 

@@ -18,9 +18,10 @@ from engine.link.carrying_messages import (
     WriteImport,
 )
 from engine.link.erasure import Erasure
+from engine.link.event_messages import Finished, Tokens
 from engine.link.gateway_end.in_time import in_time
 from engine.link.interface import ANSWER_S, OnEnd, ReplicaHealth
-from engine.link.messages import Finished, FlowQuota, Generate, Tokens, Welcome
+from engine.link.messages import FlowQuota, Generate, Welcome
 from engine.link.query import Query, R
 from engine.link.query_messages import (
     AdapterDropped,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from engine.link.messages import WrittenAndRead
+from engine.link.event_messages import WrittenAndRead
 from gateway.caller import Caller
 from gateway.errors import Unavailable
 from gateway.state.usage_records import Counters, UsageRow

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from engine.link.messages import Failed, Reused
+from engine.link.event_messages import Failed, Reused
 from engine.link.stats_messages import TierTokens
 from gateway.generation.choice import ChoiceEnded, Delta
 from gateway.requests.request_metrics import RequestMetrics

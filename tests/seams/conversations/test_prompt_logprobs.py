@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from engine.link.messages import Failed, Finished, TokenLogprobs, Tokens
+from engine.link.event_messages import Failed, Finished, TokenLogprobs, Tokens
 from engine.scheduling.step_builder import MOST_SCORED
 from prefix_cache.namespace import Namespace
 from tests.engine.rigs.checkpoints import Checkpoint

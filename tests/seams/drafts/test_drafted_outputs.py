@@ -25,7 +25,8 @@ from engine.grammars.compiler import GrammarCompiler
 from engine.grammars.grammars import Grammars
 from engine.grammars.step_time import StepTime
 from engine.grammars.vocabulary import read_vocabulary
-from engine.link.messages import Failed, Finished, Grammar, SamplingParams, Tokens
+from engine.link.event_messages import Failed, Finished, Tokens
+from engine.link.messages import Grammar, SamplingParams
 from engine.sequences.sequence import Sequence
 from prefix_cache.namespace import Namespace
 from tests.doubles.engine.scripted_drafting import ScriptedDrafting

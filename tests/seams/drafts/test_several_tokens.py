@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from engine.drafting.draft import Draft
-from engine.link.messages import Failed, Finished, Tokens
+from engine.link.event_messages import Failed, Finished, Tokens
 from engine.scheduling.row_data import step_of
 from engine.scheduling.scheduled_rows import remaining_tokens, row_of, verify_row
 from engine.scheduling.sequence_events import AddressedEvent

@@ -20,7 +20,8 @@ from engine.link.carrying_messages import (
     ReadPrefix,
     WriteImport,
 )
-from engine.link.messages import SamplingParams, StepReply, pack_token_ids
+from engine.link.event_messages import StepReply
+from engine.link.messages import SamplingParams, pack_token_ids
 from engine.link.query_messages import Pin, Pinned
 from prefix_cache.hashing import block_keys
 from prefix_cache.namespace import Namespace, NamespacePath

@@ -11,9 +11,9 @@ from random import Random
 from typing import Any
 
 from engine.errors import EngineUnavailable
+from engine.link.event_messages import Tokens
 from engine.link.gateway_end.event_queue import EventQueue
 from engine.link.gateway_end.queries import EngineQueries
-from engine.link.messages import Tokens
 from engine.link.query_messages import QueryMessage, Unpin, Unpinned
 from gateway.router_process.channel import RouterChannel
 from gateway.router_process.client import RouterClient

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pytest
 import torch
 
-from engine.link.messages import Failed
+from engine.link.event_messages import Failed
 from prefix_cache.namespace import Namespace
 from tests.engine.rigs.checkpoints import Checkpoint
 from tests.engine.rigs.hand_driven import random_prompt, sampling

@@ -19,6 +19,7 @@ OF_OTHER_PACKAGES = {
     "engine.errors",
     "engine.link.carrying_messages",
     "engine.link.erasure",
+    "engine.link.event_messages",
     "engine.link.messages",
     "engine.grammars.schemas.json_value",
     "engine.grammars.syntax.expression",

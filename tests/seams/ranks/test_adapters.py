@@ -15,7 +15,8 @@ import torch
 
 from engine.adapters.adapters import AdapterParts
 from engine.config import EngineConfig
-from engine.link.messages import AdapterUse, Failed, SamplingParams, Tokens
+from engine.link.event_messages import Failed, Tokens
+from engine.link.messages import AdapterUse, SamplingParams
 from engine.link.query_messages import AdapterRead, DropAdapter, ReadAdapter
 from prefix_cache.namespace import Namespace
 from tests.engine.rigs.adapters import PeftAdapter, make_adapter

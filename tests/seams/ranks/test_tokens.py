@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from engine.execution.runner import ModelRunner
-from engine.link.messages import SamplingParams, Tokens
+from engine.link.event_messages import Tokens
+from engine.link.messages import SamplingParams
 from engine.ranks.runner import RanksRunner
 from engine.sequences.token_constraint import ConstraintOf
 from tests.doubles.constraints import Allows

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from engine.errors import ConstraintUnsatisfied
-from engine.link.messages import Failed, SamplingParams
+from engine.link.event_messages import Failed
+from engine.link.messages import SamplingParams
 from engine.sequences.token_constraint import MadeOnDemand, MaskMaker
 from prefix_cache.namespace import Namespace
 from tests.doubles.constraints import Allows, all_but

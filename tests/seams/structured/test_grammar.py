@@ -11,7 +11,8 @@ import msgspec
 import pytest
 
 from engine.errors import InvalidGrammar
-from engine.link.messages import Cancel, Failed, Grammar, SamplingParams, Tokens
+from engine.link.event_messages import Failed, Tokens
+from engine.link.messages import Cancel, Grammar, SamplingParams
 from prefix_cache.namespace import Namespace
 from tests.doubles.engine.tiny_model import EOS, byte_tokenizer
 from tests.doubles.grammars import deep, endless, huge

@@ -18,10 +18,10 @@ from engine.exchange.exchange import ExchangeThreads, open_exchange
 from engine.exchange.fetching.client import SILENCE_S
 from engine.exchange.fetching.fetch import Patience
 from engine.execution.runner import ModelRunner
+from engine.link.event_messages import Finished
 from engine.link.messages import (
     AdapterUse,
     FetchSource,
-    Finished,
     Generate,
     Loads,
     SamplingParams,

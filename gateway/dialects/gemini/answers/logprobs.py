@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from msgspec import UNSET, Struct, UnsetType
 
-from engine.link.messages import TokenLogprobs
+from engine.link.event_messages import TokenLogprobs
 from gateway.dialects.lazy_json import Listed
 from gateway.prompts.tokens.tokenizer import Tokenizer
 

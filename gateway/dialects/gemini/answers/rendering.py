@@ -12,7 +12,7 @@ from typing import ClassVar
 import msgspec
 from msgspec import UNSET, UnsetType, structs
 
-from engine.link.messages import TokenLogprobs
+from engine.link.event_messages import TokenLogprobs
 from gateway.dialects.explaining import DraftUsage, RatoonReply, ratoon_reply
 from gateway.dialects.finished_choice import FinishedCall, FinishedChoice, pieces_of
 from gateway.dialects.gemini.answers.logprobs import average, logprobs_result

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from engine.link.messages import TokenLogprobs
+from engine.link.event_messages import TokenLogprobs
 from gateway.dialects.lazy_json import Listed, listed_now
 from gateway.dialects.openai.answers.replies import (
     ChatLogprobs,

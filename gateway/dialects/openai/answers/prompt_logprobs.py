@@ -2,7 +2,7 @@
 
 from msgspec import UNSET, UnsetType
 
-from engine.link.messages import TokenLogprobs
+from engine.link.event_messages import TokenLogprobs
 from gateway.dialects.lazy_json import LazyList
 from gateway.dialects.openai.answers.logprobs import finite, token_name
 from gateway.dialects.openai.answers.replies import PromptLogprob, PromptLogprobs

@@ -20,8 +20,9 @@ from engine.link.engine_end.socket_link import (
     MAX_MESSAGES_PER_RECEIVE,
     SocketLink,
 )
+from engine.link.event_messages import StepReply
 from engine.link.heartbeat import HeartbeatListener
-from engine.link.messages import Cancel, Hello, StepReply, ToEngine
+from engine.link.messages import Cancel, Hello, ToEngine
 from engine.link.pieces import MAX_FRAME_BYTES, in_pieces
 from tests.engine.rigs.rig import generate
 

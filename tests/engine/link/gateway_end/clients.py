@@ -13,17 +13,11 @@ import zmq.asyncio
 
 from engine.link.address import address
 from engine.link.codec import Codec
+from engine.link.event_messages import Event, StepReply, Tokens
 from engine.link.gateway_end.client import EngineClient
 from engine.link.gateway_end.flush_telling import ReadFlushes
 from engine.link.heartbeat import Heartbeat
-from engine.link.messages import (
-    Event,
-    FromEngine,
-    Generate,
-    StepReply,
-    ToEngine,
-    Tokens,
-)
+from engine.link.messages import FromEngine, Generate, ToEngine
 from engine.link.query_messages import Flush, Flushed, Pin, StatsQuery, Unpin
 from engine.link.stats_messages import EngineStats
 from tests.doubles.engine.engine_process import main

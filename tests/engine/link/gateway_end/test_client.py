@@ -13,14 +13,8 @@ from engine.errors import (
     NumericFailure,
     PromptTooLong,
 )
+from engine.link.event_messages import Failed, Finished, Reused, StepReply, Tokens
 from engine.link.gateway_end import client as link_client
-from engine.link.messages import (
-    Failed,
-    Finished,
-    Reused,
-    StepReply,
-    Tokens,
-)
 from engine.link.query_messages import Flush, StatsQuery
 from tests.doubles.engine.engine_thread import EngineThread
 from tests.doubles.engine.fake_runner import expected_output

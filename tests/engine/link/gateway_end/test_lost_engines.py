@@ -17,12 +17,9 @@ from engine.errors import (
     EngineUnavailable,
 )
 from engine.link.codec import Codec
+from engine.link.event_messages import Finished
 from engine.link.gateway_end.client import EngineClient
-from engine.link.messages import (
-    Finished,
-    FromEngine,
-    ToEngine,
-)
+from engine.link.messages import FromEngine, ToEngine
 from engine.link.query_messages import Flush, StatsQuery
 from tests.doubles.engine.engine_thread import EngineThread
 from tests.doubles.engine.fake_runner import expected_output

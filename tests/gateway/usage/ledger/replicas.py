@@ -11,8 +11,9 @@ from random import Random
 from msgspec.structs import replace
 
 from engine.errors import NumericFailure, QueueFull
+from engine.link.event_messages import Finished, Tokens
 from engine.link.interface import OnEnd
-from engine.link.messages import Finished, Generate, Tokens
+from engine.link.messages import Generate
 from gateway.tenant_limits import TokenCounts
 from tests.doubles.engine.fake_engine import Computed
 from tests.doubles.replicas.fake_replica import FakeReplica
