@@ -37,7 +37,7 @@ LM_EVAL := build/lm-eval
 CLIENTS := build/clients
 CLUSTER := build/cluster
 NODE_CLIENTS := ai @ai-sdk/openai @ai-sdk/openai-compatible @ai-sdk/anthropic @ai-sdk/groq \
-	@ai-sdk/mistral @ai-sdk/deepseek @openrouter/ai-sdk-provider \
+	@ai-sdk/mistral @ai-sdk/cerebras @ai-sdk/deepseek @openrouter/ai-sdk-provider \
 	openai @anthropic-ai/sdk @langchain/core @langchain/openai \
 	@anthropic-ai/claude-code @github/copilot @openai/codex opencode-ai @qwen-code/qwen-code @google/gemini-cli \
 	@earendil-works/pi-coding-agent @continuedev/cli

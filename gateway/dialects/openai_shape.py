@@ -90,7 +90,8 @@ def error_reply(error: GatewayError, param: str | None) -> RenderedError:
 def error_body(error: GatewayError, param: str | None) -> ErrorReply:
     """Write the error body for `error`."""
     body = ErrorBody(_message(error), _type(error), param, error.code)
-    return ErrorReply(body.message, body.type, body.param, body.code, error=body)
+    # Cerebras' clients refuse a null in the place of the field's name
+    return ErrorReply(body.message, body.type, body.param or "", body.code, error=body)
 
 
 def head_fields(request_id: str, spent_ms: float) -> list[tuple[bytes, bytes]]:

@@ -11,6 +11,7 @@ from gateway.dialects.dialect import ModelCard
 from gateway.http.error_dialect import dialect_of
 
 PREFIX = "/api/v1"
+PROVIDER = "ratoon"  # the server that answers, which OpenRouter's answers name
 _PARAMETERS = (
     *("temperature", "top_p", "top_k", "min_p", "seed", "stop", "max_tokens"),
     *("max_completion_tokens", "frequency_penalty", "presence_penalty", "repetition_penalty"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -57,6 +58,15 @@ def test_a_tool_is_called_and_its_result_answered(
     result = {"role": "tool", "content": f"rain in {OSLO['city']}", "tool_call_id": call.id}
     turn = called.model_dump(exclude_none=True, by_alias=True)
     assert completed(client, [QUESTION, turn, result], tools=[WEATHER]).content == "It rains."
+
+
+def test_mistrals_calls_stream(mistral: Any, engine: FakeEngine) -> None:
+    engine.script = agent("weather", "It rains.")
+    with mistral.chat.stream(model=MODEL, messages=[QUESTION], tools=[WEATHER]) as chunks:
+        choices = [choice for chunk in chunks for choice in chunk.data.choices]
+    [call] = [call for choice in choices for call in choice.delta.tool_calls or ()]
+    assert (call.function.name, json.loads(call.function.arguments)) == ("weather", OSLO)
+    assert choices[-1].finish_reason == "tool_calls"
 
 
 def test_mistrals_answers_stream_follow_a_schema_and_go_on(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ PACKAGES = {
     "anthropic": "@ai-sdk/anthropic",
     "groq": "@ai-sdk/groq",
     "mistral": "@ai-sdk/mistral",
+    "cerebras": "@ai-sdk/cerebras",
     "deepseek": "@ai-sdk/deepseek",
     "openrouter": "@openrouter/ai-sdk-provider",
 }
@@ -94,6 +96,10 @@ def test_an_object(ask: Ask, engine: FakeEngine, provider: str) -> None:
     engine.script = saying(written(("json", OSLO)) if called else answer())
     assert ask("object") == {"object": OSLO}
     assert engine.requests[0].sampling.grammar is not None
+
+
+def test_an_error_says_why(ask: Ask) -> None:
+    assert re.search(r"top_?p", ask("refused")["error"], re.IGNORECASE)
 
 
 def engine_tokens(text: str) -> int:

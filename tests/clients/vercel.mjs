@@ -26,6 +26,7 @@ const providers = {
   groq: async () =>
     (await load("@ai-sdk/groq")).createGroq({ baseURL: `${url}/openai/v1`, apiKey })(model),
   mistral: async () => (await load("@ai-sdk/mistral")).createMistral({ baseURL, apiKey })(model),
+  cerebras: async () => (await load("@ai-sdk/cerebras")).createCerebras({ baseURL, apiKey })(model),
   deepseek: async () => (await load("@ai-sdk/deepseek")).createDeepSeek({ baseURL, apiKey })(model),
   openrouter: async () =>
     (await load("@openrouter/ai-sdk-provider"))
@@ -74,6 +75,7 @@ const tasks = {
     const { toolCalls } = await generateText({ ...asked, tools: { weather }, toolChoice: "required" });
     return { calls: toolCalls.map((call) => call.input) };
   },
+  refused: () => generateText({ ...asked, topP: 9 }),
   object: async () => ({ object: (await generateObject({ ...asked, schema })).object }),
 };
 

@@ -99,7 +99,12 @@ class CompletionReply(ReplyFormat):
     ) -> Completion:
         """Write the answer, or a chunk of it, with the `choices`."""
         return Completion(
-            id=self.id, created=self.created, model=self.model, choices=choices, usage=usage
+            id=self.id,
+            created=self.created,
+            model=self.model,
+            choices=choices,
+            usage=usage,
+            provider=self.provider,
         )
 
     def whole(self, choices: Sequence[FinishedChoice], usage: Usage) -> Completion:

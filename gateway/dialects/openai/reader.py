@@ -23,6 +23,7 @@ from gateway.dialects.dialect_request import (
     work_with,
 )
 from gateway.dialects.openai.answers.chat_reply import ChatReply
+from gateway.dialects.openai.answers.mistral_reply import MistralReply, is_mistrals
 from gateway.dialects.openai.answers.replies import ServedTier
 from gateway.dialects.openai.answers.usage_at_end import PREFIX, UsageAtEnd
 from gateway.dialects.openai.completions import CompletionReply, request_of_completion
@@ -37,7 +38,7 @@ from gateway.dialects.openai.requests.schema import (
     Generating,
     TokenizeRequest,
 )
-from gateway.dialects.openrouter_models import is_openrouters
+from gateway.dialects.openrouter_models import PROVIDER, is_openrouters
 from gateway.http.bodies.body import Body, Part
 from gateway.http.error_dialect import path_sent
 from gateway.http.request_head import request_id_of
@@ -152,11 +153,13 @@ class Reader:
     ) -> dict[str, Any]:
         options = wire.stream_options
         asks_usage = options is not None and options.include_usage is True
+        is_routed = is_openrouters(request)
         return {
             "created": int(time.time()),
             "model": model.name,
             # OpenRouter always sends the usage
-            "include_usage": asks_usage or is_openrouters(request),
+            "include_usage": asks_usage or is_routed,
+            "provider": PROVIDER if is_routed else UNSET,
             "tokenizer": self.admission.tokenizer,
             "shows_ids": bool(wire.return_token_ids),
             "fingerprint": self.card.fingerprint,
@@ -164,7 +167,9 @@ class Reader:
 
 
 def _reply_format(request: Request, wire: ChatRequest) -> Callable[..., ChatReply]:
-    """Return the class that writes the answer, by the place where the client reads usage."""
+    """Return the class that writes the answer, by the client's API and where it reads usage."""
+    if is_mistrals(request):
+        return partial(MistralReply, usage_field="usage")
     if path_sent(request.scope).startswith(PREFIX):
         return partial(UsageAtEnd, usage_field="x_groq")
     if wire.stream_options is None and not is_openrouters(request):

@@ -45,15 +45,30 @@ class CacheControl(Struct, frozen=True):
     ttl: Literal["5m", "1h"] | None = None
 
 
-class TextPart(Struct, frozen=True):
+class TextPart(Struct, frozen=True, tag_field="type", tag="text"):
     """A text part of a message."""
+
+    text: str
+    prompt_cache_breakpoint: CacheBreakpoint | None = None
+    cache_control: CacheControl | None = None
+
+
+class PlainText(Struct, frozen=True):
+    """A text that can have no breakpoint."""
 
     # The type is no tag of msgspec. With only one type, msgspec would accept a part without the
     # tag.
     type: Literal["text"]
     text: str
-    prompt_cache_breakpoint: CacheBreakpoint | None = None
-    cache_control: CacheControl | None = None
+
+
+class ThoughtPart(Struct, frozen=True, tag_field="type", tag="thinking"):
+    """The assistant's reasoning, as Mistral's clients send it back."""
+
+    thinking: list[PlainText]
+
+
+SaidPart = TextPart | ThoughtPart
 
 
 class SaidFunction(Struct, frozen=True, kw_only=True):
@@ -91,7 +106,7 @@ class ChatMessage(Struct, frozen=True, kw_only=True):
     """A message of a chat."""
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
-    content: str | list[TextPart] | None = None
+    content: str | list[SaidPart] | None = None
     name: str | None = None
     tool_call_id: str | None = None
     tool_calls: list[Annotated[SaidCall, Meta(extra_json_schema=_CALL)]] | None = None
@@ -148,14 +163,30 @@ def message_of(message: ChatMessage, place: int) -> Message:
     content = message.content
     if content is None and not calls:
         raise BadRequest(f"message {place} has no content", param=f"{where}.content")
-    text = content if isinstance(content, str) else "\n".join(part.text for part in content or ())
+    text = content if isinstance(content, str) else "\n".join(_texts_of(content or ()))
     # `developer` is the newer name of the role `system`; templates know only the older name.
     role = "system" if message.role == "developer" else message.role
     call_id = message.tool_call_id
     part = Text(text) if call_id is None else ToolResult(text, call_id)
-    thought = message.reasoning_content or message.reasoning or message.thinking
+    told = message.reasoning_content or message.reasoning or message.thinking
+    thought = _thought_in(message, where) or told
     reasoning = [Reasoning(thought)] if thought and role == "assistant" else []
     return Message(role, (*reasoning, part, *calls), message.name, where)
+
+
+def _texts_of(content: Iterable[SaidPart]) -> list[str]:
+    return [part.text for part in content if isinstance(part, TextPart)]
+
+
+def _thought_in(message: ChatMessage, where: str) -> str:
+    """Join the reasoning among a message's parts; raise BadRequest if it is not the assistant's."""
+    content = message.content if isinstance(message.content, list) else ()
+    thoughts = [(at, part) for at, part in enumerate(content) if isinstance(part, ThoughtPart)]
+    if thoughts and message.role != "assistant":
+        raise BadRequest(
+            "only the assistant thinks", param=f"{where}.content[{thoughts[0][0]}].type"
+        )
+    return "".join(one.text for _, part in thoughts for one in part.thinking)
 
 
 def _calls_of(message: ChatMessage, where: str) -> list[ToolCall]:

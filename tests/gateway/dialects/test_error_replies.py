@@ -58,7 +58,8 @@ def test_openais_text_of_a_too_long_prompt_has_the_code() -> None:
 
 def test_clients_of_flat_errors_find_the_reason_beside_error() -> None:
     """Mistral's, Cerebras' and Cohere's clients show `message` of the body itself."""
-    body = msgspec.to_builtins(error_body(ERRORS[0], "messages"))
-    nested = body.pop("error")
-    assert nested["message"] == "it is wrong"
-    assert body == nested | {"object": "error"}
+    for param in ("messages", None):
+        body = msgspec.to_builtins(error_body(ERRORS[0], param))
+        nested = body.pop("error")
+        assert (nested["message"], nested["param"]) == ("it is wrong", param)
+        assert body == nested | {"object": "error", "param": param or ""}

@@ -221,6 +221,18 @@ class TestOpenRoutersPaths:
         answer = http.post("/api/v1/chat/completions", headers=bearer(web), json=CHAT)
         assert answer.json()["choices"][0]["message"]["content"] == "fine"
 
+    def test_every_answer_and_chunk_names_its_provider(
+        self, http: httpx.Client, web: Served
+    ) -> None:
+        """pydantic-ai's model for OpenRouter refuses an answer without it."""
+        prompt = {"model": MODEL, "prompt": "Hi"}
+        for path, body in (("chat/completions", CHAT), ("completions", prompt)):
+            whole = http.post(f"/api/v1/{path}", headers=bearer(web), json=body).json()
+            assert whole["provider"] == "ratoon"
+            assert "provider" not in http.post(f"/v1/{path}", headers=bearer(web), json=body).json()
+        chunks = chunks_of(http, web, "/api/v1")
+        assert {one["provider"] for one in chunks} == {"ratoon"}
+
     def test_the_list_has_the_fields_that_its_sdk_requires(
         self, http: httpx.Client, web: Served
     ) -> None:

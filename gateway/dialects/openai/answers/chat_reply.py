@@ -87,6 +87,7 @@ class ChatReply(ReplyFormat):
             choices=choices,
             usage=usage,
             service_tier=self.service_tier,
+            provider=self.provider,
         )
 
     def whole(self, choices: Sequence[FinishedChoice], usage: Usage) -> ChatCompletion:
@@ -103,6 +104,7 @@ class ChatReply(ReplyFormat):
             ),
             prompt_token_ids=self.prompt_ids(choices[0]),
             service_tier=self.service_tier,
+            provider=self.provider,
             ratoon=ratoon_reply(usage, self.ignored),
         )
 

@@ -30,6 +30,7 @@ class ReplyFormat(ABC):
     model: str
     fingerprint: str
     include_usage: bool
+    provider: str | msgspec.UnsetType = UNSET
     tokenizer: Tokenizer
     ignored: tuple[PassedOver, ...] = ()
     shows_ids: bool = False

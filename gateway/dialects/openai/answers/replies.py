@@ -155,6 +155,7 @@ class ChatCompletion(Struct, frozen=True, kw_only=True):
     prompt_logprobs: PromptLogprobs | UnsetType = UNSET
     prompt_token_ids: list[int] | UnsetType = UNSET
     service_tier: ServedTier | UnsetType = UNSET  # only if the request names a tier
+    provider: str | UnsetType = UNSET  # below `/api/v1`
     ratoon: RatoonReply | UnsetType = UNSET
 
 
@@ -221,6 +222,7 @@ class ChatChunk(Struct, frozen=True, kw_only=True):
     prompt_token_ids: list[int] | UnsetType = UNSET  # in the first chunk
     service_tier: ServedTier | UnsetType = UNSET
     x_groq: GroqFields | UnsetType = UNSET  # in the last chunk, below `/openai/v1`
+    provider: str | UnsetType = UNSET  # below `/api/v1`
     ratoon: RatoonReply | UnsetType = UNSET  # in the first chunk of a stream
 
 
@@ -254,4 +256,5 @@ class Completion(Struct, frozen=True, kw_only=True):
     model: str
     choices: Sequence[CompletionChoice]
     usage: UsageReply | UnsetType | None = UNSET
+    provider: str | UnsetType = UNSET  # below `/api/v1`
     ratoon: RatoonReply | UnsetType = UNSET  # in the first chunk of a stream

@@ -19,7 +19,7 @@ from gateway.dialects.cache_control import MOST, Marked, check_text
 from gateway.dialects.openai.requests.schema import ChatRequest
 from gateway.dialects.openai_cache import Breakpoint, marks_of, with_controls
 from gateway.errors import BadRequest
-from gateway.prompts.chats.chat_json import ChatMessage, Lifetime, TextPart, message_of
+from gateway.prompts.chats.chat_json import ChatMessage, Lifetime, SaidPart, TextPart, message_of
 from gateway.prompts.chats.chat_tools import SentTools
 from gateway.prompts.generation_request import CacheMark, ChatPrompt
 
@@ -48,7 +48,7 @@ def marks_of_chat(wire: ChatRequest, prompt: ChatPrompt, tools: SentTools) -> tu
 
 def _breakpoints(messages: Sequence[ChatMessage]) -> Iterator[tuple[_Place, Lifetime | None]]:
     for place, message in enumerate(messages):
-        for at, part in enumerate(_parts(message)):
+        for at, part in _texts(message):
             if part.prompt_cache_breakpoint is None:
                 continue
             if message.role == "assistant":
@@ -64,7 +64,7 @@ def _controls(wire: ChatRequest, tools: SentTools) -> Iterator[tuple[Marked, _Pl
         yield Marked(f"tools[{at}].cache_control", control), _Place(tool=at)
     for place, message in enumerate(wire.messages):
         where, on_message = f"messages[{place}]", message.cache_control
-        for at, part in enumerate(_parts(message)):
+        for at, part in _texts(message):
             if part.cache_control is None:
                 continue
             param = f"{where}.content[{at}].cache_control"
@@ -94,5 +94,10 @@ def _covered(
     return replace(prompt, messages=(*prompt.messages[: place.message], said))
 
 
-def _parts(message: ChatMessage) -> Sequence[TextPart]:
+def _texts(message: ChatMessage) -> list[tuple[int, TextPart]]:
+    parts = enumerate(_parts(message))
+    return [(at, part) for at, part in parts if isinstance(part, TextPart)]
+
+
+def _parts(message: ChatMessage) -> Sequence[SaidPart]:
     return message.content if isinstance(message.content, list) else ()

@@ -16,7 +16,7 @@ from engine.link.messages import Loads
 from gateway.dialects.explaining import RatoonOptions
 from gateway.dialects.openai_cache import CacheKey, PromptCacheOptions, Retention
 from gateway.dialects.openai_shape import Penalty, ServiceTier
-from gateway.prompts.chats.chat_json import NONE, NULL, SaidMessage, TextPart
+from gateway.prompts.chats.chat_json import NONE, NULL, PlainText, SaidMessage
 from gateway.prompts.chats.chat_tools import Tools
 from gateway.prompts.chats.template_variables import Scalar
 
@@ -77,7 +77,7 @@ class PredictedContent(Struct, frozen=True):
     """A text that the answer is expected to repeat. Tokens are drafted from it."""
 
     type: Literal["content"]
-    content: str | Annotated[list[TextPart], Meta(min_length=1)]
+    content: str | Annotated[list[PlainText], Meta(min_length=1)]
 
     @property
     def text(self) -> str:
