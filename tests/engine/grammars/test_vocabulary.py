@@ -19,9 +19,9 @@ TABLE, THINK, MARK, EOS = 256, 257, 258, 259
 
 
 def _model(directory: Path) -> Path:
-    """Write a tokenizer like Gemma's:
+    """Write a tokenizer like Gemma's.
 
-    `<table>` is added but is no mark; `<think>` is in the template.
+    `<table>` is added but is no control token; `<think>` is in the template.
     """
     vocabulary = byte_alphabet() | {"<table>": TABLE, "<think>": THINK}
     inner = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))

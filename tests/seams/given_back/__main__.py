@@ -1,7 +1,4 @@
-"""The games of this package for any time:
-
-`python -m tests.seams.given_back --minutes 60 [--seed N]`.
-
+"""The games of this package for any time: `-m tests.seams.given_back --minutes 60 [--seed N]`.
 Each game is played in turn with each seed, from a random or given one on. A seed that finds a fault
 is printed, and finds it again in the same game. The exit status is then 1.
 """

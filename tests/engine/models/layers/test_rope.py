@@ -113,10 +113,7 @@ def test_tables_are_those_of_transformers(rope: dict[str, Any], head_dim: int) -
 
 
 def test_what_cosines_are_multiplied_by_may_be_given_in_two_ways() -> None:
-    """`attn_factor` multiplies the paper's factor:
-
-    DeepSeek-R1-0528-Qwen3-8B sets it so that the result is 1.
-    """
+    """`attn_factor` is a multiplier; DeepSeek-R1-0528-Qwen3-8B sets it so that the result is 1."""
     usual = 0.1 * math.log(4.0) + 1.0
     assert parse_rope(QWEN_YARN, 1.0, 40960).attention_factor == pytest.approx(usual)
     of_that = parse_rope({**QWEN_YARN, "attn_factor": 0.8782488562869419}, 1.0, 131072)
