@@ -101,7 +101,7 @@ class RankSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     tensor_parallel: int = 1
     pipeline_parallel: int = 1
-    peer_memory: bool = True  # on cuda, ranks exchange over peer memory where they can
+    peer_memory: bool = True  # whether ranks exchange over peer memory if possible; only on cuda
 
     @property
     def num_ranks(self) -> int:

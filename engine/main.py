@@ -77,7 +77,7 @@ def main(arguments: list[str]) -> int:
 class _Loaded(NamedTuple):
     model: OpenedModel
     link: SocketLink
-    exchange: ExchangeThreads | None  # None: several ranks exchange no blocks
+    exchange: ExchangeThreads | None  # None if there are several ranks, which exchange no blocks
     ahead: HostAhead | None
     team: Team | None
     share: Fraction  # this rank's share of every tier below the device

@@ -29,7 +29,7 @@ class RowKind(Enum):
     """The kinds of a row's work."""
 
     PREFILL = "prefill"  # several tokens of a prompt, or of a restarted sequence
-    DECODE = "decode"  # one token, of a prompt or an answer
+    DECODE = "decode"  # one token of a prompt or an answer
 
     # The last known token, and drafts to compare with samples. After rejected drafts, the row may
     # begin with tokens to compute again from the recurrent state.

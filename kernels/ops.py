@@ -129,7 +129,7 @@ class Ops:
     """
 
     linear: LinearOp
-    linear_split_k: LinearOp  # for readers that accept (T, N) or split-K parts (S, T, N)
+    linear_split_k: LinearOp  # output for readers that accept (T, N) or split-K parts (S, T, N)
     linear_fp8: Fp8LinearOp
     linear_fp8_split_k: Fp8LinearOp
     linear_int4: Int4LinearOp

@@ -60,7 +60,7 @@ def _import_tests() -> None:
         import_module("transformers.modeling_utils")
 
 
-@pytest.hookimpl(trylast=True)  # after deselected tests are removed
+@pytest.hookimpl(trylast=True)  # runs after deselected tests are removed
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Distribute the tests that start servers, so that each worker begins with some."""
     if workers := int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", 0)):

@@ -86,7 +86,7 @@ def plan(
 def as_served(made: CachePlan, config: Path) -> CachePlan:
     """Add the model's context to the plan, or the error with which a start would end."""
     if config.name != CONFIG:
-        return made  # beside a config of another name, the files may be another model's
+        return made  # if the config has another name, the files may belong to another model
     try:
         model = check_served(config.parent, has_weights=False)
     except ModelNotServed as error:

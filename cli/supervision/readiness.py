@@ -34,7 +34,7 @@ class _Replica(msgspec.Struct, frozen=True):
 
 class _Readiness(msgspec.Struct, frozen=True):
     status: str
-    replicas: dict[str, _Replica] = {}  # in the order of the engines
+    replicas: dict[str, _Replica] = {}  # states of the engines, in order
 
 
 async def probe(url: str, engines: Sequence[ChildName]) -> Probed:

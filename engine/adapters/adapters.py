@@ -49,7 +49,7 @@ class AdapterParts(NamedTuple):
     device: DeviceSlots
 
 
-_Used = defaultdict[bytes, set[str]]  # by digest of an adapter: the flows whose requests use it
+_Used = defaultdict[bytes, set[str]]  # flows whose requests use an adapter, by its digest
 
 
 class _Asked(NamedTuple):
@@ -64,7 +64,8 @@ class Adapters:
     def __init__(self, parts: AdapterParts | None) -> None:
         """Serve adapters from `parts`. Without `parts`, refuse every request with an adapter."""
         self._parts = parts
-        self._slots = OrderedDict[bytes, int]()  # by digest, the slot given longest ago first
+        # slots by digest; the slot given longest ago comes first
+        self._slots = OrderedDict[bytes, int]()
         num_slots = 0 if parts is None else parts.device.num_slots
         self._free = list(range(num_slots - 1, 0, -1))
         self._waiting: list[Sequence] = []

@@ -56,7 +56,8 @@ class HostAdapters:
         self._reader = reader
         self._most_bytes = most_bytes
         self._others = others or NoOtherHosts()
-        self._adapters = OrderedDict[bytes, Adapter]()  # by digest, the least recently used first
+        # adapters by digest; the least recently used comes first
+        self._adapters = OrderedDict[bytes, Adapter]()
         self._reading: dict[bytes, Future[Adapter]] = {}
 
     @property

@@ -26,7 +26,8 @@ class RankAdapters:
     def __init__(self, reader: AdapterReader, slots: DeviceSlots) -> None:
         self._reader = reader
         self._slots = slots
-        self._held: dict[int, Future[Adapter]] = {}  # by number, including adapters being read
+        # adapters by number, including those being read
+        self._held: dict[int, Future[Adapter]] = {}
         self._unreported: set[int] = set()
 
     @property

@@ -51,7 +51,7 @@ class DraftedRow:
         self._guessed: tuple[Drafter, Acceptance] | None = None
         self._verified = 0  # number of the guess's tokens that the launched step verifies
         self._coming: list[int] = []  # next tokens for which the next guess is prepared
-        self._learned = 0.0, 0.0, 0.0  # what the source learns if the tokens in `_coming` come
+        self._learned = 0.0, 0.0, 0.0  # update of the source if the tokens in `_coming` come
         self._missed = 0
         self.rests_until = 0
 

@@ -104,7 +104,7 @@ def best_groups(runs: npt.NDArray[np.int64], least_run: int) -> list[LeaseGroup]
     nodes: list[_SharedRun] = []
     seen = 0
     for last, run in zip([*changes, len(runs)], [*runs[changes].tolist(), 0], strict=True):
-        if nodes:  # of leases with equal runs, all but the last are leaves of one node
+        if nodes:  # all leases but the last with equal runs are leaves of one node
             nodes[-1].leaves += range(seen, last)
         done = _SharedRun(run, [last], [])
         while nodes and nodes[-1].run > run:

@@ -177,7 +177,7 @@ class EagerForward:
     def sample(self, allowed: Sequence[Bitmask | None] = ()) -> Launched:
         """Launch the sampling, and keep the sampled tokens for the next step."""
         hidden, rows = self.hidden, self.sampling
-        # before the sampling, which changes logits
+        # read before sampling, which changes logits
         readings = None if hidden is None else read(hidden, self.logits, rows)
         sampled = self.sampler.launch(self.logits, rows, self.inputs, allowed)
         # A row with several samples may keep any of its samples here. Its sequence waits until all

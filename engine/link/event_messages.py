@@ -49,7 +49,7 @@ class Timing(msgspec.Struct, frozen=True, array_like=True):
     queue: float  # waiting for the sequence's turn
     match: float  # matching the prefix with the cache, and leasing blocks
     load: float  # waiting for blocks from slower tiers
-    prefill: float  # from the load's end until the first token's step was settled
+    prefill: float  # seconds from the load's end until the first token's step was settled
     fetch: float = 0.0  # waiting for another engine's blocks, after the load
 
     # The time of the first token by the engine's clock, for differences only. A gateway may read

@@ -91,7 +91,7 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
     logit_bias: LogitBias = LogitBias()
     seed: int | None = None
     num_logprobs: int | None = None  # listed tokens apart from the sampled token; None: no logprobs
-    prompt_logprobs: int | None = None  # as `num_logprobs`, for prompt tokens after the first
+    prompt_logprobs: int | None = None  # like `num_logprobs`, but for prompt tokens after the first
     stop_token_ids: frozenset[int] = frozenset()
     ignore_eos: bool = False
     grammar: Grammar | None = None

@@ -42,7 +42,7 @@ class Pinned(Reply, frozen=True, kw_only=True, tag="pinned"):
     """The reply to `Pin`: the prefix is on the device and stays, or `code` has the error."""
 
     blocks: int
-    code: str | None = None  # one of `engine.errors`
+    code: str | None = None  # code of an error in `engine.errors`
     message: str = ""
     retry_after_s: float | None = None
 
@@ -84,7 +84,8 @@ class Probed(Reply, frozen=True, kw_only=True, tag="probed"):
     saved_seconds: float | None = None  # predicted seconds of computing; None: not measured
     matched: int = 0
     state_tier: StateTier | None = None
-    code: str | None = None  # one of `engine.errors`: why the prompt cannot be looked up
+    # code of an error in `engine.errors`, if the prompt cannot be looked up
+    code: str | None = None
     message: str = ""
 
     def error(self) -> EngineError | None:
@@ -147,7 +148,7 @@ class AdapterRead(Reply, frozen=True, kw_only=True, tag="adapter_read"):
     rank: int = 0
     num_bytes: int = 0  # bytes of the adapter in host memory
     invocation: tuple[int, ...] = ()  # tokens that switch the adapter on; empty: always on
-    code: str | None = None  # one of `engine.errors`
+    code: str | None = None  # code of an error in `engine.errors`
     message: str = ""
 
     def error(self) -> EngineError | None:

@@ -307,7 +307,7 @@ class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
     preemptions: int
     steps: int
     generated_tokens: int
-    windows: dict[str, WindowStats]  # by length of the window: "1m", "10m", "all"
+    windows: dict[str, WindowStats]  # statistics by length of the window: "1m", "10m", "all"
     pool: PoolStats
     tree_nodes: int
     tree_depth: int
@@ -318,7 +318,7 @@ class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
     tiers: TierStats = TierStats()
     shares: dict[str, FlowShares] = {}
     floors_scale: dict[str, float] = {}  # factor of floors by tier, less than 1 if not all fit
-    evictions: list[EvictionStats] = []  # as many evictions as requested, newest first
+    evictions: list[EvictionStats] = []  # the requested number of evictions, newest first
     pins: PinStats = PinStats()
     exchange: ExchangeStats = ExchangeStats()
     drafts: dict[str, DraftStats] = {}

@@ -159,7 +159,7 @@ class ModelConfig:
     final_norm: RmsNormConfig
     max_positions: int
     tied: bool  # the output projection is the embedding
-    dtype: str | None  # of the model checkpoint, one of SERVED_DTYPES; None: not named
+    dtype: str | None  # dtype of the model checkpoint, in SERVED_DTYPES; None: not named
     eos_token_ids: tuple[int, ...] = ()
     weight_format: WeightFormat = PLAIN
     names: CheckpointNames = PLAIN_NAMES

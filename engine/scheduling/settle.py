@@ -291,7 +291,7 @@ class Settler:
             self._sentinel.failed(sequence)
 
     def _fail_sampling(self, sequence: Sequence, value: Sampled, now: float) -> AddressedEvent:
-        self.commit(now)  # before the lease is released
+        self.commit(now)  # must precede the release of the lease
         if value.is_ruled_out:
             why = None if sequence.constraint is None else sequence.constraint.error
             nothing = ConstraintUnsatisfied("the request's constraint allows no token here")

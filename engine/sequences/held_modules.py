@@ -20,7 +20,8 @@ class HeldModules:
 
     def __init__(self, cache: PrefixCache) -> None:
         self._cache = cache
-        self._firsts: dict[str | None, Sequence] = {}  # by flow; None: of all flows
+        # first sequence of each flow; None: of all flows
+        self._firsts: dict[str | None, Sequence] = {}
         self._leases: dict[Sequence, dict[bytes, Lease]] = {}
 
     def __contains__(self, sequence: Sequence) -> bool:

@@ -216,7 +216,7 @@ def modules_of(request: Generate, block_size: int, vocab_size: int) -> SequenceM
     if len(request.modules) > MOST_MODULES:
         raise InvalidRequest(f"there are more than {MOST_MODULES} modules")
     _check_heads(request.modules, block_size)
-    try:  # all at once: hundreds of arrays take milliseconds
+    try:  # in one call, since hundreds of arrays take milliseconds
         token_ids = unpack_token_ids(b"".join(one.token_ids for one in request.modules))
     except DecodeError as error:
         raise InvalidRequest(str(error)) from error

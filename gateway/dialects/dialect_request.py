@@ -30,7 +30,7 @@ from gateway.tenant_limits import RateStatus
 T = TypeVar("T", bound=msgspec.Struct)
 
 BYTES_PER_CHARACTER = 16  # JSON bytes that take as long to parse as one character takes to tokenise
-_FLAT_BYTES_PER_CHARACTER = 64  # for flat JSON: 256 KiB take at most 3 ms to parse
+_FLAT_BYTES_PER_CHARACTER = 64  # flat JSON of 256 KiB takes at most 3 ms to parse
 
 
 class Rendering(Protocol):

@@ -22,7 +22,7 @@ from gateway.receipts.receipt import Receipt, SignedReceipt
 # maximum bytes of a receipt's file, which takes some hundred bytes for each engine
 MAX_BYTES = 4 << 20
 _KEY_BYTES = 32
-_PRIME = 2**255 - 19  # of the curve's field
+_PRIME = 2**255 - 19  # prime of the curve's field
 # Prefixes of the signed bytes, so that a signature of one kind is never valid for another kind.
 _ABOUT, _ABOUT_FILE = b"ratoon receipt\0", b"ratoon prefix file\0"
 

@@ -57,7 +57,7 @@ class Leases:
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
-        # by address: the latest heartbeat, and the time since which it has not changed
+        # latest heartbeat of each address, and the time since which it has not changed
         self._seen: dict[str, tuple[float | None, float]] = {}
 
     def alive(self, registered: list[RegisteredEngine]) -> set[str]:

@@ -102,7 +102,7 @@ class HottestFirst:
         entry = (-hits, next(self._serial), mine)
         heappush(self._waiting, entry)
         try:
-            await asyncio.sleep(0)  # other prefixes may be about to wait
+            await asyncio.sleep(0)  # lets other prefixes join the wait
             self._next()
             await mine.wait()
             yield

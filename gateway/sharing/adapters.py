@@ -119,7 +119,7 @@ class TenantAdapters:
             asked = DropAdapter(digest=digest, flow=tenant.id, namespaces=found)
             return (await self.engine.ask(asked)).blocks
         except EngineError:
-            return None  # no engine answered; no request can reach the remaining KV blocks
+            return None  # no engine answered, but no request can reach the remaining KV blocks
 
     def _namespaces_of(self, tenant: Tenant, fingerprint: bytes) -> list[Namespace]:
         """Return the namespaces of an adapter's blocks, without the namespaces that have a salt."""

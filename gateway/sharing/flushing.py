@@ -47,7 +47,8 @@ class FlushResult:
     blocks: int | None
     awaited: tuple[str, ...] = ()
     erased: Mapping[str, Erasure] = field(default_factory=dict)
-    asked: AbstractSet[str] = field(default_factory=frozenset, compare=False)  # all engines' names
+    # names of all engines
+    asked: AbstractSet[str] = field(default_factory=frozenset, compare=False)
 
 
 class Flushing(Renewed):

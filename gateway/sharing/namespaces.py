@@ -114,7 +114,8 @@ class PublishedIndex:
             for scope in scopes
             if scope in indexes
         ]
-        best = max(found, key=lambda match: match.blocks, default=None)  # the first of the longest
+        # takes the first of the longest matches
+        best = max(found, key=lambda match: match.blocks, default=None)
         return best if best is not None and best.blocks else None
 
 

@@ -39,7 +39,7 @@ from kernels.linear.hopper_tile_configs import (
     strips_of,
 )
 
-MAX_ROWS = MIN_ROWS  # for 16-bit numbers
+MAX_ROWS = MIN_ROWS  # configs for 16-bit numbers
 _TILE_BYTES = 128  # bytes of a tile's row: the swizzle of shared memory
 _BOXES = gl.NVMMASharedLayout(128, 16, rank=2)
 _FP8_BOXES = gl.NVMMASharedLayout(128, 8, rank=2)

@@ -190,7 +190,8 @@ def _apply(
         is_there = ((key == there) & (token < V)).to(tl.int32)
         of_lanes = tl.sum(is_there, axis=1)
         before = seen + tl.cumsum(of_lanes, axis=0) - of_lanes
-        number = before[:, None] + tl.cumsum(is_there, axis=1)  # from 1, among equal scores
+        # tokens with an equal score are counted from 1
+        number = before[:, None] + tl.cumsum(is_there, axis=1)
         seen += tl.sum(of_lanes, axis=0)
         kept = (key > there) | ((is_there == 1) & (number <= needed))
         kept &= score >= lowest

@@ -38,7 +38,8 @@ class TierStates:
         self.num_held = 0  # slots of owners' partitions that sequences hold
         self._retention = retention
         self._policy = CheckpointWorth(tier)
-        self._policies: dict[str, CheckpointWorth] | None = None  # by owner, if partitioned
+        # policies by owner, if partitioned
+        self._policies: dict[str, CheckpointWorth] | None = None
         # copies that are neither being read nor being copied
         self.candidates: Candidates = Candidates(self._policy, retention)
 

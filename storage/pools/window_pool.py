@@ -34,7 +34,7 @@ class RingShape(NamedTuple):
 class StepWindows(NamedTuple):
     """The memory of the layers with a window in a step."""
 
-    layout: BatchLayout  # with these layers' own block tables and slots
+    layout: BatchLayout  # uses these layers' own block tables and slots
     layers: tuple[Tensor, ...]  # KV of each layer, as in `DevicePool.layers`
 
 

@@ -33,7 +33,7 @@ def test_a_chat(model: Any, engine: FakeEngine) -> None:
     engine.script = saying("Hello.")
     said = model.invoke([("system", "Be brief."), ("user", "Hi")])
     assert said.content == "Hello."
-    assert said.usage_metadata["output_tokens"] == len("Hello.") + 1  # and the end token
+    assert said.usage_metadata["output_tokens"] == len("Hello.") + 1  # plus the end token
     assert "".join(chunk.text for chunk in model.stream("Hi")) == "Hello."
 
 

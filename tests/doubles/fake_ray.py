@@ -66,7 +66,7 @@ class FakeRay:
 
     actors: dict[str, FakeActor] = field(default_factory=dict)
     machines: tuple[str, ...] = ("a", "lost")
-    # of each actor, by name
+    # resources of each actor, by name
     resources: dict[str, float] = field(default_factory=lambda: {"CPU": 2.0})
     not_made: dict[str, NotMade] = field(default_factory=dict)  # failing actors, by name
     exceptions: Any = field(

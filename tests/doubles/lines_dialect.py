@@ -25,7 +25,7 @@ from gateway.requests.permits import Permit
 from gateway.requests.request_metrics import Usage
 from gateway.tenant_limits import RateStatus
 
-OVERLOADED = 529  # as Anthropic has it: a status without a standard phrase
+OVERLOADED = 529  # a status without a standard phrase, like Anthropic's
 
 
 class LinesRequest(msgspec.Struct, frozen=True):

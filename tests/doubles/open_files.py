@@ -12,8 +12,8 @@ _LOOKS, _PAUSE_S = 5, 0.01
 def open_files() -> int:
     """Count the open files of this process, after garbage collection has closed unused files.
 
-    Only files that are open at each of several looks count: a gateway in a thread of this process
-    opens its state for a moment now and then.
+    A gateway in a thread of this process sometimes opens its state for a moment. Files are
+    therefore counted several times, and only files that are open each time count.
     """
     gc.collect()
     counts = []

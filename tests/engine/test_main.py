@@ -90,7 +90,7 @@ async def test_cached_equals_uncached_on_a_real_model(tmp_path: Path, socket_pat
     client = EngineClient(socket_path)
     await client.start()
     try:
-        assert (await welcomed(client)).max_model_len == 512  # as many as the pool holds
+        assert (await welcomed(client)).max_model_len == 512  # as many tokens as the pool holds
         plain = [
             await collect(client, request(f"plain {n}", prompt, use_cache=False))
             for n, prompt in enumerate(prompts())

@@ -320,7 +320,7 @@ def test_filters_keep_what_sorting_keeps(
     dtype: torch.dtype, vocabulary: int, top_k: int | None, top_p: float
 ) -> None:
     logits = draw(7, vocabulary, dtype=dtype) * 3
-    logits[3] = logits[3].round()  # with many equal values
+    logits[3] = logits[3].round()  # logits with many equal values
     ones = torch.ones(7, device="cuda")
     rows = torch.arange(7, device="cuda")
     wishes = (ones * 0.8, torch.full((7,), top_k or vocabulary, device="cuda"), ones * top_p)

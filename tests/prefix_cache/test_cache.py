@@ -260,7 +260,8 @@ def test_flush_by_namespace_spares_the_others() -> None:
     assert scene.matches(path("pub", "a", length=2), IDS) == 8
     assert scene.matches(path("pub", "b", length=2), IDS) == 20
     scene.cache.check_invariants()
-    assert scene.cache.flush(namespace=path("pub").at(0)) == 5  # and the blocks that follow it
+    # the blocks of the namespace, and those that follow them
+    assert scene.cache.flush(namespace=path("pub").at(0)) == 5
     assert scene.cache.capacity.pool().free == 32
 
 

@@ -64,7 +64,7 @@ class Held:
     """A family, and the format of its constrained calls."""
 
     family: Family
-    tool_format: str | None = None  # as --tool-format names it
+    tool_format: str | None = None  # named as in --tool-format
 
     def __str__(self) -> str:
         return self.tool_format or str(self.family.tools)

@@ -29,7 +29,7 @@ _CUT = {"qwen2.5", "qwen3", "llama3", "mistral-nemo", "gpt-oss"}
 
 @dataclass(frozen=True)
 class _Loaded:
-    inner: tokenizers.Tokenizer  # as the library reads the file
+    inner: tokenizers.Tokenizer  # the library's reading of the file
     ours: Tokenizer
 
     def plain(self, text: str) -> list[int]:

@@ -179,7 +179,8 @@ class _Followers:
     def __init__(self, terminals: Terminals, automaton: Automaton) -> None:
         self._terminals = terminals
         self._automaton = automaton
-        self._begins: dict[str, tuple[int, bool]] = {}  # by rule: first bytes, may be empty
+        # first bytes of each rule, and whether it may be empty
+        self._begins: dict[str, tuple[int, bool]] = {}
         self._behind: dict[str, int] = {}
         self._found: dict[int, int] = {}
 

@@ -55,7 +55,7 @@ class Adapter:
     digest: bytes
     rank: int
     matrices: Mapping[str, Pair]  # in host memory: this rank's share of each matrix
-    num_bytes: int  # in the host memory of all ranks together
+    num_bytes: int  # bytes in the host memory of all ranks together
     invocation: tuple[int, ...] = ()
 
 

@@ -90,7 +90,8 @@ class Llama:
     """A Llama model, or a family that differs in these fields. Implements `Architecture`."""
 
     family: str
-    default_head_dim: int | None = None  # without a size in config.json; None: hidden_size / heads
+    # head size if config.json has none; None: hidden_size / heads
+    default_head_dim: int | None = None
     qkv_bias: bool = False  # True if QKV always have biases, whatever attention_bias says
     reads_attention_bias: bool = False
     reads_mlp_bias: bool = False

@@ -21,7 +21,7 @@ from engine.models.model_files import decode, read_file
 
 SINGLE_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"
-GGUF_FILE = "model.gguf"  # beside the files that describe it (`cli.gguf`)
+GGUF_FILE = "model.gguf"  # stands beside the files that describe it (`cli.gguf`)
 TIED_HEAD = "lm_head.weight"
 _DECODER_ALONE = "embed_tokens.weight"  # the embedding in a decoder saved without an output head
 _SHARD = re.compile(r"(?P<stem>.+)-\d+-of-(?P<count>\d+)\.safetensors")

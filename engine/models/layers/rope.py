@@ -171,7 +171,7 @@ def inverse_frequencies(rope: RopeConfig, head_dim: int) -> Tensor:
 def _llama3_frequencies(scaling: Llama3Scaling, plain: Tensor) -> Tensor:
     low, high = scaling.low_freq_factor, scaling.high_freq_factor
     waves_in_context = scaling.original_max_positions * plain / (2 * math.pi)
-    if low == high:  # as in Llama 4 Scout's config
+    if low == high:  # equal bounds occur in Llama 4 Scout's config
         return (plain / scaling.factor).where(waves_in_context < low, plain)
     kept = ((waves_in_context - low) / (high - low)).clamp(0.0, 1.0)
     return (1 - kept) * plain / scaling.factor + kept * plain

@@ -123,4 +123,4 @@ class CountTokensRequest(Struct, frozen=True, kw_only=True, rename="camel"):
     }
     contents: list[GeminiContent] | GeminiContent | None = None
     generate_content_request: GeminiPrompt | None = None
-    ratoon: RatoonOptions | None = None  # for a body of turns alone
+    ratoon: RatoonOptions | None = None  # options for a body that has only turns

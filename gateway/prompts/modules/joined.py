@@ -67,7 +67,7 @@ class ModulesBefore:
     modules: tuple[PromptModule, ...]
     token_ids: TokenIds  # copied tokens of the modules, and the values
     positions: TokenIds
-    namespace: Namespace  # of the tokens after the modules
+    namespace: Namespace  # namespace of the tokens after the modules
     end: int
 
     def joined(self, own: TokenIds) -> JoinedPrompt:

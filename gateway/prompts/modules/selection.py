@@ -69,7 +69,7 @@ class Selection:
 
     digest: bytes  # SHA-256 of the module schema
     used: tuple[str, ...]  # names of the modules, in the order of their positions
-    runs: tuple[Run, ...]  # of at least one token each
+    runs: tuple[Run, ...]  # runs of at least one token each
     value_ids: TokenIds
     value_positions: TokenIds
     end: int

@@ -59,7 +59,7 @@ class ChosenModules:
 
     record: ModuleSchema
     selection: Selection
-    before: dict[bytes, ModulesBefore]  # by the tokens at the prompt's beginning
+    before: dict[bytes, ModulesBefore]  # prepared modules by the tokens at the prompt's beginning
 
 
 class ModulePrompt(NamedTuple):

@@ -212,9 +212,9 @@ class FakeEngine:
         self.pinned: dict[str, int] = {}
         self.flows: dict[str, FlowQuota] | None = None
         self.recorded: dict[str, str | None] = {}  # flushes
-        self.caches_answers = False  # as the real one does
+        self.caches_answers = False  # same as in the real engine
         self._cached_keys: set[bytes] = set()
-        self.marks: dict[str, dict[bytes, MarkedPrefix]] = {}  # by flow and id
+        self.marks: dict[str, dict[bytes, MarkedPrefix]] = {}  # marks by flow and id
         self.forgotten_copies: list[tuple[str, bytes]] = []
         self._unread: dict[bytes, str] = {}  # keys that no request found yet, and their writers
 

@@ -146,12 +146,13 @@ class FakeRunner:
     num_raised: int = 0
     running: Running = list  # returns the running sequences, for `owners`
     steps: list[Step] = field(default_factory=list)
-    owners: list[list[Sequence]] = field(default_factory=list)  # of each step's rows
+    owners: list[list[Sequence]] = field(default_factory=list)  # owners of each step's rows
     tables: dict[int, list[int]] = field(default_factory=dict)  # block ids by batch slot
-    sampling: dict[int, SamplingParams] = field(default_factory=dict)  # by batch slot
+    # sampling parameters by batch slot
+    sampling: dict[int, SamplingParams] = field(default_factory=dict)
     tokens_computed: int = 0
     blocks: dict[int, list[int | None]] = field(default_factory=dict)
-    last_tokens: dict[int, int] = field(default_factory=dict)  # by batch slot
+    last_tokens: dict[int, int] = field(default_factory=dict)  # last sampled tokens by batch slot
     constrained: set[int] = field(default_factory=set)  # batch slots
     events: list[str] = field(default_factory=list)  # calls, in order
     forward: FakeForward | None = None  # the step that waits for its sampling

@@ -8,7 +8,7 @@ import torch
 
 from storage.pools.device_pool import DevicePool
 
-HIGH_BYTE = 3  # of a little-endian float32: it has the sign and most of the exponent
+HIGH_BYTE = 3  # the high byte of a little-endian float32 has the sign and most of the exponent
 EXPONENT = 0x7C  # a value of about 0.1 becomes about 26, and every sum stays finite
 
 

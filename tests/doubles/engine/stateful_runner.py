@@ -26,7 +26,8 @@ class StatefulRunner(FakeRunner):
     in_place: bool = False  # True if a slot is a ring, which holds the states at its last positions
     states: list[Any] = field(default_factory=list)
     num_in_place: int = 0  # rows that wrote the slot they had read
-    passed: dict[tuple[int, int], int] = field(default_factory=dict)  # by batch slot and position
+    # states by batch slot and position
+    passed: dict[tuple[int, int], int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.states = [0, *[None] * (self.num_states - 1)]

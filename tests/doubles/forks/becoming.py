@@ -81,7 +81,8 @@ def _forget(kept: Collection[int]) -> None:
     atexit._clear()
     logging.root.handlers.clear()
     logging._handlerList.clear()  # type: ignore[attr-defined]
-    atexit.register(logging.shutdown)  # as the import does: logs are written before the end
+    # the import registers this too; logs are written before the end
+    atexit.register(logging.shutdown)
     logging.root.setLevel(logging.WARNING)
     unbuffered = bool(os.environ.get("PYTHONUNBUFFERED"))
     for stream in (sys.stdout, sys.stderr):

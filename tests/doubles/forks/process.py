@@ -44,7 +44,7 @@ class ForkedProcess:
         return status
 
     def send_signal(self, sig: int) -> None:
-        """Send a signal to the process; do nothing if it has ended, known here or not."""
+        """Send a signal to the process; do nothing if it has ended, even unnoticed."""
         if self.poll() is None:
             with suppress(ProcessLookupError):
                 os.kill(self.pid, sig)

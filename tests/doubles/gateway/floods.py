@@ -14,7 +14,7 @@ from tests.doubles.gateway.attacks import CHAT, Attack, Target
 TIMES = 100  # requests, one after the other
 PIPELINED_BYTES = 222_000  # bytes of requests sent at once
 POURED_MIB = 25  # MiB of one request
-FEWER_MIB = 10  # MiB of a request that costs a server seconds per MiB
+FEWER_MIB = 10  # MiB of one request; the server needs seconds for each MiB
 HEALTH = "GET /healthz"
 LARGEST = "/docs/vendor/swagger-ui-bundle.js"  # the largest answer without a key
 
@@ -85,7 +85,8 @@ def _length(head: bytes) -> int:
 _CHUNKED = request(f"POST {CHAT}", "transfer-encoding: chunked")
 
 FLOODS: dict[str, Attack] = {
-    "health checks": partial(ask_often, asked=request(HEALTH)),  # the others are compared with it
+    # all other floods are compared with these
+    "health checks": partial(ask_often, asked=request(HEALTH)),
     "descriptions": partial(ask_often, asked=request("GET /openapi.json")),
     "packed descriptions": partial(
         ask_often, asked=request("GET /openapi.json", "accept-encoding: gzip")

@@ -19,7 +19,7 @@ class StepModel:
     """Seconds of a step of an 8B on one H200, fitted to `benchmarks.engine.step`."""
 
     of_itself: float = 4.0e-3
-    token: float = 17.9e-6  # of a prompt's token: its products
+    token: float = 17.9e-6  # seconds of a prompt token's GEMMs
     pair: float = 1.2e-9  # a prompt token's attention to one earlier key
     decode_key: float = 31e-9
     read_once: float = 0.0  # share of the decodes' keys that are read together with others'
@@ -76,7 +76,7 @@ class ModelledDevice:
     idle: float = 0.0  # seconds without a step
     steps: list[tuple[float, Step]] = field(default_factory=list)  # steps with their start times
     running: Running = list  # returns the running sequences, for `owners`
-    owners: list[list[Sequence]] = field(default_factory=list)  # of each step's rows
+    owners: list[list[Sequence]] = field(default_factory=list)  # owners of each step's rows
     launched_at: list[float] = field(default_factory=list)  # launch times of these steps
     _over: float = 0.0
     _dice: random.Random = field(default_factory=lambda: random.Random(5))

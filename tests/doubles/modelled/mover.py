@@ -11,7 +11,7 @@ from storage.move import Completed, Move, Plan, Tier
 from tests.doubles.modelled.clock import Time
 
 # Seconds of a block of 2 MiB, from `benchmarks.engine.tiers`: 53 GB/s; 0.6 GB/s written encrypted.
-HOST_BLOCK_S = 40e-6  # from device to host or back
+HOST_BLOCK_S = 40e-6  # seconds of a block from device to host or back
 DISK_BLOCKS_PER_S = 300.0
 
 

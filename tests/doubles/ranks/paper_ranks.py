@@ -21,7 +21,8 @@ class PaperRanks:
         self.rank = rank
         self.num_ranks = num_ranks
         rows = PlainPeers(num_ranks, 256, columns, ints).rows[rank]
-        self._rows = replace(rows, least_saved=64 << 10)  # for small models' sums too
+        # a low bound, so that small models use two-shot sums too
+        self._rows = replace(rows, least_saved=64 << 10)
 
     def total(
         self, product: Tensor, dtype: torch.dtype, *, in_parts: bool = True

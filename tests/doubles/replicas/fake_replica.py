@@ -41,13 +41,13 @@ class FakeReplica(FakeEngine):
         self._told: dict[str, asyncio.Queue[_Told]] = {}
         self._hearing: dict[str, OnEnd] = {}
         self._running: dict[str, asyncio.Task[None]] = {}
-        self.fingerprint = fingerprint  # of the next process
+        self.fingerprint = fingerprint  # fingerprint of the next process
         self.name = name
         self.refusal: str | None = None  # the code that new requests are refused with
         self.given_up: list[str] = []
         self.exchange: dict[str, FakeReplica] | None = None  # all replicas, by address
-        self.role: Role = "both"  # of the next process
-        self.max_model_len = WELCOME.max_model_len  # also of the next process
+        self.role: Role = "both"  # role of the next process
+        self.max_model_len = WELCOME.max_model_len  # maximum context of the next process
         self.cancel_turns = 0  # turns of the event loop in which a cancelled request computes on
         self.computes = asyncio.Event()  # while cleared, no prompt is computed
         self.computes.set()

@@ -21,7 +21,7 @@ from tests.engine.rigs.adapters import make_adapter
 from tests.engine.rigs.hand_driven import random_prompt
 
 INVOCATION = [7, 8, 9]
-START = 37  # in the third block of sixteen tokens
+START = 37  # a place in the third block of sixteen tokens
 PROMPT = [*random_prompt(START), *INVOCATION, *random_prompt(11)]
 
 

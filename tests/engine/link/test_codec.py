@@ -368,7 +368,7 @@ def test_a_damaged_frame_is_refused_with_decode_error_or_read_as_what_it_says() 
         assert isinstance(decoded, ToEngine)
         try:
             said = msgspec.msgpack.decode(damaged)
-        except UnicodeDecodeError:  # in the name of a field, which is then unknown
+        except UnicodeDecodeError:  # damage in the name of a field makes the field unknown
             return
         became["read"] += 1
         assert is_said(msgspec.to_builtins(decoded, builtin_types=(bytes,)), said)

@@ -71,7 +71,7 @@ class TestPositions:
         said = rig.link.tokens("1")
         rig.submit(generate("2", [*range(1, 11), *said, 7, 7], max_tokens=3))
         rig.run()
-        assert cached(rig, "2") == 20  # of 22 tokens; the last one was not computed
+        assert cached(rig, "2") == 20  # 20 of 22 tokens; the last one was not computed
 
     def test_a_long_prompt_is_kept_up_to_the_block_before_its_last_token(self) -> None:
         rig = rig_of(max_batch_tokens=256)

@@ -323,7 +323,7 @@ class TestEnds:
 
 def test_a_copy_that_was_timed_counts_by_its_own_time() -> None:
     rig = lowered()
-    rig.mover.block_seconds = 2e-6  # and a step takes a millisecond
+    rig.mover.block_seconds = 2e-6  # a step takes a millisecond
     rig.submit(generate("again", PROMPT))
     rig.run()
     way = rig.core.components.copies.ways[Tier.HOST, Tier.DEVICE]

@@ -47,7 +47,7 @@ async def test_a_key_with_an_end_ends(office: Office) -> None:
 @pytest.mark.parametrize(
     ("content", "param"),
     [
-        ({"expires_at": 1.0}, "expires_at"),  # in the past
+        ({"expires_at": 1.0}, "expires_at"),  # a time in the past
         ({"expires_at": -1}, "expires_at"),
         ({"expires_at": 1e300}, "expires_at"),
         ({"expires_at": "tomorrow"}, "expires_at"),

@@ -117,7 +117,7 @@ async def test_a_lookup_under_way_does_not_outlive_news_that_may_have_been_misse
     issued = await ring.keyring.issue(ACME.id)
     early = asyncio.ensure_future(ring.keyring.identify(issued.secret))
     await store.found.wait()
-    await Keyring(store, PEPPER, ring.clock).revoke(issued.record.id)  # by another gateway
+    await Keyring(store, PEPPER, ring.clock).revoke(issued.record.id)  # another gateway's keyring
     ring.keyring.reload()
     store.go.set()
     await early

@@ -122,7 +122,7 @@ async def test_what_ends_a_key_ends_its_requests(
     await end(house, doomed)
     assert await house.cut_off() == ([0, 1, 2] if others_of_the_tenant else [0, 1])
     assert type(first.error) is error
-    with pytest.raises(error):  # with the error of a new request
+    with pytest.raises(error):  # with the same error as a new request
         await house.keyring.identify(doomed.secret)
 
 

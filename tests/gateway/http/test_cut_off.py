@@ -273,5 +273,5 @@ def test_a_request_that_ends_within_the_grace_is_not_cut_off(
         answer = ask(served, stream=True)
         served.server.should_exit = True
     assert answer.text.endswith("data: [DONE]\n\n")
-    # and the first and last tokens
+    # plus the first and last tokens
     assert asyncio.run(generated(tmp_path)) == [len("abcdefgh") + 2]

@@ -136,7 +136,7 @@ async def test_redis_comes_back_and_hears_of_what_was_admitted(pair: Pair) -> No
     pair.server.thaw()
     await back(pair)
     others = [await pair.ask(slow, which=1) for _ in range(20)]
-    left = 20 - 1 - 9  # without the probe, and the 5 that Redis executed when it thawed
+    left = 20 - 1 - 9  # minus the probe, and the 5 that Redis executed when it thawed
     assert left - 6 <= sum(others) <= left
 
 
@@ -198,7 +198,7 @@ async def decided(pair: Pair, asked: Demand) -> Granted | Denied:
 async def until_admitted(pair: Pair, asked: Demand) -> None:
     """Wait until the other gateway is admitted, after the first has settled with Redis."""
     for number in range(200):
-        await pair.limiters[0].renew([])  # as the gateway does from time to time
+        await pair.limiters[0].renew([])  # the gateway does this from time to time
         if isinstance(await decided(pair, replace(asked, id=f"{asked.id}{number}")), Granted):
             return
         await asyncio.sleep(0.01)

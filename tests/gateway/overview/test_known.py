@@ -70,7 +70,7 @@ async def test_requests_of_tenants_are_those_of_all(workers: list[Known]) -> Non
         running = RunningRequest(None)
         running.tenant_id, running.route = f"tn_{number}", "/v1/messages"
         one.under_way.add(b"digest", running)
-    # not admitted yet, so without a tenant
+    # not admitted yet, so it has no tenant
     workers[0].under_way.add(b"digest", RunningRequest(None))
     for one in workers:
         told = await one.requests()

@@ -295,7 +295,7 @@ class TestRates:
 
     def test_what_one_of_several_gateways_says_late_is_not_counted_twice(self) -> None:
         rates = ReplicaRates()
-        for number in range(2, 60, 2):  # of each pair, the later one is reported first
+        for number in range(2, 60, 2):  # of each pair, the later token is reported first
             for one in (number, number - 1):
                 rates.began(1000, reused(), timing(prefill=1.0, at=7e6 + 0.25 * one), now=number)
         assert rates.compute.per_token == pytest.approx(0.25e-3, rel=0.1)

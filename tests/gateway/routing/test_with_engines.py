@@ -51,7 +51,7 @@ async def test_a_prompt_goes_where_it_is_cached_until_that_engine_is_gone() -> N
         other = generate("other", [50, 51, 52], max_tokens=1)
         assert (
             router.choose(routing_request(generate("x", PROMPT)), READY).replica == "a"
-        )  # the first of equals
+        )  # the first of equal replicas
         assert await serve(router, "b", clients["b"], generate("first", PROMPT, max_tokens=1)) == 0
         await serve(router, "a", clients["a"], other)
         again = generate("again", PROMPT, max_tokens=1)

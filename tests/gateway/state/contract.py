@@ -419,7 +419,7 @@ class StoreContract:
         for one in (prefix, alone):
             await store.create(one)
             kept = (await store.get(PublishedPrefix, one.id)).source.tools
-            assert json.dumps(kept) == json.dumps(tools)  # with fields in the same order
+            assert json.dumps(kept) == json.dumps(tools)  # the fields are in the same order too
         await put(store, replace(prefix, tokens=3))
         assert (await store.get(PublishedPrefix, prefix.id)).source == source
         await put(store, replace(prefix, deleted_at=7.0))

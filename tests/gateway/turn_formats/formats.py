@@ -108,7 +108,7 @@ class Written(Struct, frozen=True):
     """A format's way to write calls, described again to check its grammars."""
 
     format: type[Any]
-    call: str  # with %s for the name and the arguments
+    call: str  # text with %s for the name and the arguments
     names: int = 1  # number of times that the name is written
     between: str = ""
     opens: str = ""

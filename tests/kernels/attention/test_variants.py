@@ -74,7 +74,7 @@ def test_each_alone(ops: Ops, part: str) -> None:
 
 @pytest.mark.parametrize("part", ["window", "softcap", "sinks"])
 def test_each_shows(ops: Ops, part: str) -> None:
-    """Positive control: without one of them, attention has another result."""
+    """Positive control: without a window, cap or sinks, attention has another result."""
     case = with_all(make_case(Geometry(), FEW_ROWS), 20)
     changed: dict[str, Any] = {part: None}
     without = replace(case, **changed)

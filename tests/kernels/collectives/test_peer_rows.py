@@ -248,7 +248,7 @@ def test_a_rank_that_does_not_come_is_given_up(turn: int) -> None:
     rows = waiting.peers.rows[0]
     rows.abandon()
     assert torch.equal(waiting.end(), waiting.products[0]), "nothing of the other's"
-    for _ in range(TURNS + 1):  # until each place is marked again
+    for _ in range(TURNS + 1):  # repeated until each place is marked again
         assert Launch(waiting.products[0], rows).end().isnan().all()
     assert rows.turns.max() < 0, "no turn is waited for again"
 

@@ -17,7 +17,7 @@ from kernels.linear.hopper_tile_configs import (
 
 QKV, OUTPUT, DOWN, GATE_UP = (6144, 4096), (4096, 4096), (4096, 14_336), (28_672, 4096)
 LARGE = [(10_240, 8192), (8192, 8192), (8192, 28_672), (57_344, 8192)]
-SHARED_BYTES, REGISTERS = 227 * 1024, 65_536  # of a multiprocessor
+SHARED_BYTES, REGISTERS = 227 * 1024, 65_536  # limits of a multiprocessor
 
 
 def config(rows: int, shape: tuple[int, int], *, by_block: bool = False) -> TileConfig | None:

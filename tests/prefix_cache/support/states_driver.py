@@ -92,7 +92,7 @@ class StatesDriver:
             Tier.DISK: [WRONG] * tiers.disk_states,
         }
         self.records: dict[int, BlockRecord] = {}  # the disk's contents
-        # with the contents that they read
+        # pending moves, with the contents that they read
         self.under_way: dict[Move, tuple[int, BlockRecord | None]] = {}
         self.now = 0.0
         self.running: list[Running] = []

@@ -106,7 +106,7 @@ HALF = Quota(floor=0.5, ceiling=0.5)
 
 
 class TestTheEvictionChannel:
-    """Tests of an attacker that fills its part, and then looks what a victim left of it."""
+    """Tests of an attacker that fills its part, and then checks what a victim left of it."""
 
     def observations(
         self, sizes: Sizes, quotas: Mapping[str, Quota] | None, policy: PolicyName, fill: int

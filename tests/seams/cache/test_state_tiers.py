@@ -22,7 +22,7 @@ from tests.seams.support.real_engine import Bounds, RealEngine
 BOUNDS = Bounds(num_blocks=96, block_size=16, max_batch_tokens=64, max_running=1, host_blocks=600)
 GREEDY = SamplingParams(max_tokens=6, temperature=0.0, ignore_eos=True)
 CHATS = 5
-Told = dict[int, tuple[list[int], list[int]]]  # by chat
+Told = dict[int, tuple[list[int], list[int]]]  # answers by chat
 
 
 # A window needs the room of eight blocks.

@@ -36,7 +36,7 @@ from tests.seams.exchange.pair import (
 from tests.seams.support.real_engine import CLIENT, ExchangeAt, RealEngine
 
 HASTY = Patience(least=0.5, unmeasured=0.5, stream=0.5)
-SHORT_S = 1.0  # of silence
+SHORT_S = 1.0  # seconds of silence
 FROZEN_S = 3.0  # by then a process has sent a block, even on a busy machine
 FEW = 24  # open files, fewer than this process has
 

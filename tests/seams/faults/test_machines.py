@@ -173,7 +173,7 @@ def test_limits_and_budgets_hold_over_all_gateways_and_engines(installed: Instal
     limit(installed.two, requests_per_minute=6)
     assert asked(installed, limited, 10) == [200] * 6 + [429] * 4
     poor = installed.two.new_tenant()
-    price = 68 * PRICES.computed + PRICES.generated  # of one request
+    price = 68 * PRICES.computed + PRICES.generated  # price of one request
     limit(installed.one, budget={"units": 3.5 * price / 1e6, "period": "total"})
     assert asked(installed, poor, 10) == [200] * 3 + [429] * 7
     limit(installed.one)

@@ -7,7 +7,7 @@ from pathlib import Path
 from tests.seams.support.server import Server, running_server
 
 LIMIT = 1536 << 20  # bytes of address space, half of which torch alone maps
-BLOCK_BYTES = 128 << 10  # of the embedded model
+BLOCK_BYTES = 128 << 10  # block size of the embedded model
 
 
 def answer(server: Server) -> str | None:

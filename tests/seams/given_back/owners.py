@@ -116,7 +116,7 @@ def play_staging(seed: int) -> int:
     """Read from a disk that is late, or dies; return the number of reads. Raises NotGivenBack."""
     random, now = Random(seed), 0.0
     staging, asked = Staging(4, 4096, torch.device("cpu")), OpenRequests(1.0, 1.0)
-    buffers: dict[int, int] = {}  # by the ticket of a pending read
+    buffers: dict[int, int] = {}  # buffers by the ticket of a pending read
     unanswered: list[int] = []  # tickets whose reads the process will still answer
     try:
         for _ in range(60):

@@ -95,7 +95,7 @@ def test_a_start_without_what_was_there_is_refused_until_it_is_accepted(
     assert STATE in said
     assert "Traceback" not in said
     with started(data_dir, "--new-state") as gateway:
-        assert gateway.code() is None  # with the new keys in keys.env
+        assert gateway.code() is None  # accepted with the new keys in keys.env
 
 
 @pytest.mark.parametrize("harm", [gone, emptied])

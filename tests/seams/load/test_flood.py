@@ -90,7 +90,7 @@ def test_a_visitors_step_is_launched_when_it_comes_and_known_when_it_ends() -> N
     assert max(flooded.until_launched()) <= 2 * slow.launch
     alone = slow.of_itself + slow.token * PROMPT + slow.pair * PROMPT * PROMPT / 2
     least = slow.of_itself + slow.token * SMALL + slow.pair * SMALL * 8000
-    others = 64 * 8000 * slow.decode_key / 8  # for this many decodes at most
+    others = 64 * 8000 * slow.decode_key / 8  # keys of at most this many decodes
     assert max(flooded.victim.firsts[2:]) < alone + least + others + 0.01
 
 

@@ -47,7 +47,7 @@ def test_every_view(server: Server, visit: Callable[..., Visit], look: dict[str,
         open_view(page, name)
         expect(page.get_by_text("Loading…")).to_have_count(0)
         assert (name, serious(page), overflow(page)) == (name, [], 0)
-        if name != "Overview":  # which was open before
+        if name != "Overview":  # the Overview was already open
             expect(page.locator("main")).to_be_focused()
 
 

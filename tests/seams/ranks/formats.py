@@ -49,7 +49,7 @@ SIZES: dict[str, Any] = {
     "max_position_embeddings": 2048,
 }
 POSITIONS, ROWS, CACHE_TOKENS = 2048, 4, 16_384
-MOST_ROWS = 64  # of a captured step
+MOST_ROWS = 64  # rows of a captured step
 PROMPT = 200  # tokens whose logits are compared
 PATIENCE = timedelta(seconds=60)
 Exchange = Literal["peer memory", "library"]

@@ -20,7 +20,7 @@ from tests.seams.support.canaries import finds, forms
 from tests.seams.support.server import Server, running_server
 
 GIVEN = f"the-key-of-an-environment-{secrets.token_hex(16)}"
-OTHER = f"sk-{secrets.token_urlsafe(32)}"  # from a shell that has read another keys.env
+OTHER = f"sk-{secrets.token_urlsafe(32)}"  # a key from another keys.env, read by the shell
 HUB = f"hf_{secrets.token_urlsafe(25)}"
 
 

@@ -27,7 +27,7 @@ REFUSED = {
     "dependentRequired": 1,
     "dependentSchemas": 1,
     "$dynamicRef": 1,
-    "$ref leads": 2,  # to another place, or nowhere
+    "$ref leads": 2,  # `$ref` to another place, or nowhere
     "reference to a group": 1,
     "Unsatisfiable": 1,
 }

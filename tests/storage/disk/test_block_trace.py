@@ -56,7 +56,7 @@ METAS = 2 * 4096  # LMDB's two meta pages, whose writes commit
 class Round:
     """The engine's knowledge when all its requests were done."""
 
-    entries: int  # of the trace, at that time
+    entries: int  # number of entries of the trace at that time
     holds: Holds
 
 

@@ -32,7 +32,7 @@ def is_mistrals(request: Request) -> bool:
 class MistralReply(UsageAtEnd):
     """A renderer of answers whose calls come whole."""
 
-    # by choice, the call that is not whole yet, its name, and its arguments so far
+    # for each choice: the incomplete call, its name, and its arguments so far
     open_calls: dict[int, tuple[ToolCallDelta, str, list[str]]] = field(default_factory=dict)
 
     def _deltas(self, index: int, piece: Piece) -> Iterator[MessageDelta]:

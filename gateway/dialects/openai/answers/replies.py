@@ -154,7 +154,7 @@ class ChatCompletion(Struct, frozen=True, kw_only=True):
     usage: UsageReply
     prompt_logprobs: PromptLogprobs | UnsetType = UNSET
     prompt_token_ids: list[int] | UnsetType = UNSET
-    service_tier: ServedTier | UnsetType = UNSET  # only if the request names a tier
+    service_tier: ServedTier | UnsetType = UNSET  # sent only if the request names a tier
     provider: str | UnsetType = UNSET  # below `/api/v1`
     ratoon: RatoonReply | UnsetType = UNSET
 
@@ -219,11 +219,11 @@ class ChatChunk(Struct, frozen=True, kw_only=True):
     model: str
     choices: Sequence[ChatChunkChoice]
     usage: UsageReply | UnsetType | None = UNSET
-    prompt_token_ids: list[int] | UnsetType = UNSET  # in the first chunk
+    prompt_token_ids: list[int] | UnsetType = UNSET  # sent in the first chunk
     service_tier: ServedTier | UnsetType = UNSET
-    x_groq: GroqFields | UnsetType = UNSET  # in the last chunk, below `/openai/v1`
+    x_groq: GroqFields | UnsetType = UNSET  # sent in the last chunk, below `/openai/v1`
     provider: str | UnsetType = UNSET  # below `/api/v1`
-    ratoon: RatoonReply | UnsetType = UNSET  # in the first chunk of a stream
+    ratoon: RatoonReply | UnsetType = UNSET  # sent in the first chunk of a stream
 
 
 class CompletionLogprobs(Struct, frozen=True):
@@ -243,7 +243,7 @@ class CompletionChoice(Struct, frozen=True):
     logprobs: CompletionLogprobs | None = None
     finish_reason: EndReason | None = None
     prompt_logprobs: PromptLogprobs | UnsetType = UNSET
-    prompt_token_ids: list[int] | UnsetType = UNSET  # in the first chunk of a stream
+    prompt_token_ids: list[int] | UnsetType = UNSET  # sent in the first chunk of a stream
     token_ids: list[int] | UnsetType = UNSET
 
 
@@ -257,4 +257,4 @@ class Completion(Struct, frozen=True, kw_only=True):
     choices: Sequence[CompletionChoice]
     usage: UsageReply | UnsetType | None = UNSET
     provider: str | UnsetType = UNSET  # below `/api/v1`
-    ratoon: RatoonReply | UnsetType = UNSET  # in the first chunk of a stream
+    ratoon: RatoonReply | UnsetType = UNSET  # sent in the first chunk of a stream

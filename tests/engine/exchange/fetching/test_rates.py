@@ -36,7 +36,7 @@ def is_worth_it(
 def test_what_is_predicted_to_be_faster_is_done() -> None:
     slow, fast = rates(1_000.0), rates(3e5)
     assert is_worth_it(slow)
-    fast.measured("socket", 10_000, FIRST_WORD_S, 10.0)  # and computing takes 0.5 s
+    fast.measured("socket", 10_000, FIRST_WORD_S, 10.0)  # computing takes 0.5 s
     assert not is_worth_it(fast, 10_000)
     assert is_worth_it(fast, 10_000, way="device")
 

@@ -24,7 +24,7 @@ from tests.zoo.sources import JSON_SCHEMA_SUITE
 CALENDAR = ("leap second", "29 days in February", "not a leap year")
 # Draft 7 and earlier ignore the keywords beside `$ref`. Here they bind, as in later drafts.
 BESIDE_REFERENCE = "$ref prevents a sibling $id from changing the base uri"
-DRAFTS = {  # and the least number of its schemas that are accepted
+DRAFTS = {  # each draft, and the least number of its schemas that are accepted
     "draft4": 120,
     "draft6": 160,
     "draft7": 185,

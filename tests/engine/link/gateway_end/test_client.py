@@ -124,7 +124,7 @@ class TestStreams:
                 request = generate("a", [1, 2, 3], max_tokens=LONG)
                 async with aclosing(client.generate(request, told.put_nowait)) as stream:
                     await anext(stream)
-                finished = told.get_nowait()  # before the stream was closed
+                finished = told.get_nowait()  # the end came before the stream was closed
                 assert isinstance(finished, Finished)
                 assert (finished.request_id, finished.reason) == ("a", "cancelled")
                 assert (finished.computed_tokens, finished.completion_tokens > 0) == (3, True)

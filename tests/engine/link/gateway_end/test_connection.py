@@ -217,4 +217,4 @@ async def test_a_message_too_large_is_refused_here(socket_path: str) -> None:
         await run.peer.next()
         with pytest.raises(EncodeError):
             run.connection.send(StatsQuery(query_id="x" * 100))
-        assert run.connection.send(StatsQuery(query_id="1"))  # and the connection goes on
+        assert run.connection.send(StatsQuery(query_id="1"))  # the connection continues

@@ -172,7 +172,7 @@ def test_memory_that_does_not_fit_is_an_error_for_whoever_takes_it() -> None:
         with pytest.raises(PoolDoesNotFit, match="too much"):
             ahead.result()
     with host_ahead(settings(), BLOCK_BYTES, CUDA, pools):
-        pass  # as when the model cannot be opened
+        pass  # nobody takes the pool, as when the model cannot be opened
     assert len(pools.asked) == 2
 
 

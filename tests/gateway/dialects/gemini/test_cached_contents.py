@@ -88,7 +88,7 @@ def test_a_content_is_created_and_used(
     assert 590 < left_of(content) <= 600
     assert content.usage_metadata is not None
     tokens = content.usage_metadata.total_token_count or 0
-    assert tokens == len(f"|system:Answer from the document.|user:{DOCUMENT}") + 1  # and BOS
+    assert tokens == len(f"|system:Answer from the document.|user:{DOCUMENT}") + 1  # plus BOS
     assert engine.requests[-1].sampling.max_tokens == 0
     [prefix] = marked(served)
     assert 590 < prefix["expires_in_s"] <= 600

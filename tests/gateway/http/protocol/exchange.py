@@ -23,7 +23,7 @@ from tests.doubles.gateway.wire import Wire
 EARLY = "/early"  # a path whose requests are answered before their body is read
 BOUNDS = Bounds(max_head_bytes=2048)
 DIALECTS = Dialects(OpenAI())
-MOST_TURNS = 20_000  # of the event loop, after which the connection counts as stuck
+MOST_TURNS = 20_000  # turns of the event loop, after which the connection counts as stuck
 
 Fields = tuple[tuple[bytes, bytes], ...]
 

@@ -15,7 +15,7 @@ from tests.gateway.http.protocol.http_seeds import SEEDS
 from tests.gateway.http.protocol.planted import PLANTED
 
 RUNS = 400  # inputs, however long they take on this machine
-FUZZ_S, FIND_S = 150, 90  # at most; the second run ends with its first find
+FUZZ_S, FIND_S = 150, 90  # longest times; the second run ends with its first find
 FOUND = 77  # libFuzzer's status when an input broke something
 
 

@@ -61,7 +61,7 @@ async def a_gateway(server: RedisServer, *, hears: bool = True) -> AsyncIterator
         stack.push_async_callback(store.close)
         if hears:
             await stack.enter_async_context(told_of_changes(link.client, keyring))
-            await gateway.next_news()  # it has subscribed
+            await gateway.next_news()  # after it has subscribed
         yield gateway
 
 
@@ -81,7 +81,7 @@ async def test_a_revocation_elsewhere_is_seen_without_waiting(
         await there.next_news()
         assert (await there.keyring.identify(issued.secret)).tenant_id == ACME.id
         await here.keyring.revoke(issued.record.id)
-        await there.next_news()  # no clock moves
+        await there.next_news()  # without moving any clock
         with pytest.raises(Unauthenticated):
             await there.keyring.identify(issued.secret)
 
@@ -110,7 +110,7 @@ async def test_who_was_cut_off_looks_everything_up_again(
         cut = await here.link.command("CLIENT", "KILL", "TYPE", "pubsub")
         assert cut == 2
         await here.keyring.revoke(issued.record.id)  # nobody receives this
-        await there.next_news()  # it has subscribed again
+        await there.next_news()  # after it has subscribed again
         with pytest.raises(Unauthenticated):
             await there.keyring.identify(issued.secret)
 

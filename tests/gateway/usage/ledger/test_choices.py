@@ -20,7 +20,8 @@ from tests.gateway.usage.ledger.house import House, house
 
 RATE = 6000
 RATED = Limits(tokens_per_minute=RATE)
-BUDGETED = Limits(budget=Budget(units=RATE / 1e6, period="total"))  # at 1 unit a million tokens
+# units for tokens at 1 unit a million
+BUDGETED = Limits(budget=Budget(units=RATE / 1e6, period="total"))
 CHOICES = 7
 PROMPTS = 8
 
