@@ -7,7 +7,6 @@ time, memory or stack (`check_process.py`).
 from __future__ import annotations
 
 import json
-import random
 import re
 
 import msgspec
@@ -18,6 +17,8 @@ from engine.grammars.allocated import allocated_bytes
 from engine.grammars.compilation import compiled
 from engine.grammars.limits import MAX_BYTES, parser_limits
 from engine.grammars.prepared import prepared
+from engine.grammars.random_walk import walk_at_random
+from engine.grammars.schemas.lengths import CanBeHeld, can_be_compiled, held_over
 from engine.grammars.syntax.expression import UnsoundGrammar
 from engine.grammars.vocabulary import Vocabulary
 from engine.link.messages import Grammar
@@ -40,10 +41,10 @@ class Checked(msgspec.Struct, frozen=True):
     is_last: bool = False
 
 
-def checked(grammar: Grammar) -> Checked:
+def checked(grammar: Grammar, can_be_held: CanBeHeld = can_be_compiled) -> Checked:
     """Check that the grammar is valid, which may take long."""
     try:
-        text = prepared(grammar)
+        text = prepared(grammar, can_be_held)
     except UnsoundGrammar as error:
         return Checked(error=str(error))
     is_error, messages = LLMatcher.validate_grammar_with_warnings(text, limits=parser_limits())
@@ -57,7 +58,7 @@ def checked(grammar: Grammar) -> Checked:
 
 def checked_over(grammar: Grammar, vocabulary: Vocabulary) -> Checked:
     """Check that the grammar is valid and can be followed with these tokens."""
-    found = checked(grammar)
+    found = checked(grammar, held_over(vocabulary))
     if found.error:
         return found
     before = allocated_bytes()
@@ -78,21 +79,9 @@ def _followed(text: str, vocabulary: Vocabulary) -> LLMatcher:
     Raises InvalidGrammar. An error while following is not raised, because it ends only the answer
     that meets it.
     """
-    matcher, chance = compiled(text, vocabulary).matcher, random.Random(0)
-    for _ in range(NUM_STEPS):
-        token = _some_token(matcher.compute_bitmask(), chance)
-        if token is None or matcher.is_stopped():
-            break
-        matcher.consume_token(token)
+    matcher = compiled(text, vocabulary).matcher
+    walk_at_random(matcher, NUM_STEPS)
     return matcher
-
-
-def _some_token(mask: bytes, chance: random.Random) -> int | None:
-    for begin in (chance.randrange(len(mask)), 0):
-        rest = mask[begin:].lstrip(b"\0")
-        if rest:
-            return 8 * (len(mask) - len(rest)) + rest[0].bit_length() - 1
-    return None
 
 
 def _whose(message: str, text: str) -> str:

@@ -30,11 +30,16 @@ class CompiledGrammar:
 
     matcher: LLMatcher
     vocabulary: Vocabulary
+    text: str  # what was compiled
 
 
 @dataclass(slots=True, eq=False)
 class Compilation:
-    """The outcome of compiling a grammar. The compiling thread sets the result or error once."""
+    """The outcome of compiling a grammar.
+
+    The compiling thread sets the result or the error. A sequence that meets an error of the lexer
+    may replace the result.
+    """
 
     grammar: CompiledGrammar | None = None
     failure: tuple[str, str] | None = None
@@ -64,6 +69,17 @@ class Compilation:
         """Store the error's code and message."""
         self.failure = error.code, error.message
 
+    def renew(self, broken: CompiledGrammar) -> CompiledGrammar:
+        """Replace a result that has an error of the lexer, unless another sequence replaced it.
+
+        Raises InvalidGrammar.
+        """
+        if self.grammar is broken:
+            self.grammar = compiled(broken.text, broken.vocabulary)
+            self.masks_s, self.is_broken = 0.0, False
+        assert self.grammar is not None
+        return self.grammar
+
     @property
     def num_bytes(self) -> int:
         """The maximum memory of the grammar, in bytes."""
@@ -87,7 +103,7 @@ def compiled(text: str, vocabulary: Vocabulary) -> CompiledGrammar:
         raise InvalidGrammar(first_line(matcher.get_error()))
     if time.thread_time() - began > MASK_S:
         raise InvalidGrammar("it is too large: each token would take too long")
-    return CompiledGrammar(matcher, vocabulary)
+    return CompiledGrammar(matcher, vocabulary, text)
 
 
 def first_line(message: str) -> str:

@@ -36,6 +36,12 @@ AHEAD_S = 0.001
 # hard grammars.
 STEP_S = 0.002  # maximum seconds of all calls in a step
 LEAST_SHARE_S = 0.0001  # minimum seconds of a flow's calls in a step
+# A text with a maximum length takes some six states for each character that is written. At the
+# maximum, a sequence compiles its grammar anew and follows its tokens again.
+MAX_STATES = 60_000  # of the lexer; 20 to 30 MiB
+LEAST_TOKENS_BETWEEN = 16  # minimum number of tokens between two such compilations,
+LEAST_SHARE_BETWEEN = 1 / 16  # and minimum share of the sequence's tokens
+FOLLOWED_AT_ONCE = 64  # number of tokens that are followed again without releasing Python's lock
 LONGEST_S = 0.005  # seconds of a call; MOST_LONG longer calls in a row end a request
 MOST_LONG = 3
 # After late tokens were followed, no late token is followed for 3 times the seconds that this took.
@@ -49,7 +55,7 @@ def parser_limits() -> LLParserLimits:
     return LLParserLimits(
         step_lexer_fuel=400_000,
         step_max_items=60_000,
-        max_lexer_states=20_000,
+        max_lexer_states=MAX_STATES,
         max_grammar_size=100_000,
         verbose_errors=False,  # errors would quote the grammar
     )

@@ -15,6 +15,7 @@ import msgspec
 
 from engine.grammars.schemas.followable import followable, schema_of
 from engine.grammars.schemas.json_value import JsonValue
+from engine.grammars.schemas.lengths import CanBeHeld, can_be_compiled
 from engine.grammars.syntax.anchors import containing_text, whole_text
 from engine.grammars.syntax.expression import Expression, Foreign, Ranges, Rule, UnsoundGrammar
 from engine.grammars.syntax.gbnf import ROOT, Rules, renamed, rules_of
@@ -39,18 +40,22 @@ _BEGINS = {
 _Library = dict[str, object]
 
 
-def prepared(grammar: Grammar) -> str:
-    """Return the grammar in llguidance's own form. Raises UnsoundGrammar."""
+def prepared(grammar: Grammar, can_be_held: CanBeHeld = can_be_compiled) -> str:
+    """Return the grammar in llguidance's own form. Raises UnsoundGrammar.
+
+    Texts of JSON schemas that fail `can_be_held` are shortened, refused, or left without bounds.
+    """
     try:
-        whole, parts = _Preparation().whole(grammar)
+        whole, parts = _Preparation(can_be_held).whole(grammar)
     except RecursionError as error:
         raise UnsoundGrammar("it is nested too deeply") from error
     return json.dumps({"grammars": [whole, *parts]})
 
 
 class _Preparation:
-    def __init__(self) -> None:
+    def __init__(self, can_be_held: CanBeHeld) -> None:
         self._parts: list[_Library] = []
+        self._can_be_held = can_be_held
 
     def whole(self, grammar: Grammar) -> tuple[_Library, list[_Library]]:
         return self._whole(grammar), self._parts
@@ -58,7 +63,8 @@ class _Preparation:
     def _whole(self, grammar: Grammar) -> _Library:
         match grammar.kind:
             case "json_schema":
-                return {"json_schema": followable(schema_of(grammar.text), is_lenient=False)}
+                schema = schema_of(grammar.text)
+                return {"json_schema": followable(schema, can_be_held=self._can_be_held)}
             case "regex":
                 return {"lark_grammar": lark_of({ROOT: _of_regex(grammar.text)}, ROOT)}
             case "gbnf" | "lark_text" | "lark_string" | "clients_lark":
@@ -89,7 +95,7 @@ class _Preparation:
                 return as_string(_added(rules, strings, START))
             case "json_schema":
                 schema = schema_of(grammar.text)
-                return Foreign(_inline(schema), _beginnings(schema))
+                return Foreign(self._inline(schema), _beginnings(schema))
             case "lark":
                 return Foreign(self._named(grammar))
 
@@ -132,7 +138,13 @@ class _Preparation:
                 return "/" + regex_of(containing_text(value)).replace("/", r"\/") + "/"
             case "pattern", _:
                 raise UnsoundGrammar("what follows %pattern is no text")
-        return _inline(value)
+        return self._inline(value)
+
+    def _inline(self, schema: JsonValue) -> str:
+        options = schema.get("x-guidance") if isinstance(schema, dict) else None
+        is_lenient = isinstance(options, dict) and options.get("lenient") is True
+        found = followable(schema, is_lenient=is_lenient, can_be_held=self._can_be_held)
+        return f"%json {json.dumps(found)}"
 
     def _named(self, grammar: Grammar) -> str:
         part: _Library = {"name": f"part_{len(self._parts)}"}
@@ -164,9 +176,3 @@ def _beginnings(schema: JsonValue) -> Ranges:
     kinds = schema.get("type") if isinstance(schema, dict) else None
     begins = _BEGINS.get(kinds) if isinstance(kinds, str) else None
     return tuple((ord(char), ord(char)) for char in begins or "".join(_BEGINS.values()))
-
-
-def _inline(schema: JsonValue) -> str:
-    options = schema.get("x-guidance") if isinstance(schema, dict) else None
-    is_lenient = isinstance(options, dict) and options.get("lenient") is True
-    return f"%json {json.dumps(followable(schema, is_lenient=is_lenient))}"

@@ -6,8 +6,8 @@ has time left in the step (`step_time.py`). Otherwise the token is followed befo
 
 A copy of the matcher makes the masks after drafts, which takes some 3 us. Rolling back the matcher
 may be wrong: llguidance (1.9) then takes a cached mask for the mask of the new place. An error of a
-copy stays in the copy. All copies share an error of the lexer. Such an error means that the grammar
-has grown too large, and ends all sequences of the grammar.
+copy stays in the copy. All copies share an error of the lexer, which has too many states after a
+long text. Each sequence then follows its tokens again in a newly compiled grammar.
 
 Elsewhere: how grammars are compiled (`grammars.py`).
 """
@@ -17,18 +17,30 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Iterator
+from contextlib import suppress
 from itertools import takewhile
 
 import numpy as np
 from llguidance import LLMatcher
 
-from engine.errors import ConstraintUnsatisfied, EngineError
-from engine.grammars.compilation import Compilation, first_line
-from engine.grammars.limits import AHEAD_S, LEAST_SHARE_S, LONGEST_S, MASK_S, MOST_FORCED, MOST_LONG
+from engine.errors import ConstraintUnsatisfied, EngineError, InvalidGrammar
+from engine.grammars.compilation import Compilation, CompiledGrammar, first_line
+from engine.grammars.limits import (
+    AHEAD_S,
+    FOLLOWED_AT_ONCE,
+    LEAST_SHARE_BETWEEN,
+    LEAST_SHARE_S,
+    LEAST_TOKENS_BETWEEN,
+    LONGEST_S,
+    MASK_S,
+    MOST_FORCED,
+    MOST_LONG,
+)
 from engine.grammars.step_time import StepTime
 from engine.grammars.vocabulary import WORD_BITS
 from engine.sequences.token_constraint import Bitmask, Drafts, TokenConstraint
 
+_OF_LEXER = "lexer error"  # in messages of errors that all copies of a matcher share
 FADES = 0.9  # factor on the remembered maximum time after each call
 
 
@@ -55,6 +67,9 @@ class GrammarConstraint(TokenConstraint):
         self._mask_s = mask_s
         self._ahead_s = ahead_s
         self._matcher: LLMatcher | None = None
+        self._copied: CompiledGrammar | None = None  # the grammar that `_matcher` is a copy of
+        self._tokens: list[int] = []  # all tokens of the sequence
+        self._renewed_at = -LEAST_TOKENS_BETWEEN
         self._words = np.zeros((0, 0), np.int32)  # buffer of all masks, one row each
         self._address = 0
         self._masks: tuple[Bitmask, ...] = ()
@@ -128,6 +143,7 @@ class GrammarConstraint(TokenConstraint):
     def advance(self, token_id: int) -> None:
         """Advance by an allowed token of the sequence."""
         self._masks = ()
+        self._tokens.append(token_id)
         if self._forced and self._forced.popleft() != token_id:
             self._forced.clear()
         if self._behind or not self._may_follow():
@@ -182,8 +198,24 @@ class GrammarConstraint(TokenConstraint):
     def _own(self) -> LLMatcher:
         if self._matcher is None:
             assert self._compilation.grammar is not None
-            self._matcher = self._compilation.grammar.matcher.deep_copy()
+            self._copied = self._compilation.grammar
+            self._matcher = self._copied.matcher.deep_copy()
         return self._matcher
+
+    def _renew(self) -> None:
+        """Follow the sequence's tokens again in a grammar whose lexer has few states.
+
+        Raises InvalidGrammar. The matcher stays as it is if it was renewed a few tokens ago.
+        """
+        began, count = time.thread_time(), len(self._tokens)
+        least = max(LEAST_TOKENS_BETWEEN, count * LEAST_SHARE_BETWEEN)
+        if self._copied is None or count - self._renewed_at < least:
+            return
+        self._copied, self._renewed_at = self._compilation.renew(self._copied), count
+        self._matcher = self._copied.matcher.deep_copy()
+        for start in range(0, count, FOLLOWED_AT_ONCE):
+            self._matcher.consume_tokens(self._tokens[start : start + FOLLOWED_AT_ONCE])
+        self._compilation.masks_s += time.thread_time() - began
 
     def _grow(self, num_masks: int) -> None:
         if len(self._words) < num_masks:
@@ -194,17 +226,23 @@ class GrammarConstraint(TokenConstraint):
 
     def _first_mask(self) -> Bitmask:
         if self._error is None:
-            matcher = self._own()
-            took = self._write_mask(matcher, 0)
-            if matcher.is_error():
+            took = self._write_mask(self._own(), 0)
+            if _OF_LEXER in self._own().get_error():
+                took = self._write_again()
+            if self._own().is_error():
                 self._error = ConstraintUnsatisfied(
-                    f"the grammar cannot be followed here: {first_line(matcher.get_error())}"
+                    f"the grammar cannot be followed here: {first_line(self._own().get_error())}"
                 )
             elif took > self._mask_s:
                 self._error = _too_long()
         if self._error is not None:
             self._words[0] = 0
         return self._mask(0)
+
+    def _write_again(self) -> float:
+        with suppress(InvalidGrammar):  # the former matcher has the error
+            self._renew()
+        return self._write_mask(self._own(), 0)
 
     def _masks_after(self, before: Bitmask, drafts: Drafts) -> Iterator[Bitmask]:
         if not drafts or self._error is not None:

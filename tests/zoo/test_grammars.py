@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import tokenizers
 
+from engine.grammars.check import checked_over
 from engine.grammars.compilation import Compilation, compiled
-from engine.grammars.prepared import prepared
 from engine.grammars.token_mask import GrammarConstraint
 from engine.grammars.vocabulary import Vocabulary, read_vocabulary
 from engine.link.messages import Grammar
@@ -24,6 +24,13 @@ _PAGE = {"html": "<table><tr><td>x</td></tr></table>  <b>y</b>\n"}
 # the library's lexer more than 100,000 steps for one mask over a large vocabulary.
 _NAMES = {"type": "object", "patternProperties": {"^.{1,255}$": {}}}
 _WORDS = {"type": "string", "pattern": r"^$|(^(?:\S+\s+){0,49}\S+$)"}
+# Github_easy, o21053: a pattern whose words llguidance cannot count beside 5,000 characters.
+_TEXT = {"minLength": 1, "maxLength": 5000, "pattern": r"^$|(^(?:\S+\s+){0,99}\S+$)"}
+_ANSWERED: dict[str, Any] = {
+    "type": "object",
+    "properties": {"answer": {"type": "string", **_TEXT}},
+}
+_ANSWERED |= {"required": ["answer"]}
 
 
 def test_a_page_of_html_in_json_is_what_the_model_would_write() -> None:
@@ -37,6 +44,18 @@ def test_long_names_and_texts_of_many_words_are_followed() -> None:
     vocabulary = read_vocabulary(LLAMA3.directory, 128256, (128009,))
     follow(_NAMES, {"key1": {}, "key2": {"a": 1}}, inner, vocabulary)
     follow(_WORDS, "The lab is wheelchair accessible.", inner, vocabulary)
+    follow(_ANSWERED, {"answer": " ".join(["wheelchair"] * 100)}, inner, vocabulary)
+    follow({"type": "string", "maxLength": 20_000}, "Two words. " * 1500, inner, vocabulary)
+
+
+def test_a_text_that_could_not_be_followed_is_refused_at_the_start() -> None:
+    vocabulary = read_vocabulary(LLAMA3.directory, 128256, (128009,))
+    texts = {**_ANSWERED["properties"]["answer"], "minLength": 300}
+    schema = {**_ANSWERED, "properties": {"answer": texts}}
+    found = checked_over(Grammar("json_schema", json.dumps(schema)), vocabulary)
+    assert "a pattern and a length that are too large together" in found.error
+    lenient = json.dumps({**schema, "x-guidance": {"lenient": True}})
+    assert not checked_over(Grammar("lark", f"start: %json {lenient}"), vocabulary).error
 
 
 def encoded(inner: tokenizers.Tokenizer, value: Any) -> list[int]:
@@ -46,8 +65,9 @@ def encoded(inner: tokenizers.Tokenizer, value: Any) -> list[int]:
 
 def follow(schema: Any, value: Any, inner: tokenizers.Tokenizer, vocabulary: Vocabulary) -> None:
     """Write `value` with the model's own tokens; each must be allowed."""
-    grammar = compiled(prepared(Grammar("json_schema", json.dumps(schema))), vocabulary)
-    constraint = GrammarConstraint(Compilation(grammar))
+    found = checked_over(Grammar("json_schema", json.dumps(schema)), vocabulary)
+    assert not found.error
+    constraint = GrammarConstraint(Compilation(compiled(found.text, vocabulary)))
     for token in encoded(inner, value):
         allowed = constraint.allowed()
         assert constraint.error is None

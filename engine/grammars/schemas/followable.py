@@ -31,14 +31,12 @@ from engine.grammars.schemas.keywords import (
     evaluates_elsewhere,
 )
 from engine.grammars.schemas.least_properties import with_least
-from engine.grammars.schemas.lengths import LENGTHS, can_be_held
+from engine.grammars.schemas.lengths import CanBeHeld, can_be_compiled
 from engine.grammars.schemas.names import with_names
+from engine.grammars.schemas.texts import spelled, with_followable_texts
 from engine.grammars.schemas.unions import exclude_each_other, tag_of, with_tag
 from engine.grammars.syntax.anchors import containing_text
 from engine.grammars.syntax.expression import UnsoundGrammar
-from engine.grammars.syntax.json_text import without_wide_controls
-from engine.grammars.syntax.lark import regex_of
-from engine.grammars.syntax.shortened import shortened
 
 # A line break and up to twenty spaces, as in indented JSON, or one space.
 WHITESPACE = r"(\n[ ]{0,20}| )?"
@@ -55,14 +53,16 @@ def schema_of(text: str) -> JsonValue:
         raise UnsoundGrammar(f"it is not JSON: {error}") from error
 
 
-def followable(schema: JsonValue, *, is_lenient: bool = False) -> JsonObject:
+def followable(
+    schema: JsonValue, *, is_lenient: bool = False, can_be_held: CanBeHeld = can_be_compiled
+) -> JsonObject:
     """Convert `schema` for llguidance.
 
     Raises UnsoundGrammar if `schema` cannot be followed. If `is_lenient`, unsupported keywords and
     patterns are left out, not refused. The error begins with the JSON schema's own `$comment`.
     """
     try:
-        found = _Walk(schema, is_lenient=is_lenient).whole()
+        found = _Walk(schema, can_be_held, is_lenient=is_lenient).whole()
         spacing = _spacing(schema)
     except UnsoundGrammar as error:
         comment = schema.get("$comment") if isinstance(schema, dict) else None
@@ -87,8 +87,9 @@ def _spacing(schema: JsonValue) -> JsonObject:
 
 
 class _Walk:
-    def __init__(self, schema: JsonValue, *, is_lenient: bool) -> None:
+    def __init__(self, schema: JsonValue, can_be_held: CanBeHeld, *, is_lenient: bool) -> None:
         self._root = schema
+        self._can_be_held = can_be_held
         self._is_lenient = is_lenient
         references = list(_references(schema))
         self._is_by_pointer = all(one == "#" or one.startswith("#/") for one in references)
@@ -126,21 +127,13 @@ class _Walk:
         for name, value in said.items():
             self._add(found, name, value, f"{at}/{name}")
         found = with_close_bounds(found)
-        return self._with_length(found, said)
-
-    def _with_length(self, found: JsonObject, said: JsonObject) -> JsonObject:
-        pattern, most = said.get("pattern"), found.get("maxLength")
-        if "pattern" not in found or not isinstance(pattern, str) or can_be_held(found):
-            return found
-        short = shortened(containing_text(pattern), most) if isinstance(most, int) else None
-        if short is not None:
-            counted = {name: value for name, value in found.items() if name != "maxLength"}
-            counted["pattern"] = f"^{regex_of(without_wide_controls(short))}$"
-            if can_be_held(counted):
-                return counted
-        if self._is_lenient:
-            return {name: value for name, value in found.items() if name not in LENGTHS}
-        return found
+        pattern = said.get("pattern")
+        return with_followable_texts(
+            found,
+            pattern if isinstance(pattern, str) else None,
+            self._can_be_held,
+            is_lenient=self._is_lenient,
+        )
 
     def _add(self, found: JsonObject, name: str, value: JsonValue, at: str) -> None:
         match name:
@@ -260,8 +253,7 @@ class _Walk:
 
     def _regex(self, pattern: str) -> str:
         if pattern not in self._regexes:
-            read = without_wide_controls(containing_text(pattern))
-            self._regexes[pattern] = f"^{regex_of(read)}$"
+            self._regexes[pattern] = spelled(containing_text(pattern))
         return self._regexes[pattern]
 
     def _resolved(self, schema: JsonValue) -> JsonValue:

@@ -1,25 +1,49 @@
-"""The test of whether llguidance can enforce a pattern and a length together.
+"""The test of whether llguidance can follow texts of a pattern, a format and a length together.
 
-llguidance intersects the two, and gives up if this takes too long. A host name's pattern with 253
-characters takes too long.
+llguidance intersects the three, and gives up if this takes too long. A host name's pattern with 253
+characters takes too long to compile. A hundred words with 5,000 characters take too long at the
+text's first mask, when half of the answer may be written. Such texts are therefore tried alone.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from llguidance import LLMatcher
 
-from engine.grammars.limits import parser_limits
+from engine.grammars.limits import MASK_S, parser_limits
+from engine.grammars.random_walk import walk_at_random
 from engine.grammars.schemas.json_value import JsonObject, canonical
+from engine.grammars.vocabulary import Vocabulary
 
 LENGTHS = {"minLength", "maxLength"}
+CanBeHeld = Callable[[JsonObject], bool]  # whether texts of a JSON schema can be followed
+_KEYWORDS = {"pattern", "format", *LENGTHS}
+_NUM_STEPS = 8  # tokens after which a text's masks take no longer
 
 
-def can_be_held(schema: JsonObject) -> bool:
-    """Return whether llguidance can enforce the pattern of `schema` with its lengths."""
-    said = {name: schema[name] for name in LENGTHS & schema.keys()}
-    if not said:
-        return True
-    text = canonical({"type": "string", "pattern": schema["pattern"], **said})
-    return not LLMatcher.validate_grammar(
-        LLMatcher.grammar_from_json_schema(text), limits=parser_limits()
+def can_be_compiled(schema: JsonObject) -> bool:
+    """Return whether llguidance can compile the keywords of texts in `schema`."""
+    return not (LENGTHS & schema.keys()) or not LLMatcher.validate_grammar(
+        _grammar(schema), limits=parser_limits()
     )
+
+
+def held_over(vocabulary: Vocabulary) -> CanBeHeld:
+    """Return a test of whether texts can be followed with these tokens."""
+    tried: dict[str, bool] = {}
+
+    def can_be_held(schema: JsonObject) -> bool:
+        grammar = _grammar(schema)
+        if grammar not in tried:
+            matcher = LLMatcher(vocabulary.tokens, grammar, log_level=0, limits=parser_limits())
+            is_quick = walk_at_random(matcher, _NUM_STEPS) <= MASK_S
+            tried[grammar] = is_quick and not matcher.is_error()
+        return tried[grammar]
+
+    return can_be_held
+
+
+def _grammar(schema: JsonObject) -> str:
+    said = {name: schema[name] for name in _KEYWORDS & schema.keys()}
+    return LLMatcher.grammar_from_json_schema(canonical({"type": "string", **said}))

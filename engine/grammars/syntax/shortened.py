@@ -29,6 +29,8 @@ from engine.grammars.syntax.pattern import END, START
 
 # Bounds on the repetitions of a bounded part. Each bound gives an alternative.
 _BOUNDS = 1 << 20, 45, 30, 20, 14, 9, 6, 3
+# The characters of the longest texts of all alternatives. The lexer has some eight states for each.
+_MAX_PLACES = 10_000
 
 
 def shortened(whole: Expression, most: int) -> Expression | None:
@@ -36,8 +38,21 @@ def shortened(whole: Expression, most: int) -> Expression | None:
 
     Return None if no bound on the repetitions makes the texts short enough.
     """
-    forms = [form for bound in _BOUNDS if (form := _form(whole, bound, most)) is not None]
+    fewer = -(-len(_BOUNDS) * most // _MAX_PLACES)  # every how many bounds one is tried
+    bounds = _BOUNDS[:: max(1, fewer)]
+    forms = [form for bound in bounds if (form := _form(whole, bound, most)) is not None]
     return one_of(forms) if forms else None
+
+
+def at_least(whole: Expression, least: int) -> Expression | None:
+    """Return the texts of `whole` with at least `least` characters, if nothing must be counted.
+
+    Alternatives with only shorter texts are left out. Return None if some of another alternative's
+    texts are too short, or if all texts are.
+    """
+    ways = whole.parts if isinstance(whole, AnyOf) else (whole,)
+    kept = [one for one in ways if _may_have(one, least)]
+    return one_of(kept) if kept and all(_least(one) >= least for one in kept) else None
 
 
 def without_length(read: Expression) -> tuple[Expression, int] | None:
@@ -89,6 +104,15 @@ def _longest(part: Expression) -> int:
         case Repeat(inner, _, int(most)):
             return most * _longest(inner)
     return 0
+
+
+def _may_have(part: Expression, least: int) -> bool:
+    """Return whether texts of `part` may have `least` characters. True if that is unknown."""
+    is_bounded = all(
+        isinstance(one, Chars | All | AnyOf) or (isinstance(one, Repeat) and one.most is not None)
+        for one in walk(part)
+    )
+    return not is_bounded or _longest(part) >= least
 
 
 def _least(part: Expression) -> int:

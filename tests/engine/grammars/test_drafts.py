@@ -144,7 +144,7 @@ def test_a_mask_that_cannot_be_made_after_a_draft_fails_nothing(vocabulary: Voca
     text = f'start: "a" | "z" "y" many\nmany: {branches}\n{rules}\nr200: "c"'
     matcher = LLMatcher(vocabulary.tokens, text, log_level=0, limits=limits)
     assert not matcher.is_error(), matcher.get_error()
-    compilation = Compilation(CompiledGrammar(matcher, vocabulary))
+    compilation = Compilation(CompiledGrammar(matcher, vocabulary, text))
     one, other = (GrammarConstraint(compilation, ahead_s=60.0) for _ in range(2))
     assert len(one.allowed_after((*b"zyc",))) == 2
     assert one.error is None

@@ -181,6 +181,16 @@ FOLLOWED: dict[str, tuple[Any, list[Any], list[Any]]] = {
         ["example.com", f"{'a' * 63}.com"],
         ["a" * 64, ".".join(["a" * 62] * 5)],
     ),
+    "a least length that an alternative does not have": (
+        TEXT | {"pattern": "^$|^(a|[b-d]+)$", "minLength": 1, "maxLength": 3},
+        ["a", "bcd"],
+        ["", "aa", "bcdb"],
+    ),
+    "a least length that must be counted": (
+        TEXT | {"pattern": "^(a|bb|[c-e]+)$", "minLength": 3},
+        ["ccc"],
+        ["a", "bb", "cc"],
+    ),
     "names of a length": (OBJECT | {"propertyNames": {"maxLength": 2}}, [{"ab": 1}], [{"abc": 1}]),
     "nothing else": (
         OBJECT | {"properties": {"a": TEXT}, "unevaluatedProperties": False},

@@ -1,0 +1,66 @@
+"""Texts whose pattern, format and lengths llguidance can follow together.
+
+    {"pattern": "^$|^(\\\\S+\\\\s+){0,99}\\\\S+$", "minLength": 1, "maxLength": 5000}
+
+A minimum length that takes away whole alternatives of the pattern is not counted. If a maximum
+length cannot be counted, repetitions are cut so that no text is longer: long texts may be left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from engine.grammars.schemas.json_value import JsonObject
+from engine.grammars.schemas.lengths import LENGTHS, CanBeHeld
+from engine.grammars.syntax.anchors import containing_text
+from engine.grammars.syntax.expression import Expression, UnsoundGrammar
+from engine.grammars.syntax.json_text import without_wide_controls
+from engine.grammars.syntax.lark import regex_of
+from engine.grammars.syntax.shortened import at_least, shortened
+
+
+def spelled(texts: Expression) -> str:
+    """Return the pattern of these texts, as llguidance reads patterns in JSON schemas."""
+    return f"^{regex_of(without_wide_controls(texts))}$"
+
+
+def with_followable_texts(
+    found: JsonObject, pattern: str | None, can_be_held: CanBeHeld, *, is_lenient: bool
+) -> JsonObject:
+    """Return `found` with keywords of texts that can be followed.
+
+    `pattern` is the pattern as the client wrote it. If `is_lenient`, keywords that cannot be
+    followed are left out: first the lengths, then all. Otherwise raises UnsoundGrammar.
+    """
+    if not ("pattern" in found or ("format" in found and LENGTHS & found.keys())):
+        return found
+    for one in _ways(found, pattern if "pattern" in found else None):
+        if can_be_held(one):
+            return one
+    if not is_lenient:
+        raise UnsoundGrammar("a pattern and a length that are too large together are not supported")
+    free = _without(found, *LENGTHS)
+    return free if can_be_held(free) else _without(free, "pattern", "format")
+
+
+def _ways(found: JsonObject, pattern: str | None) -> Iterator[JsonObject]:
+    if pattern is None:
+        yield found
+        return
+    least, most = found.get("minLength"), found.get("maxLength")
+    texts = containing_text(pattern)
+    long_enough = at_least(texts, least) if isinstance(least, int) else None
+    if long_enough is not None:
+        found, texts = _with_pattern(_without(found, "minLength"), long_enough), long_enough
+    yield found
+    short = shortened(texts, most) if isinstance(most, int) else None
+    if short is not None:
+        yield _with_pattern(_without(found, "maxLength"), short)
+
+
+def _with_pattern(found: JsonObject, texts: Expression) -> JsonObject:
+    return found | {"pattern": spelled(texts)}
+
+
+def _without(found: JsonObject, *names: str) -> JsonObject:
+    return {name: value for name, value in found.items() if name not in names}
