@@ -23,11 +23,16 @@ _LINES = r"/\n{0,2}/"  # newlines between the reasoning and the answer
 
 
 class ReasoningFormat(Struct, frozen=True):
-    """The tags around reasoning. A turn has at most one block of reasoning, at its beginning."""
+    """The tags around reasoning.
+
+    A turn has one block of reasoning at its beginning. If the tags are control tokens, which are in
+    no text, a turn may have further blocks, and stray tags are dropped.
+    """
 
     name: str
     opens: str
     closes: str
+    are_control: bool = False
 
     @property
     def markers(self) -> tuple[str, ...]:
@@ -96,8 +101,12 @@ class _ReasoningReader(TurnReader):
         is_open: bool,
     ) -> None:
         super().__init__()
-        self._opens, self._closes = Markers(marks.opens.lstrip(SPACE)), Markers(marks.closes)
-        self._ends = Markers(marks.closes, *calls)
+        opens = [marks.opens.lstrip(SPACE)]
+        opens += _TOKEN.findall(marks.opens) if marks.are_control else []
+        again = opens if marks.are_control else []
+        self._opens, self._closes = Markers(*opens), Markers(marks.closes)
+        self._ends = Markers(marks.closes, *calls, *again)
+        self._again, self._tags = frozenset(again), Markers(marks.closes, *again)
         self._close = marks.closes
         self._make = make
         self._is_open = is_open
@@ -110,17 +119,42 @@ class _ReasoningReader(TurnReader):
             yield from self.spaces()
             self.drop()
         answer = self._make()
+        if self._again:
+            yield from self._blocks(answer)
         while True:
             self.pieces += answer.feed(self.take_all())
             if not (yield from self.more()):
                 self.pieces += answer.end(is_cut=self.is_cut)
                 return
 
+    def _blocks(self, answer: TurnParser) -> Read[None]:
+        """Read the answer up to the last tag of reasoning, with blocks of reasoning in it."""
+
+        def said(text: str) -> None:
+            self.pieces += answer.feed(text)
+
+        while found := (yield from self.until(self._tags, said, strips=False)):
+            self.drop()
+            if found in self._again:
+                yield from self._thought()
+
+    def _thought(self) -> Read[None]:
+        yield from self.spaces()
+        self.drop()
+        while (yield from self.until(self._tags, ReasoningPiece)) in self._again:
+            yield from self.spaces()
+            self.drop()
+        self.drop()
+
     def _reasoning(self) -> Read[None]:
         yield from self.spaces()
         self.drop()
         doubt = _Doubt(self._make)
         while found := (yield from self.until(self._ends, doubt.add)):
+            if found in self._again:
+                yield from self.spaces()
+                self.drop()
+                continue
             if found != self._close:
                 doubt.begin()
                 self.send(doubt.add)
@@ -194,9 +228,9 @@ def _are_pair(opens: str, closes: str) -> bool:
 
 
 THINK = ReasoningFormat("think", "<think>", "</think>")
-MAGISTRAL = ReasoningFormat("magistral", "[THINK]", "[/THINK]")
-GEMMA = ReasoningFormat("gemma", "<|channel>thought", "<channel|>")
-COHERE = ReasoningFormat("cohere", "<|START_THINKING|>", "<|END_THINKING|>")
+MAGISTRAL = ReasoningFormat("magistral", "[THINK]", "[/THINK]", are_control=True)
+GEMMA = ReasoningFormat("gemma", "<|channel>thought", "<channel|>", are_control=True)
+COHERE = ReasoningFormat("cohere", "<|START_THINKING|>", "<|END_THINKING|>", are_control=True)
 APRIEL = ReasoningFormat("apriel", "Here are my reasoning steps:", "[BEGIN FINAL RESPONSE]")
 KIMI_K3 = ReasoningFormat("kimi_k3", "<|open|>think<|sep|>", "<|close|>think<|sep|>")
 MUSE = ReasoningFormat("muse", " to=self<|message|>", "<|eom|><|start|>assistant")

@@ -50,7 +50,7 @@ class CohereFormat(MarkedText):
         return _CALLS in template and "tool_name" in template
 
     def parser(self, tools: Sequence[ToolSpec]) -> CallReader:
-        return ObjectReader(tools, _CALLS, _CALLS_END, (*_OPENS, *_CLOSES))
+        return ObjectReader(tools, (_CALLS,), _CALLS_END, (*_OPENS, *_CLOSES))
 
     def call(self, grammar: GrammarText, tool: ToolSpec) -> str:
         name = json.dumps(tool.name, ensure_ascii=False)

@@ -251,7 +251,7 @@ class _GemmaReader(CallReader):
         return self._ended('"')
 
 
-_CALL = Markers(_PREFIX)
+_CALL = Markers(_PREFIX, ":")  # some models leave out the word
 _OBJECT, _OBJECT_ENDS, _LIST, _LIST_ENDS = (Markers(char) for char in "{}[]")
 _COLON, _COMMAS = Markers(":"), Markers(",")
 

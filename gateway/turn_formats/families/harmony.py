@@ -19,7 +19,7 @@ from typing import ClassVar
 from gateway.turn_formats.calls import CallReader
 from gateway.turn_formats.grammar import ANY_TEXT, GrammarText, checked, repeated
 from gateway.turn_formats.pieces import ReasoningPiece, TextPiece
-from gateway.turn_formats.reading import Kind, Markers, Read
+from gateway.turn_formats.reading import SPACE, Kind, Markers, Read
 from gateway.turn_formats.turn_format import ToolSpec, ToolsText
 
 _START, _CHANNEL, _MESSAGE = "<|start|>", "<|channel|>", "<|message|>"
@@ -32,11 +32,14 @@ _WITHIN_HEADS = (_START, _CHANNEL, _CONSTRAIN)
 _MARKS = Markers(*_WITHIN_HEADS, _MESSAGE, _END, _RETURN, _CALL)
 _PLAIN = re.compile(r"[^<]*")
 _TO = re.compile(r"to=([^\s<]+)")
+_FINAL = "final"
 _CHANNELS: dict[str, Kind] = {
     "analysis": ReasoningPiece,
-    "final": TextPiece,
+    _FINAL: TextPiece,
     "commentary": TextPiece,
 }
+_NO_TOOLS = ("assistant", "user", "all")  # recipients of texts
+_TYPE = re.compile(rf"{re.escape(_CONSTRAIN)}\s*\w*")
 _CHANNEL_NAME = re.compile(rf"{re.escape(_CHANNEL)}\s*(\w+)")
 _OPENED = re.compile(
     rf"{re.escape(_START)}assistant([^<]*{re.escape(_CHANNEL)}[^<]*{re.escape(_MESSAGE)})\Z"
@@ -145,6 +148,10 @@ def _call(grammar: GrammarText, tools: Sequence[ToolSpec]) -> str:
     return grammar.one_of("call", ways)
 
 
+def _last(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
+    return next(iter([*pattern.finditer(text)][-1:]), None)
+
+
 class _HarmonyReader(CallReader):
     def turn(self) -> Read[None]:
         while (yield from self.peek()):
@@ -155,7 +162,8 @@ class _HarmonyReader(CallReader):
 
     def _message(self) -> Read[None]:
         head, mark = yield from self._head()
-        channel, to = _CHANNEL_NAME.search(head), _TO.search(head)
+        channel, to = _last(_CHANNEL_NAME, head), _last(_TO, head)
+        to = None if to is not None and to[1] in _NO_TOOLS else to
         name = self.known(to[1]) if to else None
         kind = _CHANNELS.get(channel[1]) if channel else TextPiece
         is_known = name is not None or (to is None and kind is not None)
@@ -167,6 +175,8 @@ class _HarmonyReader(CallReader):
             self.drop()
             if mark == _MESSAGE:
                 yield from self._body(kind or TextPiece)
+            elif channel is not None and channel[1] == _FINAL and not self.is_cut:
+                self._forgotten(head[channel.end() :])
 
     def _head(self) -> Read[tuple[str, str]]:
         """Read a message's head; return the head and the control token after it ("" if absent)."""
@@ -180,6 +190,11 @@ class _HarmonyReader(CallReader):
                 return "".join(parts), mark
             parts.append(mark)
         return "".join(parts), ""
+
+    def _forgotten(self, head: str) -> None:
+        """Send the text in the head of an answer, where the model forgot the mark before it."""
+        self.hold(_TYPE.sub("", head).strip(SPACE))
+        self.send(TextPiece)
 
     def _body(self, kind: Kind) -> Read[None]:
         found = yield from self.until(_BREAKS, kind, strips=False)

@@ -75,6 +75,8 @@ class _MistralReader(CallReader):
     def _calls(self) -> Read[bool]:
         """Read calls after their marker. If the text is no call, send it and return False."""
         yield from self.spaces()
+        while (yield from self.literal(_BEGINS)):  # Mistral 7B repeats the marker
+            yield from self.spaces()
         if (yield from self.peek()) in ("[", "{"):
             return (yield from self.call_objects(_BEGINS))
         name = yield from self.run(_NAME, _MAX_NAME)

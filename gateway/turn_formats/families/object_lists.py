@@ -60,8 +60,11 @@ class ApertusFormat(ObjectFormat, begin="<|tools_prefix|>", end="<|tools_suffix|
         return f"{head} {grammar.arguments(tool)} {grammar.spelled('}')}"
 
 
-class GraniteFormat(ObjectFormat, begin="<|tool_call|>"):
-    """The `ToolFormat` of Granite 3, whose templates show no calls."""
+class GraniteFormat(ObjectFormat, begin="<|tool_call|>", also=("<tool_call>",)):
+    """The `ToolFormat` of Granite 3, whose templates show no calls.
+
+    Granite 3.1 writes `<tool_call>`.
+    """
 
     name: ClassVar[str] = "granite"
 

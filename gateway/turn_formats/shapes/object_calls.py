@@ -38,22 +38,26 @@ class ObjectFormat(BlockFormat):
         between: str | None = ", ",
         closes: str = "]",
         fence: str = "",
+        also: tuple[str, ...] = (),
         **more: Any,
     ) -> None:
-        """Declare a format by the markers before and after calls, and the text beside them."""
+        """Declare a format by the markers before and after calls, and the text beside them.
+
+        Calls may also begin with one of the markers `also`.
+        """
         super().__init_subclass__(**more)
         cls.trigger, cls.opens, cls.end, cls.closes = begin, opens, end, closes + end
         cls.between_calls, cls.between_blocks = between, "\n"
         cls.markers = tuple(
-            dict.fromkeys(filter(None, (begin, end, *cls.around_text, *cls.tokens)))
+            dict.fromkeys(filter(None, (begin, *also, end, *cls.around_text, *cls.tokens)))
         )
-        cls.call_marks, cls.fence = (begin,), fence
+        cls.call_marks, cls.fence = (begin, *also), fence
 
     def is_in(self, template: str) -> bool:
         return self.trigger + self.opens in template
 
     def parser(self, tools: Sequence[ToolSpec]) -> CallReader:
-        reader = ObjectReader(tools, self.trigger, self.end, self.around_text, self.fence)
+        reader = ObjectReader(tools, self.call_marks, self.end, self.around_text, self.fence)
         reader.names_are_keys = self.names_are_keys
         return reader
 
@@ -67,17 +71,17 @@ class ObjectReader(CallReader):
     def __init__(
         self,
         tools: Sequence[ToolSpec],
-        opens: str,
+        opens: Sequence[str],
         closes: str,
         around_text: Sequence[str] = (),
         fence: str = "",
     ) -> None:
         """Read calls of `tools`; `closes` is "" if no marker ends a block."""
         super().__init__(tools)
-        self._opens, self._closes = Markers(opens), Markers(closes) if closes else None
-        self._either = Markers(opens, closes or opens)
+        self._opens, self._closes = Markers(*opens), Markers(closes) if closes else None
+        self._either = Markers(*opens, *filter(None, (closes,)))
         self._around_text = frozenset(around_text)
-        self._begins = Markers(opens, *around_text)
+        self._begins = Markers(*opens, *around_text)
         self._fence = Markers(fence) if fence else None
 
     def turn(self) -> Read[None]:

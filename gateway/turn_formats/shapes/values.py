@@ -13,15 +13,19 @@ from gateway.turn_formats.shapes.python_literal import as_json
 from gateway.turn_formats.shapes.schemas import type_names
 from gateway.turn_formats.shapes.strings import string
 
+_UNLIKE_TEXT = {"null", "array", "object"}
 _WORDS = {"true": "true", "false": "false", "null": "null", "none": "null"}
 
 
 def typed(text: str, types: Set[str]) -> str:
-    """Convert an unquoted value to JSON of one of the `types`, or to a string."""
+    """Convert an unquoted value to JSON of one of the `types`, or to a string.
+
+    Beside a string, only `null`, lists and objects are values of their own type. A number may be
+    the text of a string, such as a postal code.
+    """
     written = _as_json(text.strip())
-    if not types or ("string" in types and not (written == "null" and "null" in types)):
-        return string(text)
-    return written if _types(written) & types else string(text)
+    allowed = types & _UNLIKE_TEXT if "string" in types else types
+    return written if _types(written) & allowed else string(text)
 
 
 def is_text(types: Set[str]) -> bool:

@@ -105,6 +105,32 @@ def test_other_marks(marks: ReasoningFormat, written: str) -> None:
     check(made, (written, [thought("a"), text("b")]))
 
 
+CHANNEL, CHANNEL_END = "<|channel>thought\n", "<channel|>"
+IN_CHANNELS: dict[str, Turn] = {  # as Gemma 4 writes it
+    "a stray end": (f"{CHANNEL}{CHANNEL_END}Cold.{CHANNEL_END}", [text("Cold.")]),
+    "a second block": (
+        f"{CHANNEL}a{CHANNEL_END}Cold. {CHANNEL}b\n{CHANNEL_END} So.",
+        [thought("a"), text("Cold."), thought("b"), text("  So.")],
+    ),
+    "an empty block after the answer": (f"Cold.{CHANNEL}{CHANNEL_END}", [text("Cold.")]),
+    "opened twice": (f"<|channel>{CHANNEL}a{CHANNEL_END}Cold.", [thought("a"), text("Cold.")]),
+    "without the name": (f"<|channel>a{CHANNEL_END}Cold.", [thought("a"), text("Cold.")]),
+    "not closed": (f"Cold.{CHANNEL}a", [text("Cold."), thought("a")]),
+    "between calls": (
+        f"{CALL}{CHANNEL}a{CHANNEL_END}{CALL}",
+        [*call("clock", "{}"), thought("a"), *call("clock", "{}")],
+    ),
+}
+
+
+@pytest.mark.parametrize("turn", IN_CHANNELS.values(), ids=IN_CHANNELS)
+def test_tags_that_are_control_tokens_are_in_no_text(turn: Turn) -> None:
+    def made() -> TurnParser:
+        return GEMMA.parser(lambda: HermesFormat().parser(TOOLS), is_open=False, calls=MARKS)
+
+    check(made, turn)
+
+
 def test_a_prompt_that_ends_with_the_mark_opened_it() -> None:
     assert THINK.is_open("<|im_start|>assistant\n<think>\n")
     assert THINK.is_open("<\uff5cAssistant\uff5c><think>")

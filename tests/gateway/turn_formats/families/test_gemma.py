@@ -18,6 +18,7 @@ TURNS: dict[str, Turn] = {
         [text("So."), *call("clock", "{}"), text("<start_function_response>")],
     ),
     "without the word": ("<start_function_call>clock{}", call("clock", "{}")),
+    "a colon in place of the word": ("<start_function_call>:clock{}", call("clock", "{}")),
     "spaces": (
         written("clock", " { a : 1 , b : [ 1 , 2 ] } "),
         call("clock", '{"a": 1, "b": [1, 2]}'),

@@ -64,6 +64,15 @@ TURNS: dict[str, Turn] = {
     "no channel": ("<|message|>Hello<|end|>", [text("Hello")]),
     "no channel, but a recipient": (" to=clock<|message|>{}<|call|>", call("clock", "{}")),
     "a head that says nothing": ("<|channel|>final<|end|>", []),
+    "a recipient that is no tool": (
+        f"<|channel|>commentary to=assistant<|channel|>analysis<|message|>Hm.\n<|end|>{NEXT}"
+        "<|channel|>commentary to=user<|channel|>final<|message|>Yes",
+        [thought("Hm.\n"), text("Yes")],
+    ),
+    "a text in a head": (
+        f'{HM}{NEXT}<|channel|>final <|constrain|>json {{"a": 1}}<|return|>',
+        [thought("Hm.\n"), text('{"a": 1}')],
+    ),
     "ended in a head": (
         f"{HM}{NEXT}<|channel|>fi",
         [thought("Hm.\n"), text("<|start|>assistant<|channel|>fi")],

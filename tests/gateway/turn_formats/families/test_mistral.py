@@ -13,6 +13,7 @@ TURNS: dict[str, Turn] = {
         '[TOOL_CALLS] [{"name": "clock", "arguments": {}, "id": "abcDEF123"}]',
         call("clock", "{}"),
     ),
+    "the marker twice": (f"[TOOL_CALLS] [TOOL_CALLS] [{TIME}]", call("clock", "{}")),
     "an object alone": (f"[TOOL_CALLS] {TIME} so", [*call("clock", "{}"), text("so")]),
     "the list is not closed": (f"[TOOL_CALLS] [{TIME}", call("clock", "{}")),
     "named, with ids": (
