@@ -222,6 +222,7 @@ class BoundedConnection(CountedConnection):
     def on_response_complete(self) -> None:
         """Parse the next waiting request, since the application has answered the one before."""
         self.server_state.total_requests += 1
+        self.forget_request()
         if self.state is State.ANSWERING:
             self._await_request()
         elif self.state is State.BODY:

@@ -8,11 +8,12 @@ not read, even after closing the connection.
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from typing import Any, ClassVar, cast
 
 from starlette.types import Scope
 from uvicorn.protocols.http.flow_control import FlowControl
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from gateway.config import Bounds
 from gateway.errors import GatewayError, Unavailable
@@ -32,6 +33,20 @@ _GONE_S = 0.05  # seconds to wait for the last bytes of a connection that is clo
 _TOO_MANY_CONNECTIONS = Unavailable(
     "the server has too many connections", code="too_many_connections", retry_after_s=1.0
 )
+
+
+class _Answered:
+    """The state of an answered request, which keeps none of the request's objects alive."""
+
+    response_started = True
+    response_complete = True
+
+    def __init__(self) -> None:
+        self.message_event = asyncio.Event()
+
+
+_ANSWERED = cast("RequestResponseCycle", _Answered())
+_NO_PIPELINE: deque[Any] = deque(maxlen=0)
 
 
 def uncounted(code: str) -> None:
@@ -55,6 +70,7 @@ class CountedConnection(HttpToolsProtocol):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self.pipeline = _NO_PIPELINE  # heads are parsed one at a time
         self.state = State.CLOSED
         self._received = bytearray()
 
@@ -99,6 +115,12 @@ class CountedConnection(HttpToolsProtocol):
         super().on_message_begin()
         let_wait(cast("Scope", self.scope), self.backlogs, self.flow)
         let_gather(cast("Scope", self.scope), self.gathered)
+
+    def forget_request(self) -> None:
+        """Drop the answered request's objects, which uvicorn keeps until the next request."""
+        self.cycle = _ANSWERED
+        self.scope = None  # type: ignore[assignment]
+        self.headers = []
 
     def pause_writing(self) -> None:
         """Record that the client reads more slowly than the server writes."""

@@ -7,6 +7,8 @@ from collections.abc import Callable
 class Timer:
     """A timer that calls `call` once when its time has come."""
 
+    __slots__ = ("_call", "_due", "_loop")
+
     def __init__(self, loop: asyncio.AbstractEventLoop, call: Callable[[], object]) -> None:
         self._loop = loop
         self._call = call

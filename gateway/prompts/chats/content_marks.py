@@ -28,7 +28,7 @@ from gateway.prompts.tokens.control_tokens import ControlTokens, pattern_of
 
 # maximum number of control tokens in a request's strings, since each is rewritten several times
 MOST = 1 << 17
-_PRIVATE_USE = list(map(chr, range(0x100000, 0x10FFFE)))  # Unicode's last private plane
+_PRIVATE_USE = range(0x100000, 0x10FFFE)  # code points of Unicode's last private plane
 _PLAIN = re.compile("[\U00100000-\U0010fffd]{1,4096}")
 _ESCAPED = re.compile(r"\\udb[c-f][0-9a-f]\\ud[c-f][0-9a-f]{2}")  # private characters in ASCII JSON
 
@@ -160,10 +160,10 @@ def _near(control: ControlTokens) -> _Near:
 
 def _free(strings: Iterable[str]) -> str:
     taken = _private_use(strings)
-    free = [mark for mark in _PRIVATE_USE if mark not in taken] if taken else _PRIVATE_USE
+    free = [one for one in _PRIVATE_USE if chr(one) not in taken] if taken else _PRIVATE_USE
     if not free:
         raise BadRequest("the request contains all of Unicode's private characters")
-    return secrets.choice(free)
+    return chr(secrets.choice(free))
 
 
 def escaped(mark: str) -> str:
