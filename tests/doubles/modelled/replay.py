@@ -96,7 +96,7 @@ def request(
     path = NamespacePath.single(Namespace(flow.encode().ljust(16, b".")[:16]))
     return Generate(
         request_id=request_id,
-        token_ids=pack_token_ids(prompt.tolist()),
+        token_ids=pack_token_ids(prompt),
         namespaces=path.spans,
         block_keys=block_keys(path, prompt, BLOCK_SIZE),
         flow=flow,
