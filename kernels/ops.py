@@ -86,7 +86,7 @@ PagedAttention = Callable[[Tensor, Tensor, BatchLayout, AttentionVariant, Tensor
 """q (T, Hq, D), kv (N, 2, Hkv, B, D), layout, what is computed, sinks (Hq,) -> (T, Hq, D)."""
 
 CopyBlocks = Callable[[Tensor, Tensor, Tensor], None]
-"""pool (N, L, 2, Hkv, B, D) in place; source, target (n,) int64, no target a source."""
+"""Copy within pool (N, L, 2, Hkv, B, D). source, target (n,) int64; no target is also a source."""
 
 SampleTokens = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
 """logits (R, V), temperature (R,), keys (R, 2) -> (tokens (R,), all finite (R,) bool)."""

@@ -5,7 +5,7 @@
 The experts are random, with the sizes of gpt-oss-20b (32 of 2,880 columns, 4 a token, biases) and
 of Qwen3-30B-A3B (128 of 768 columns, 8 a token). A line has the error of the mixture's output
 against the reference, and the times of routing, ordering, both products and the whole mixture. A
-line also has TFLOP/s, and the bytes of the used experts' matrices that products read in a second.
+line also has TFLOP/s, and the bytes a second that products read of the used experts' matrices.
 These bytes are also given as a share of the measured copy bandwidth. `LAYERS` layers are measured
 in turn, so that a layer is not in the L2 cache from its last turn. A table of all lines follows at
 the end.

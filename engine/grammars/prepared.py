@@ -2,7 +2,7 @@
 
 Lark and GBNF may contain a grammar of another kind: `%grammar ["regex", "[a-z]+"]`. The Lark of a
 tool is read as the set of its texts, because the texts are escaped within a JSON argument. A lexer
-could also take longer terminals than the client means.
+could match longer terminals than the client means.
 """
 
 from __future__ import annotations

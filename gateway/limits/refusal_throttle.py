@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 
 PER_S = 20.0  # number of a tenant's refusals that are answered at once, per second
-BURST_S = 1.0  # refusals answered at once after a pause, in seconds at the rate PER_S
+BURST_S = 1.0  # burst of refusals answered at once after a pause, in seconds of the rate PER_S
 LONGEST_S = 2.0
 _MAX_TENANTS = 10_000
 

@@ -200,8 +200,7 @@ def product_kernel(
         )
         memory = (inputs, words, given)
 
-        # For missing rows and features, existing rows and features are read, and nothing is
-        # written.
+        # Places of missing rows and features read existing ones. Nothing is written for them.
         start = gl.program_id(0) * (H if FACTORS == 2 else 2 * H)
         pair = gl.load(pairs + tile * ROWS + gl.arange(0, ROWS, gl.SliceLayout(1, COPY)))
         pair = gl.where(pair < tokens * TOP_K, pair, 0)

@@ -76,7 +76,7 @@ def _expand(
 
 
 def _block_ids(layout: BatchLayout, blocks: int, block_size: int) -> Tensor:
-    """Return the blocks of each row after the decodes, (rows * blocks,) int64, 0 for none."""
+    """Return block ids of the rows after the decodes, (rows * blocks,) int64; 0 if unused."""
     tables = layout.block_tables[layout.num_decodes :, :blocks].long()
     starts = torch.arange(blocks, device=tables.device) * block_size
     used = starts < layout.context_lens[layout.num_decodes :, None]

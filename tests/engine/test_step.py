@@ -112,7 +112,7 @@ def written(step: Step) -> Step:
 
 
 def next_row(sequence: Sequence) -> tuple[Scheduled, Row]:
-    """Return the step of all tokens of a sequence that are not computed, and its row as decoded."""
+    """Return the step of a sequence's uncomputed tokens, and its row after decoding."""
     scheduled = step_of([row_of(sequence, sequence.length - sequence.num_computed)])
     (row,) = written(scheduled.step).rows
     assert row == scheduled.step.rows[0]

@@ -97,7 +97,7 @@ WITH_ONE_TENANT = pytest.mark.parametrize("keys", [1, KEYS])
 
 
 def admitted(customer: Customer, asks: int, **more: Any) -> int:
-    """Count the admitted requests of this many."""
+    """Send this many requests; return how many were admitted."""
     statuses = [customer.ask(**more).status_code for _ in range(asks)]
     assert set(statuses) <= {200, 429}
     return statuses.count(200)

@@ -81,7 +81,7 @@ LATENTS = {  # the sizes of GLM-4.7-Flash
     "num_attention_heads": 20,
 }
 ADAPTER_RANK = 32
-MIXTURE_TOKENS = 2048  # more pairs an expert than the largest bound between tile sizes
+MIXTURE_TOKENS = 2048  # so many pairs for each expert that the largest tiles are chosen
 FORMATS: dict[str, WeightFormat] = {
     "fp8": ONLINE_FP8,
     "fp8 by block": Fp8Format("fp8", "block", "group"),

@@ -1,4 +1,4 @@
-"""Runs of blocks: their copies, and their greatest length."""
+"""Runs of blocks: their copies, and that no run could be longer."""
 
 from __future__ import annotations
 

@@ -111,7 +111,7 @@ class LatentConfig(KvConfig):
         return side_by_side(prefix, sizes, hidden, bias=False, in_parts=False)
 
     def queries(self, prefix: str, rank: int) -> LinearConfig:
-        """Return the projection from the queries' latent of `rank` to queries."""
+        """Return the projection from the latent of `rank` numbers to queries."""
         return side_by_side(prefix, {"q_b_proj": self.query_size}, rank, bias=False, in_parts=False)
 
     def keys_values(self, prefix: str) -> LinearConfig:

@@ -133,8 +133,8 @@ class MixerConfig(ABC):
     ) -> Mixer:
         """Build the mixer.
 
-        With `in_parts`, the reader of the output adds its parts. `norm` is the norm of the layer
-        and of its heads.
+        With `in_parts`, the output is in parts, which its reader adds. `norm` is the norm of the
+        layer and of its heads.
         """
 
     @abstractmethod

@@ -90,7 +90,7 @@ class ExpertViews(Int4Views):
         return self._tensor(suffix, self.values, rows_dim, convert, stored)
 
     def steps(self, suffix: str, rows_dim: int) -> CheckpointTensor:
-        """Return the tensor of scales, which can be loaded without changing zero points."""
+        """Return the tensor of scales. Loading scales leaves the zero points unchanged."""
         from kernels.experts.four_bit_matrices import ZERO_BITS, int4_scales
 
         view = self.scales if rows_dim else self.scales.T

@@ -94,7 +94,7 @@ class ChatHash:
         self._at = splice.end
 
     def is_before(self, place: Place) -> bool:
-        """Return whether `place` is in the chat, and not before the end of the hashed part."""
+        """Return whether `place` is in the chat and at or after the end of the hashed part."""
         pieces = self._rendered.pieces
         is_there = place.piece < len(pieces) and place.chars <= len(pieces[place.piece])
         return is_there and place >= self._at
@@ -110,7 +110,7 @@ def between(rendered: Rendered, begin: Place, end: Place) -> Rendered:
 
 
 def end_of(rendered: Rendered) -> Place:
-    """Return the end of a rendered chat as a place."""
+    """Return the place at the end of a rendered chat."""
     last = len(rendered.pieces) - 1
     return Place(last, len(rendered.pieces[last]))
 

@@ -400,7 +400,7 @@ class FakeEngine:
         return Probed(query_id="", tiers=TierTokens(16 * hits), saved_seconds=0.25)
 
     def _forget(self, query: ForgetMarked) -> int | None:
-        """Forget a marked prefix, whose blocks stay cached. Note the ids of unmarked copies."""
+        """Forget a marked prefix, whose blocks stay cached. Keep the ids of unmarked copies."""
         if not query.is_marked:
             self.forgotten_copies.append((query.flow, query.prefix_id))
         found = self.marks.get(query.flow, {}).pop(query.prefix_id, None)

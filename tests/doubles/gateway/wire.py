@@ -13,7 +13,7 @@ class Wire(asyncio.Transport):
         self.sent: list[bytes] = []
         self.asked: list[str] = []
         self.is_reading_now = True
-        self._is_closing = False  # read too often to search `asked` each time
+        self._is_closing = False  # a field, since it is read too often to search `asked` each time
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         self.sent.append(bytes(data))

@@ -87,7 +87,7 @@ class Line:
         return self._numbers.clone()
 
     def store(self, numbers: Tensor) -> None:
-        """Write them."""
+        """Write these rows."""
         self._numbers.copy_(numbers)
 
 

@@ -109,5 +109,5 @@ def test_a_chain_as_long_as_there_may_be_rows_is_no_matter() -> None:
     """Each lease extends the one before: the deepest possible tree."""
     runs = np.arange(1, 5_000)
     groups = best_groups(runs, 1)
-    # at least the saving of the longer half of the runs
+    # at least the total of the longer half of the runs
     assert sum(group.saved for group in groups) >= 2_499 * 2_500

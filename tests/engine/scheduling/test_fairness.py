@@ -148,8 +148,8 @@ def test_two_whose_requests_differ_by_16_times_stay_together(seed: int) -> None:
     largest = 16 * small + 2 * output
     for _ in range(40):
         market.run(10)
-        # A request is charged as it is computed, so each flow may have all running requests at
-        # once. And a flow without running requests may start while it owes a round.
+        # A request is charged while it is computed, so one flow may own all running requests before
+        # it is charged. A flow without running requests may start although it owes a round.
         assert abs(pair[0].service - pair[1].service) <= 2 * quantum + running * largest
 
 

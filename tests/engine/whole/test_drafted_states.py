@@ -195,7 +195,7 @@ def test_a_row_of_drafts_left_out_is_computed_again_from_its_state(
 def test_the_token_after_a_namespace_is_not_told_to_the_head_that_drafts() -> None:
     """The head's KV at that token also serves others.
 
-    Positive control: the token after a chunk is passed.
+    Positive control: at a chunk's end, the next token is passed to the head.
     """
     rig = rig_of(None, max_batch_tokens=16)
     path = NamespacePath(((0, OTHER), (6, NAMESPACE)))

@@ -72,7 +72,7 @@ async def test_a_flood_of_wrong_keys_neither_grows_nor_pushes_out_good_ones(ring
     assert await opens(ring.keyring, issued.secret)
     assert not await opens(ring.keyring, f"sk-{MAX_IDENTITIES + 499:043d}")
     assert ring.store.lookups == lookups
-    assert not await opens(ring.keyring, f"sk-{0:043d}")  # the first of more than can be kept
+    assert not await opens(ring.keyring, f"sk-{0:043d}")  # the oldest of too many keys
     assert ring.store.lookups == lookups + 1
 
 

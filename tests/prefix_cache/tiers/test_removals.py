@@ -33,7 +33,7 @@ def nodes(draw: st.DrawFn) -> Node:
 
 
 def may_stay_alone(node: Node, tier: Tier, place: int) -> bool:
-    """Return whether the block has a copy in a tier where it may be without a faster copy."""
+    """Return whether the block has a copy in a tier in which no faster copy is required."""
     state = int(node.edge.states[place])
     if tier is Tier.HOST:
         return bool(state & DISK)

@@ -21,7 +21,7 @@ GOING = ((DEVICE | IN_FLIGHT * HOST,), (HOST | COMING, HOST | IN_FLIGHT * DISK),
 
 
 def prefix(states: Sequence[int], cut: int) -> Position:
-    """Return the end of a path of blocks in these states, in two nodes."""
+    """Return the end of a path in two nodes whose blocks have these states."""
     tree = RadixTree(1)
     parent = tree.root
     for run in (states[:cut], states[cut:]):

@@ -98,7 +98,7 @@ async def hold_back(
     try:
         await seen(partial(installed.is_away, link), 20)
         assert installed.one.is_ready(), "the others serve"
-        # Only requests that had begun still wait: two run at once.
+        # At most the requests that had begun still wait, and two run at once.
         await seen(partial(has_ended, running, len(running) - 2), WITHIN_S)
     finally:
         link.heal()

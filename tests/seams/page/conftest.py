@@ -14,7 +14,7 @@ from tests.seams.page.support import Visit
 # The headless shell has no windows, and so a page takes half the processor time.
 NAMES = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 PATIENCE_MS = 60_000  # enough for two busy cores
-# A page polls after seconds. Here it waits a tenth of that.
+# A page polls every few seconds. Here it waits a tenth of that.
 SHORT_WAITS = """
     const waits = window.setTimeout;
     window.setTimeout = (then, ms = 0, ...rest) => waits(then, ms / 10, ...rest);

@@ -309,7 +309,7 @@ class TestFairness:
         assert served["steady"] == pytest.approx(served["one by one"], rel=0.02)
 
     def test_debt_is_paid_off_by_what_others_have_for_nothing(self) -> None:
-        """A flow with debt waits until others have had as much, and no longer."""
+        """A flow with debt waits until other flows have received as much service, and no longer."""
 
         def wait_after(alone: int) -> int:
             """Count the other flow's requests that precede the return of a flow that owed 1,000."""
