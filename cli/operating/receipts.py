@@ -114,7 +114,8 @@ def summary(receipt: dict[str, Any]) -> str:
 def _show(receipt: Receipt) -> None:
     echo(f"Genuine: {receipt.id} of tenant {receipt.name} ({receipt.tenant}), at {receipt.at}.")
     echo(f"Deleted at {receipt.deleted_at} with {receipt.keys} keys, {receipt.responses} stored")
-    echo(f"responses and {receipt.schemas} module schemas. Kept: {', '.join(receipt.kept)}.")
+    echo(f"responses, {receipt.schemas} module schemas and {receipt.adapters} adapters.")
+    echo(f"Kept: {', '.join(receipt.kept)}.")
     rows = [
         (name, one.tier, one.blocks, one.states, one.num_bytes)
         for name, engine in receipt.engines.items()

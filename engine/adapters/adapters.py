@@ -5,7 +5,8 @@
 A slot belongs to its adapter while a request that uses the adapter is alive. Later another adapter
 may take the slot. Requests get slots in order of arrival. A request whose adapter is in a slot may
 overtake a waiting request that arrived at most PATIENCE_S ago. If several flows use adapters, a
-flow that has slots leaves one slot free for other flows.
+flow that has slots leaves one slot free for other flows. An adapter that a flow drops is forgotten
+unless another flow has it.
 """
 
 from __future__ import annotations
@@ -72,6 +73,8 @@ class Adapters:
         self._first_flow: str | None = None
         self._is_shared = False
         self._asked: list[_Asked] = []
+        # by digest, the flows that have had the adapter read or used; without evicted adapters
+        self._flows: dict[bytes, set[str]] = {}
         self._namespaces: dict[Namespace, bytes] = {}
         self._most_namespaces = FEW_NAMESPACES
 
@@ -90,6 +93,7 @@ class Adapters:
             self._namespaces = kept
             self._most_namespaces = max(2 * len(kept), FEW_NAMESPACES)
         self._namespaces |= used
+        self._note(sequence.adapter.digest, sequence.flow)
         self._waiting.append(sequence)
         self._first_flow = self._first_flow or sequence.flow
         self._is_shared = self._is_shared or sequence.flow != self._first_flow
@@ -185,6 +189,8 @@ class Adapters:
             adapter = asked.reading.result()
             if self._parts is not None and self._parts.host.take(asked.reading, query.path) is None:
                 return None
+            if query.flow:
+                self._note(adapter.digest, query.flow)
         except AdapterRefused as error:
             code = AdapterNotServed.code
             return AdapterRead(query_id=query.query_id, code=code, message=str(error))
@@ -196,18 +202,35 @@ class Adapters:
             invocation=adapter.invocation,
         )
 
-    def forget(self, digest: bytes, alive: Collection[Sequence]) -> set[Namespace]:
-        """Forget an adapter.
+    def _note(self, digest: bytes, flow: str) -> None:
+        if digest not in self._flows:
+            there = {*self._slots, *(() if self._parts is None else self._parts.host.digests)}
+            there |= {one.adapter.digest for one in self._waiting if one.adapter}
+            self._flows = {one: flows for one, flows in self._flows.items() if one in there}
+        self._flows.setdefault(digest, set()).add(flow)
 
-        Return the namespaces in which requests have used it. Requests that use the adapter keep its
-        slot until they end.
+    def drop(self, digest: bytes, flow: str, alive: Collection[Sequence]) -> set[Namespace]:
+        """Forget an adapter unless another flow has it.
+
+        Return the namespaces in which requests have used the adapter. Requests that use the adapter
+        keep its slot until they end.
         """
-        if self._parts is not None:
-            self._parts.host.forget(digest)
+        others = self._flows.get(digest, set()) - {flow}
         is_used = any(one.adapter and one.adapter.digest == digest for one in alive)
-        if digest in self._slots and not is_used:
-            self._free.append(self._slots.pop(digest))
+        if others:
+            self._flows[digest] = others
+        elif self._parts is not None:
+            self._parts.host.forget(digest)
+            if not is_used:
+                self._flows.pop(digest, None)
+                if digest in self._slots:
+                    self._free.append(self._slots.pop(digest))
         return {one for one, used_with in self._namespaces.items() if used_with == digest}
+
+    def drop_all(self, flow: str, alive: Collection[Sequence]) -> None:
+        """Forget the adapters that only this flow has. Call again when its requests have ended."""
+        for digest in [one for one, flows in self._flows.items() if flow in flows]:
+            self.drop(digest, flow, alive)
 
 
 def _used(alive: Collection[Sequence]) -> _Used:

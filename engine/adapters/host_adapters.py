@@ -66,6 +66,11 @@ class HostAdapters:
         return sum(one.num_bytes for one in self._adapters.values())
 
     @property
+    def digests(self) -> Collection[bytes]:
+        """The digests of the adapters that are in host memory or being read."""
+        return self._adapters.keys() | self._reading.keys()
+
+    @property
     def under_way(self) -> list[Future[Adapter]]:
         """The adapters that are being read for requests."""
         return [*self._reading.values()]

@@ -160,6 +160,7 @@ class ReadAdapter(Query[AdapterRead], frozen=True, kw_only=True, tag="read_adapt
     """A query to read and check a LoRA adapter, which stays in host memory for later requests."""
 
     path: str  # the adapter's folder, below the engine's folder of adapters
+    flow: str = ""  # whose requests will use the adapter; empty: an earlier release's gateway asks
 
 
 class AdapterDropped(Reply, frozen=True, kw_only=True, tag="adapter_dropped"):
@@ -171,6 +172,7 @@ class AdapterDropped(Reply, frozen=True, kw_only=True, tag="adapter_dropped"):
 class DropAdapter(Query[AdapterDropped], frozen=True, kw_only=True, tag="drop_adapter"):
     """A query to forget an adapter of a flow, and the blocks that the flow has computed with it.
 
+    An adapter that another flow has is not read again for that flow.
     Requests that still use the adapter are served to their end, but leave nothing in the cache.
     """
 

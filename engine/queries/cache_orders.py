@@ -6,7 +6,7 @@ Elsewhere: a tenant's single prefixes (`prefix_queries.py`).
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 
 from engine.components import Components
 from engine.errors import InvalidRequest
@@ -54,7 +54,7 @@ class CacheOrders:
         except InvalidRequest as error:
             _log.error("the cache is not divided anew: %s", error.message)
 
-    def flush(self, message: Flush, alive: Iterable[Sequence]) -> Flushed:
+    def flush(self, message: Flush, alive: Collection[Sequence]) -> Flushed:
         """Drop all blocks, the blocks of a flow, or the blocks of a namespace.
 
         Leased blocks stay until released.
@@ -66,7 +66,6 @@ class CacheOrders:
         elif message.flush_id == UNRECORDED:
             blocks = self._flush(message.flow, alive).blocks
         else:
-            alive = list(alive)
             self._flush_all({message.flush_id: message.flow}, alive)
             blocks, tiers = self.done_flushes.dropped(message.flush_id)
             if message.flow is not None:
@@ -79,12 +78,12 @@ class CacheOrders:
         running = sum(sequence.flow == flow for sequence in alive)
         return Erasure(tiers=tiers, running=running, disk=self._copies.erasure(flow))
 
-    def flush_recorded(self, message: RecordedFlushes, alive: Iterable[Sequence]) -> None:
+    def flush_recorded(self, message: RecordedFlushes, alive: Collection[Sequence]) -> None:
         """Do the recorded flushes that this cache has not done yet."""
-        self._flush_all(message.flushes, list(alive))
+        self._flush_all(message.flushes, alive)
 
     def drop_adapter(self, message: DropAdapter, alive: Collection[Sequence]) -> AdapterDropped:
-        """Forget an adapter, and drop the blocks that a flow's sequences computed with it.
+        """Forget a flow's adapter, and drop the blocks that its sequences computed with it.
 
         Running sequences of the flow that use the adapter leave no blocks in the cache.
         """
@@ -92,20 +91,20 @@ class CacheOrders:
             adapter = sequence.adapter
             if adapter and (adapter.digest, sequence.flow) == (message.digest, message.flow):
                 self._sequences.keep_out(sequence)
-        used = self._adapters.forget(message.digest, alive)
+        used = self._adapters.drop(message.digest, message.flow, alive)
         blocks = 0
         for namespace in used | set(map(Namespace, message.namespaces)):
             blocks += self._cache.flush(namespace=namespace, owner=message.flow)
             self._exchange.flush(FlushScope(message.flow, namespace), self._clock())
         return AdapterDropped(query_id=message.query_id, blocks=blocks)
 
-    def _flush_all(self, flushes: Mapping[str, str | None], alive: Iterable[Sequence]) -> None:
+    def _flush_all(self, flushes: Mapping[str, str | None], alive: Collection[Sequence]) -> None:
         due = self.done_flushes.due(flushes)
         for flush_id, flow in due.items():
             self.done_flushes.note(flush_id, self._flush(flow, alive))
         self._copies.flushed(due)
 
-    def _flush(self, flow: str | None, alive: Iterable[Sequence]) -> Dropped:
+    def _flush(self, flow: str | None, alive: Collection[Sequence]) -> Dropped:
         """Drop a flow's blocks, or all blocks. Return how many blocks and copies were dropped."""
         tally = Tally()
         blocks = self._cache.flush(owner=flow, tally=tally)
@@ -129,9 +128,10 @@ class CacheOrders:
 
         return tuple(map(of, self._cache.capacity.allocators))
 
-    def _forget_flow(self, flow: str, alive: Iterable[Sequence]) -> None:
+    def _forget_flow(self, flow: str, alive: Collection[Sequence]) -> None:
         for sequence in alive:
             if sequence.flow == flow:
                 self._sequences.keep_out(sequence)
+        self._adapters.drop_all(flow, alive)
         self._copies.forget_owner(flow)
         self._cache.quotas.forget(flow)

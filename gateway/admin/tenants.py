@@ -137,12 +137,14 @@ class _Tenants:
         return Deleted(tenant_id, flushed.blocks, list(flushed.awaited))
 
     async def _erased(self, tenant_id: str) -> ErasedTenant:
+        tenant = await self.store.get(Tenant, tenant_id)
         return ErasedTenant(
             id=tenant_id,
-            name=(await self.store.get(Tenant, tenant_id)).name,
+            name=tenant.name,
             keys=len(await self.store.list_keys(tenant_id)),
             responses=await self.store.count_responses(tenant_id),
             schemas=len(await self.store.schema_ids(tenant_id)),
+            adapters=len(tenant.adapters),
         )
 
 

@@ -17,7 +17,7 @@ from engine.errors import EngineError
 from engine.link.erasure import Erasure
 from gateway.auth.running_requests import GROUP_KNOWN_S
 from gateway.errors import NotFound, Unavailable
-from gateway.receipts.receipt import Receipt, SignedReceipt, joined, moment
+from gateway.receipts.receipt import FILES, KEPT, Receipt, SignedReceipt, joined, moment
 from gateway.receipts.signing import ReceiptKey
 from gateway.sharing.flushing import Flushing, FlushResult
 from gateway.state.records import CacheFlush, ErasedTenant
@@ -104,6 +104,8 @@ class Erasing:
             keys=of.keys,
             responses=of.responses,
             schemas=of.schemas,
+            adapters=of.adapters,
+            kept=(*KEPT, FILES) if of.adapters else KEPT,
             engines=engines,
             awaited=result.awaited,
             open=tuple(_open(engines, result, recorded)),

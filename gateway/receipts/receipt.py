@@ -16,13 +16,14 @@ from engine.link.erasure import Erasure, TierErasure
 Format = Literal["erasure-receipt-1"]
 # records that a deletion leaves, which hold no prompt and no answer
 KEPT = ("usage counters", "audit log")
+FILES = "adapters' files"
 
 
 class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     """The state of a deleted tenant's erasure at the time `at`.
 
-    `open` lists the parts that are not erased yet. `keys`, `responses` and `schemas` (of prompt
-    modules) are the numbers of records deleted from the state.
+    `open` lists the parts that are not erased yet. `keys`, `responses`, `schemas` (of prompt
+    modules) and `adapters` are the numbers of records deleted from the state.
     """
 
     format: Format = "erasure-receipt-1"
@@ -36,6 +37,7 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     keys: int
     responses: int
     schemas: int = 0
+    adapters: int = 0
     engines: dict[str, Erasure]
     awaited: tuple[str, ...]
     open: tuple[str, ...]

@@ -62,7 +62,7 @@ class TenantAdapters:
         if name == self.model_name:
             raise Conflict("this is the model's own name")
         tenant = await self.store.get(Tenant, tenant_id)
-        read = await self.engine.ask(ReadAdapter(path=path), LOAD_S)
+        read = await self.engine.ask(ReadAdapter(path=path, flow=tenant_id), LOAD_S)
         made = TenantAdapter(
             name=name,
             path=path,
@@ -82,11 +82,11 @@ class TenantAdapters:
                 raise Conflict(f"the tenant has {MOST_ADAPTERS} adapters already")
             return replace(tenant, adapters=(*others, made))
 
-        await self.store.update(Tenant, tenant_id, with_adapter)
+        after = await self.store.update(Tenant, tenant_id, with_adapter)
         self.forget(tenant_id)
         replaced = next((one for one in tenant.adapters if one.name == name), None)
-        if replaced is not None and replaced.digest != made.digest:
-            await self._flush(tenant, replaced)
+        if replaced is not None:
+            await self._flush(after, replaced)
         return made
 
     async def drop(self, tenant_id: str, name: str, *, is_own: bool = False) -> int | None:
@@ -109,6 +109,9 @@ class TenantAdapters:
         return await self._flush(tenant, dropped[0])
 
     async def _flush(self, tenant: Tenant, adapter: TenantAdapter) -> int | None:
+        """Drop the blocks of an adapter that the tenant no longer has, under any name."""
+        if any(one.digest == adapter.digest for one in tenant.adapters):
+            return 0
         welcome = self.engine.welcome
         if welcome is None:
             return None

@@ -219,6 +219,7 @@ class ErasedTenant(msgspec.Struct, frozen=True, kw_only=True):
     keys: int
     responses: int
     schemas: int = 0
+    adapters: int = 0
 
 
 class CacheFlush(msgspec.Struct, frozen=True, kw_only=True):

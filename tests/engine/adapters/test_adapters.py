@@ -234,16 +234,58 @@ def test_a_dropped_adapter_leaves_its_slot_once_nobody_uses_it(tmp_path: Path) -
         sequence = requests.ask("a", 1)
         requests.give()
         digest = requests.used("a").digest
-        assert requests.adapters.forget(digest, requests.alive) == {Namespace(bytes(16))}
+        assert requests.adapters.drop(digest, "tenant", requests.alive) == {Namespace(bytes(16))}
         requests.ask("a", 1)
         requests.give()
         assert len(requests.device.loaded) == 1  # the adapter was still in its slot
         requests.alive.clear()
-        requests.adapters.forget(digest, [])
+        requests.adapters.drop(digest, "tenant", [])
         requests.ask("a", 1)
         requests.give()
         assert len(requests.device.loaded) == 2
         assert sequence.adapter_slot == 1
+
+
+def test_an_adapter_stays_until_the_last_flow_has_dropped_it(tmp_path: Path) -> None:
+    with opened(tmp_path) as requests:
+        own, shared = (requests.used(name, seed).digest for name, seed in (("a", 1), ("b", 2)))
+
+        def loaded() -> list[bytes]:
+            return [digest for _, digest in requests.device.loaded]
+
+        for name, flows in (("a", ["one"]), ("b", ["one", "other"])):
+            for flow in flows:
+                requests.ask(name, flow=flow)
+            requests.give()
+            requests.alive.clear()
+        assert loaded() == [own, shared]
+        requests.adapters.drop_all("one", [])
+        assert set(requests.host.digests) == {shared}
+        for name in ("a", "b"):
+            requests.ask(name, flow="other")
+            requests.give()
+            requests.alive.clear()
+        assert loaded() == [own, shared, own]  # the shared one was still in its slot
+        requests.adapters.drop(shared, "other", [])
+        requests.ask("b", flow="other")
+        requests.give()
+        assert loaded() == [own, shared, own, shared], "the control"
+        requests.adapters.drop_all("other", requests.alive)
+        assert set(requests.host.digests) == set()
+        requests.alive.clear()
+        requests.adapters.drop_all("other", [])  # a flow's flush is repeated
+        requests.ask("b", flow="other")
+        requests.give()
+        assert loaded() == [own, shared, own, shared, shared]
+
+
+def test_flows_of_adapters_that_are_gone_are_forgotten(tmp_path: Path) -> None:
+    with opened(tmp_path, most_bytes=1) as requests:
+        for number in range(9):
+            requests.ask(f"a{number}", number, flow=f"tenant {number}")
+            requests.give()
+            requests.alive.clear()
+        assert len(requests.adapters._flows) <= 4  # of one in host memory, two in slots, and new
 
 
 def test_namespaces_without_blocks_are_forgotten(tmp_path: Path) -> None:
@@ -255,7 +297,7 @@ def test_namespaces_without_blocks_are_forgotten(tmp_path: Path) -> None:
             sequence.adapter = use
             sequence.path = NamespacePath.single(Namespace(number.to_bytes(16, "big")))
             requests.adapters.add(sequence, {present})
-        found = requests.adapters.forget(use.digest, [])
+        found = requests.adapters.drop(use.digest, "tenant", [])
         assert found == {present, Namespace(FEW_NAMESPACES.to_bytes(16, "big"))}
 
 

@@ -43,6 +43,30 @@ async def test_a_deleted_tenant_s_receipt_counts_what_went_and_is_in_the_log(
     assert verified(json.dumps(entry["detail"]).encode(), key) == receipt
 
 
+@pytest.mark.parametrize("names", [(), ("support",), ("support", "sales")], ids=len)
+async def test_a_receipt_counts_adapters_and_says_that_their_files_stay(
+    office: Office, names: tuple[str, ...]
+) -> None:
+    tenant = (await office.tenant("acme"))["id"]
+    for name in names:
+        path = f"/admin/tenants/{tenant}/adapters"
+        await office.operator.post(path, json={"name": name, "path": name})
+    await office.operator.delete(f"/admin/tenants/{tenant}")
+    answer = await office.operator.post("/admin/receipts", json={"tenant": tenant})
+    receipt = body(answer)["receipt"]
+    assert receipt["adapters"] == len(names)
+    assert ("adapters' files" in receipt["kept"]) == bool(names)
+
+
+async def test_an_adapter_s_blocks_stay_while_it_has_another_name(office: Office) -> None:
+    tenant = (await office.tenant("acme"))["id"]
+    path = f"/admin/tenants/{tenant}/adapters"
+    for name in ("one", "two"):
+        await office.operator.post(path, json={"name": name, "path": "support"})
+    assert body(await office.operator.delete(f"{path}/one"))["flushed_blocks"] == 0
+    assert body(await office.operator.delete(f"{path}/two"))["flushed_blocks"] == 3, "the control"
+
+
 @pytest.mark.parametrize("tenant", ["tn_nobody", "", "\x00"])
 async def test_an_unknown_tenant_has_no_receipt(office: Office, tenant: str) -> None:
     answer = await office.operator.post("/admin/receipts", json={"tenant": tenant})

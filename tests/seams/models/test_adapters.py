@@ -276,8 +276,10 @@ def test_nothing_that_one_has_computed_serves_another_in_any_tier(tmp_path: Path
         for name in names:
             assert again.answer(name) == (first[name], 80)
         assert again.answer("two", cache_salt="s")[1] == 0
-        # the blocks of "same" without a salt too
-        assert again.drop("one").json()["flushed_blocks"] == 5
+        assert again.drop("one").json()["flushed_blocks"] == 0  # "same" needs its blocks
         assert again.ask("one").status_code == 404
+        assert again.answer("same") == (first["one"], 80)
+        assert again.drop("same").json()["flushed_blocks"] == 5  # those without a salt
+        assert again.load("same", "one").status_code == 201
         assert again.answer("same") == (first["one"], 0)
         assert again.answer("two") == (first["two"], 80)
