@@ -129,10 +129,11 @@ class _Tenants:
 
     async def delete(self, tenant_id: str) -> Deleted:
         of = await self._erased(tenant_id)
+        flush = await self.erasing.record(of)  # first: the rest is done even if this process ends
         await self.store.delete(Tenant, tenant_id)
         self.keyring.forget(tenant_id)
         await self.audit.note("tenant.delete", tenant_id)
-        flushed = await self.erasing.drop(tenant_id, of, again=True)
+        flushed = await self.erasing.erase(flush)
         await self.partitions.changed()
         return Deleted(tenant_id, flushed.blocks, list(flushed.awaited))
 

@@ -49,17 +49,29 @@ class Erasing:
         """The key that signs receipts and exported prefixes."""
         return self._key
 
-    async def drop(
-        self, tenant_id: str, of: ErasedTenant | None = None, *, again: bool
-    ) -> FlushResult:
-        """Drop a tenant's prefixes, and record `of`, the erased records of a deleted tenant.
+    async def drop(self, tenant_id: str, *, again: bool) -> FlushResult:
+        """Drop the prefixes of a tenant that remains.
 
         With `again`, the prefixes are dropped once more when all gateways refuse the tenant's
         requests. If dropping fails, the caller's change stands. Either the flush is recorded for
         later, or no request can reach the blocks that remain in the cache.
         """
         try:
-            return await self._flushing.flush(tenant_id, GROUP_KNOWN_S if again else 0.0, of)
+            return await self._flushing.flush(tenant_id, GROUP_KNOWN_S if again else 0.0)
+        except (EngineError, Unavailable):
+            return FlushResult(None)
+
+    async def record(self, of: ErasedTenant) -> CacheFlush:
+        """Record the erasure of a tenant that is deleted next. Raises Unavailable.
+
+        If this process ends before the tenant is deleted, the erasure is only a flush.
+        """
+        return await self._flushing.record(of.id, GROUP_KNOWN_S, of)
+
+    async def erase(self, flush: CacheFlush) -> FlushResult:
+        """Drop a deleted tenant's prefixes. What fails now is done later, as it is recorded."""
+        try:
+            return await self._flushing.carry_out(flush)
         except (EngineError, Unavailable):
             return FlushResult(None)
 
@@ -78,8 +90,9 @@ class Erasing:
 
     async def _recorded(self, tenant_id: str) -> _Recorded:
         flushes, due = await self._flushing.recorded()
+        is_deleted = await self._flushing.is_deleted(tenant_id)
         for flush in flushes:
-            if flush.tenant_id == tenant_id and flush.erased is not None:
+            if is_deleted and flush.tenant_id == tenant_id and flush.erased is not None:
                 return _Recorded(flush, flush.erased, is_due_again=flush.second_id in due)
         raise NotFound(
             "no such deleted tenant is recorded: it is a month ago, or everything was flushed since"

@@ -20,7 +20,7 @@ from engine.errors import EngineUnavailable
 from engine.link.erasure import Erasure
 from engine.link.interface import Engine
 from engine.link.query_messages import Flush
-from gateway.errors import Unavailable
+from gateway.errors import NotFound, Unavailable
 from gateway.processes.periodic import repeated
 from gateway.replicas.flushes import FlushReader
 from gateway.replicas.queries import NotAllFlushed
@@ -73,7 +73,10 @@ class Flushing(Renewed):
         `again_s` and `erased` are passed to `record`. Raises Unavailable, without dropping
         anything, or an EngineError other than EngineUnavailable.
         """
-        flush = await self.record(tenant_id, again_s, erased)
+        return await self.carry_out(await self.record(tenant_id, again_s, erased))
+
+    async def carry_out(self, flush: CacheFlush) -> FlushResult:
+        """Make all engines do a recorded flush. Raises Unavailable or EngineError as `flush`."""
         flushed = await self.ask(flush, flush.id)
         await self.changed()  # engines that hang do the flush when they continue
         await self._fold()
@@ -103,6 +106,14 @@ class Flushing(Renewed):
         """Return all recorded flushes, oldest first, and the ids of due ones; raise Unavailable."""
         flushes = await self._state.flushes()
         return flushes, self._reader.due(flushes)
+
+    async def is_deleted(self, tenant_id: str) -> bool:
+        """Return whether no tenant has this id; raise Unavailable."""
+        try:
+            await self._state.get(Tenant, tenant_id)
+        except NotFound:
+            return True
+        return False
 
     @asynccontextmanager
     async def kept(self) -> AsyncIterator[None]:

@@ -199,6 +199,28 @@ async def test_what_is_due_is_recorded_before_the_group_changes(
     assert body(await office.operator.patch(path, json={"group_id": None}))["group_id"] is None
 
 
+@pytest.mark.parametrize("fails", ["add_flush", "delete"])
+async def test_an_erasure_is_recorded_before_the_tenant_is_deleted(
+    office: Office, monkeypatch: pytest.MonkeyPatch, fails: str
+) -> None:
+    """Else a tenant would be gone whose blocks stay in the cache, and that has no receipt."""
+    tenant = (await office.tenant())["id"]
+    path, order = f"/admin/tenants/{tenant}", {"tenant": tenant}
+
+    async def away(*_: object) -> None:
+        raise Unavailable("away")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(office.store, fails, away)
+        assert error_of(await office.operator.delete(path))[0] == 503
+    assert error_of(await office.operator.post("/admin/receipts", json=order))[0] == 404
+    assert (await office.operator.get(path)).is_success
+    assert (await office.operator.delete(path)).is_success
+    receipt = await office.operator.post("/admin/receipts", json=order)
+    assert office.engine.flushes[0] == tenant
+    assert body(receipt)["receipt"]["tenant"] == tenant
+
+
 async def test_a_change_of_weight_is_seen_by_the_next_request(office: Office) -> None:
     tenant = await office.tenant()
     key = (await office.key(tenant["id"]))["key"]

@@ -38,7 +38,7 @@ class Rig:
 
 async def test_it_is_complete_once_all_gateways_know_and_all_engines_are_done() -> None:
     rig = Rig()
-    await rig.erasing.drop("tn_a", OF, again=True)
+    await rig.erasing.erase(await rig.erasing.record(OF))
     early = await rig.receipt()
     assert early.open == (
         "what gateways may have admitted before they knew: erased some seconds later",
@@ -54,7 +54,7 @@ async def test_it_is_complete_once_all_gateways_know_and_all_engines_are_done() 
 
 async def test_what_is_open_is_named() -> None:
     rig = Rig()
-    await rig.erasing.drop("tn_a", OF, again=True)
+    await rig.erasing.erase(await rig.erasing.record(OF))
     rig.clock.advance(GROUP_KNOWN_S)
     rig.fleet["a"].erasure = replace(OVER, running=2, disk="under way")
     rig.fleet["b"].erasure = None
@@ -79,7 +79,7 @@ async def test_without_an_engine_all_are_awaited() -> None:
     rig = Rig()
     for engine in rig.fleet.replicas:
         engine.die()
-    await rig.erasing.drop("tn_a", OF, again=True)
+    await rig.erasing.erase(await rig.erasing.record(OF))
     rig.clock.advance(GROUP_KNOWN_S)
     found = await rig.receipt()
     assert found.awaited == ("a", "b", "c")
@@ -96,7 +96,7 @@ async def test_a_tenant_that_was_not_deleted_has_no_receipt() -> None:
 
 async def test_a_receipt_waits_for_the_end() -> None:
     rig = Rig()
-    await rig.erasing.drop("tn_a", OF, again=False)
+    await rig.flushing.flush("tn_a", erased=OF)
     rig.fleet["a"].erasure = replace(OVER, disk="under way")
     looks = 0
 
