@@ -3,6 +3,10 @@
 Most clients send camel case, which is parsed directly. In a body with snake case, the known names
 are first changed to camel case. Names within arguments, results and schemas are the caller's own
 and stay as they are. An empty body is an empty message, as Google's client sends it.
+
+A name in both spellings is given twice: a proxy that sets `cacheSalt` would else be overruled by
+the client's `cache_salt` (`http/bodies/names.py`). In this dialect an answer's limits are in
+`generationConfig`, so this object too has no name twice.
 """
 
 import re
@@ -10,10 +14,11 @@ from collections.abc import Iterable
 from typing import Any, Generic, TypeVar
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Raw, Struct, field
 
 from gateway.dialects.gemini import cached_schema, embedding_schema, parts, schema
-from gateway.http.bodies.body import Body
+from gateway.http.bodies.body import Body, check_names
+from gateway.http.bodies.names import given_twice
 
 T = TypeVar("T")
 
@@ -46,7 +51,18 @@ _OWN = {
 }
 _CONTENT = {one.encode_name for one in msgspec.structs.fields(schema.GeminiPrefix)}
 _EMPTY = b"{}"
-_SNAKE = re.compile(rb'"(?:%b)"\s*:' % "|".join(_CAMEL).encode())
+# a name in snake case, or an escaped ASCII letter or underscore, which may be in such a name
+_SNAKE = re.compile(rb'"(?:%b)"\s*:|\\u00[4-7]' % "|".join(_CAMEL).encode())
+
+
+class _Limits(Struct):
+    """The limits of an answer, in either spelling."""
+
+    camel: Raw = field(default_factory=Raw, name="generationConfig")
+    snake: Raw = field(default_factory=Raw, name="generation_config")
+
+
+_LIMITS = msgspec.json.Decoder(_Limits)
 
 
 class EitherDecoder(Generic[T]):
@@ -56,8 +72,12 @@ class EitherDecoder(Generic[T]):
         self._decoder = msgspec.json.Decoder(kind)
 
     def decode(self, spelled: Body, /) -> T:
-        """Decode a body; raise msgspec's DecodeError or ValidationError."""
-        return self._decoder.decode(_in_camel_case(spelled))
+        """Decode a body; raise msgspec's DecodeError or ValidationError, or BadRequest."""
+        value = self._decoder.decode(_in_camel_case(spelled))
+        limits = _LIMITS.decode(spelled or _EMPTY)
+        check_names(bytes(limits.camel))
+        check_names(bytes(limits.snake))
+        return value
 
 
 class CreationDecoder:
@@ -68,7 +88,7 @@ class CreationDecoder:
         self._members = msgspec.json.Decoder(dict[str, Raw])
 
     def decode(self, spelled: Body, /) -> cached_schema.Creation:
-        """Decode a body; raise msgspec's DecodeError or ValidationError."""
+        """Decode a body; raise msgspec's DecodeError or ValidationError, or BadRequest."""
         spelled = _in_camel_case(spelled)
         wire, members = self._decoder.decode(spelled), self._members.decode(spelled)
         content = {name: one for name, one in members.items() if name in _CONTENT}
@@ -88,7 +108,10 @@ def _renamed(value: Any) -> Any:
         return [_renamed(one) for one in value]
     if not isinstance(value, dict):
         return value
-    return dict(_fields(value.items()))
+    made = dict(_fields(value.items()))
+    if len(made) < len(value):
+        raise given_twice(next(_CAMEL[name] for name in value if _CAMEL.get(name) in value))
+    return made
 
 
 def _fields(given: Iterable[tuple[str, Any]]) -> Iterable[tuple[str, Any]]:

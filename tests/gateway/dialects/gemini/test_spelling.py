@@ -1,0 +1,104 @@
+"""A name in camel case and in snake case: each alone is read, both together are refused."""
+
+from __future__ import annotations
+
+import httpx
+import pytest
+
+from tests.doubles.engine.fake_engine import FakeEngine, saying
+from tests.doubles.gateway.served import MODEL
+from tests.gateway.dialects.gemini.asking import PATH, error_of
+
+HI = '"contents":[{"parts":[{"text":"hi"}]}]'
+EMBED = '"content":{"parts":[{"text":"hi"}]}'
+GENERATE, CREATE = f"{PATH}:generateContent", "/v1beta/cachedContents"
+
+# what is sent to which route, with the place of one or both of the members that follow
+TWICE = {
+    "a salt": (GENERATE, f"{{{HI},%s}}", '"cacheSalt":"mine"', '"cache_salt":"theirs"'),
+    "a salt with an escape": (
+        GENERATE,
+        f"{{{HI},%s}}",
+        '"cacheSalt":"mine"',
+        '"cache\\u005fsalt":"theirs"',
+    ),
+    "limits": (
+        GENERATE,
+        f"{{{HI},%s}}",
+        '"generationConfig":{"maxOutputTokens":3}',
+        '"generation_config":{"maxOutputTokens":30}',
+    ),
+    "a limit": (
+        GENERATE,
+        f'{{{HI},"generationConfig":{{%s}}}}',
+        '"maxOutputTokens":3',
+        '"max_output_tokens":30',
+    ),
+    "a limit in one spelling": (
+        GENERATE,
+        f'{{{HI},"generationConfig":{{%s}}}}',
+        '"maxOutputTokens":3',
+        '"maxOutputTokens":30',
+    ),
+    "a limit in snake case": (
+        GENERATE,
+        f'{{{HI},"generation_config":{{%s}}}}',
+        '"max_output_tokens":3',
+        '"max_output_tokens":30',
+    ),
+    "the salt of a cached content": (
+        CREATE,
+        f'{{"model":"models/{MODEL}",{HI},%s}}',
+        '"cacheSalt":"mine"',
+        '"cache_salt":"theirs"',
+    ),
+    "the salt of an embedding": (
+        f"{PATH}:embedContent",
+        f"{{{EMBED},%s}}",
+        '"cacheSalt":"mine"',
+        '"cache_salt":"theirs"',
+    ),
+    "the salt of an embedding in a batch": (
+        f"{PATH}:batchEmbedContents",
+        f'{{"requests":[{{{EMBED},%s}}]}}',
+        '"cacheSalt":"mine"',
+        '"cache_salt":"theirs"',
+    ),
+}
+
+
+@pytest.mark.parametrize(("path", "around", "one", "other"), TWICE.values(), ids=TWICE)
+def test_a_name_is_given_once(
+    http: httpx.Client, engine: FakeEngine, path: str, around: str, one: str, other: str
+) -> None:
+    engine.script = saying("ok")
+    for alone in (one, other):
+        answer = http.post(path, content=around % alone)
+        assert answer.status_code == 200, answer.text
+    before = len(engine.requests)
+    for both in (f"{one},{other}", f"{other},{one}"):
+        error = error_of(http.post(path, content=around % both), 400, "INVALID_ARGUMENT")
+        assert error["message"].endswith("is given twice")
+    assert len(engine.requests) == before
+
+
+@pytest.mark.parametrize("name", ["cacheSalt", "cache_salt", "cache\\u005fsalt"])
+def test_a_salt_counts_in_every_spelling(http: httpx.Client, engine: FakeEngine, name: str) -> None:
+    engine.script = saying("ok")
+    cached = []
+    for salt in ("mine", "mine", "theirs"):
+        text = f'{{"contents":[{{"parts":[{{"text":"{"x" * 500}"}}]}}],"{name}":"{salt}"}}'
+        usage = http.post(GENERATE, content=text).json()["usageMetadata"]
+        cached.append(usage["cachedContentTokenCount"] > 0)
+    assert cached == [False, True, False]
+
+
+def test_names_within_arguments_are_the_callers_own(http: httpx.Client, engine: FakeEngine) -> None:
+    engine.script = saying("ok")
+    call = '{"name":"clock","args":{"cacheSalt":"a","cache_salt":"b"}}'
+    said = f'{{"role":"model","parts":[{{"function_call":{call}}}]}}'
+    result = '{"parts":[{"functionResponse":{"name":"clock","response":{"at":1}}}]}'
+    tools = '"tools":[{"functionDeclarations":[{"name":"clock"}]}]'
+    body = f'{{"contents":[{{"parts":[{{"text":"hi"}}]}},{said},{result}],{tools}}}'
+    answer = http.post(GENERATE, content=body)
+    assert answer.status_code == 200, answer.text
