@@ -46,7 +46,7 @@ class DecoderCounts:
 
     layers: tuple[LayerConfig, ...]
     hidden_size: int
-    table_parameters: int  # parameters of the input embeddings; the output table has as many
+    table_parameters: int  # parameters of the input embeddings, and also those of the output table
     tables: int  # 1 if input and output share a table
     dtype: str
     kv: KvLayout

@@ -38,7 +38,7 @@ class UnitMemory(Protocol):
         ...
 
     def write(self, blocks: Rows, states: Rows, payload: memoryview) -> None:
-        """Write units to slots and rows. `payload` has as many units as there are rows."""
+        """Write units to slots and rows. `payload` has one unit for each row."""
         ...
 
 

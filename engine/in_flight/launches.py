@@ -21,9 +21,10 @@ from engine.step import Launched, has_drafts
 OVER_S = 1e-4  # seconds; if a wait was shorter, the step had ended before the wait
 NUM_REMEMBERED = 8
 MARGIN_S = 0.001  # seconds beyond the predicted time of a launch
-SHORT = 4  # a step is not delayed if it is shorter than this many launches
+SHORT = 4  # a step that takes less time than this many launches is not delayed
 
-# The seconds that a step waits for masks if step times are unknown, and at most in any case.
+# The seconds that a step waits for masks if step times are unknown, and the most that it ever
+# waits.
 UNKNOWN_S = 0.005
 MOST_PATIENCE_S = 0.05
 

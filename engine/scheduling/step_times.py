@@ -45,7 +45,7 @@ NUM_REMEMBERED = 8  # number of remembered ratios of a step's time to its predic
 # the host looked.
 MISSED = 7 / 8
 FORGETS = 1000  # captured steps until launch times are forgotten: a launch may have stalled
-HIDDEN = 1.2  # a step shorter than this many launches says little about the device
+HIDDEN = 1.2  # a step that takes less time than this many launches says little about the device
 SHORTEST_CONTEXT = 256  # shortest context, in tokens, whose rate is reported
 LATE = 0.005  # share of steps whose gaps exceed the predicted seconds times `late_ratio`
 LATE_STEP = 0.03  # share by which a late step raises `late_ratio`

@@ -34,7 +34,7 @@ from handbook.training.tool_chats import make_tool_chat
 
 BUCKET = 500
 TOOLS_AS_FACTS = 9
-"""A chat's tools have about as many tokens as so many facts."""
+"""A chat's tools have about as many tokens as this number of facts."""
 MISTAKES_SHOWN = 20
 
 

@@ -180,7 +180,7 @@ class Loader:
 
 
 def _lower_parts(node: Node) -> list[tuple[Node, Places]]:
-    """Return nodes up to `node` with their blocks that are neither on the device nor loading."""
+    """Return nodes up to `node` with their blocks that are not on the device and not loading."""
     lower = list(takewhile(lambda part: not part.edge.is_on_device, node.way_up()))
     return [
         (part, np.flatnonzero(part.edge.states & (DEVICE | COMING) == 0)) for part in lower[::-1]

@@ -161,7 +161,8 @@ class HeldMasks:
     """A `MaskMaker` that holds back the masks of some constraints until `release`."""
 
     events: list[str] = field(default_factory=list)
-    held: set[int] = field(default_factory=set)  # constraints with so many tokens wait
+    # constraints wait once they have one of these numbers of tokens
+    held: set[int] = field(default_factory=set)
     busy: list[Steps] = field(default_factory=list)
     num_made: int = 0
     patience: list[float] = field(default_factory=list)  # seconds that each step would have waited

@@ -47,7 +47,7 @@ def parts_of(kind: inspect.Type) -> Iterator[inspect.Type]:
 
 
 def live(of: Any) -> list[inspect.Type]:
-    """List the parts of a type that are not data: neither plain nor frozen records of it."""
+    """List the parts of a type that are live objects instead of data or frozen records."""
     records = (inspect.UnionType, inspect.VarTupleType, inspect.FrozenSetType)
     return [
         kind

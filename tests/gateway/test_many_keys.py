@@ -78,7 +78,7 @@ def hire(served: Served, engine: FakeEngine) -> Iterator[Callable[..., Customer]
     ):
 
         def new(limits: dict[str, Any], *, tenants: int, keys: int) -> Customer:
-            """Make a client with this many keys for each of this many tenants."""
+            """Make a client with `keys` keys for each of `tenants` tenants."""
             issued = []
             for _ in range(tenants):
                 sent = {"name": uuid.uuid4().hex, "limits": limits, "cache": QUOTA}
@@ -97,7 +97,7 @@ WITH_ONE_TENANT = pytest.mark.parametrize("keys", [1, KEYS])
 
 
 def admitted(customer: Customer, asks: int, **more: Any) -> int:
-    """Send this many requests; return how many were admitted."""
+    """Send `asks` requests; return how many were admitted."""
     statuses = [customer.ask(**more).status_code for _ in range(asks)]
     assert set(statuses) <= {200, 429}
     return statuses.count(200)

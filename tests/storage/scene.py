@@ -55,7 +55,7 @@ def fill(pool: DevicePool, numbers: range) -> None:
 
 
 def disk_config(directory: Path, num_blocks: int = 64, **changed: object) -> DiskConfig:
-    """Make a config of at least this many blocks, with deadlines for a busy machine."""
+    """Make a config of at least `num_blocks` blocks, with deadlines for a busy machine."""
     spare = 64 << 10  # LMDB's size before the first record
     settings: dict[str, object] = {
         "directory": directory,

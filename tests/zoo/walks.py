@@ -40,7 +40,7 @@ class Walker:
         return self.walk(grammar, request.sampling.max_tokens)
 
     def walk(self, grammar: Grammar, most: int) -> list[int]:
-        """Return at most this many tokens that follow a grammar."""
+        """Return at most `most` tokens that follow a grammar."""
         found = checked(grammar)
         if found.error:
             raise InvalidGrammar(found.error)

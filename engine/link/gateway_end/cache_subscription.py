@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from engine.link.cache_events import CacheEvents, Cleared, EventsTaken, Subscribe
 
-TAKEN_EVERY = 8  # messages until a confirmation; the engine stops at four times as many
+TAKEN_EVERY = 8  # messages until a confirmation; the engine stops after four times this number
 
 Listener = Callable[[CacheEvents], None]
 

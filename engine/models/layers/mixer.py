@@ -66,7 +66,9 @@ def check_divides(num_ranks: int, field: str, size: int) -> None:
 
 
 class TokenKeys(NamedTuple):
-    """The sizes that a layer keeps for a token: keys of `heads` x `size`, and as many values."""
+    """The sizes that a layer keeps for a token: keys of `heads` x `size`, and values of the same
+    shape.
+    """
 
     heads: int
     size: int

@@ -48,8 +48,10 @@ RANK_PREFIX = "rank-"  # prefix of the directories of all ranks but 0
 _log = logging.getLogger(__name__)
 
 NewHostPool = Callable[[int, int, torch.device, int], HostPool]
-"""Makes a pool of so many blocks of so many bytes for a device, out of so many bytes that may be
-taken; raises PoolDoesNotFit."""
+"""A function of a block count, the bytes of a block, a device and the bytes that may be taken.
+
+It makes a pool, or raises PoolDoesNotFit.
+"""
 
 HostAhead = Future[HostPool | None]  # host tier that is being opened; None: no host tier
 

@@ -9,7 +9,7 @@ from random import Random
 from engine.drafting.draft import Draft
 from engine.sequences.sequence import Sequence
 
-# Returns the tokens that follow a sequence's known tokens, at most so many.
+# Returns the tokens that follow a sequence's known tokens, up to the given number.
 Continuation = Callable[[Sequence, int], list[int]]
 
 

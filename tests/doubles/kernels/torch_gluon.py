@@ -23,7 +23,7 @@ from torch import Tensor
 from triton.experimental.gluon._runtime import GluonJITFunction
 from triton.runtime import JITFunction
 
-_IN_BOX = 64  # columns of 16 bits in a box: shared memory is swizzled by so many
+_IN_BOX = 64  # columns of 16 bits in a box, which is the period of the swizzle in shared memory
 
 
 class Pointer:
@@ -63,7 +63,7 @@ class Shared:
         return self._parts[0].transpose(0, 1).flatten(1).clone()
 
     def store(self, rows: Tensor) -> None:
-        """Write them."""
+        """Write numbers to the shared memory."""
         across, height, width = self._parts.shape[1:]
         self._parts[0].copy_(rows.view(height, across, width).transpose(0, 1))
 

@@ -14,7 +14,7 @@ from tests.prefix_cache.support.scene import tokens
 
 
 def node_of(blocks: int) -> Node:
-    """Make a node of this many one-token blocks."""
+    """Make a node of `blocks` one-token blocks."""
     ids = np.zeros(blocks, np.int32)
     return Node(Namespace(b"n" * 16), Edge(ids, ids, bytes(16 * blocks), 1), "mine", 0, None, 0.0)
 

@@ -150,7 +150,7 @@ def test_how_often_others_use_what_is_published_moves_no_draft(scene: Scene, use
 
 
 def published_to(name: str, num_blocks: int = 2) -> NamespacePath:
-    """Return the path of a tenant's prompt that begins with this many published blocks."""
+    """Return the path of a tenant's prompt that begins with `num_blocks` published blocks."""
     return path("published", name, length=num_blocks)
 
 

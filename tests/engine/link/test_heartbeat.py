@@ -24,7 +24,7 @@ from engine.link.tcp.curve import Socket
 from tests.doubles.engine.engine_thread import EngineThread
 
 ROOT = Path(__file__).parents[3]
-LOOKS = 400  # at most this many: a bound on hanging, not a measurement
+LOOKS = 400  # an upper bound against hanging, not a measurement
 BEAT_S = 0.05
 OFTEN_S = BEAT_S / 2
 

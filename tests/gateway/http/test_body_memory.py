@@ -29,7 +29,7 @@ async def test_what_is_taken_is_given_back_once_however_it_ends() -> None:
     async def request() -> None:
         with bodies.lease("a") as lease:
             await lease.grow(MIB)
-            await lease.grow(MIB // 2)  # no more than it already has
+            await lease.grow(MIB // 2)  # less than the lease already has
             assert len(bodies) == MIB
             lease.release()
             lease.release()

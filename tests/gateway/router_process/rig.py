@@ -63,7 +63,7 @@ class Office:
 async def open_office(
     directory: Path, workers: int, wait_s: float = LONG_S
 ) -> AsyncIterator[tuple[Office, Sequence[RouterClient]]]:
-    """Run a service with this many connected workers."""
+    """Run a service with `workers` connected workers."""
     office = Office(directory / "router.sock")
     clients = [RouterClient(office.socket, LIMITS, wait_s=wait_s) for _ in range(workers)]
     async with AsyncExitStack() as stack:

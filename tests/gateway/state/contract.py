@@ -98,7 +98,7 @@ def a_schema(tenant: Tenant, number: int = 1, text: str = "") -> ModuleSchema:
 
 
 def room_for(of_tenant: int, of_all: int = 1000) -> ResponseRoom:
-    """Make room for this many of `a_response` with one-digit numbers."""
+    """Make room for `of_tenant` and `of_all` copies of `a_response` with one-digit numbers."""
     size = len(msgspec.json.encode(a_response(a_tenant())))
     return ResponseRoom(of_one=size, of_tenant=of_tenant * size, of_all=of_all * size)
 

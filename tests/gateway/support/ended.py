@@ -34,6 +34,6 @@ def end_choice(
     prompt_tokens: int,
     reused: Reused | None = None,
 ) -> None:
-    """End a choice after this many tokens."""
+    """End a choice after `generated` tokens."""
     request_metrics.end(index, engine_end(prompt_tokens, generated, reused))
     request_metrics.see(ChoiceEnded(index, reason, generated))

@@ -23,7 +23,7 @@ IDS = np.arange(100, 132, dtype=np.int32)  # eight blocks
 
 
 class Requests:
-    """Requests to a cache with this many state slots, each computed at once."""
+    """Requests to a cache with `num_states` state slots, each computed at once."""
 
     def __init__(self, num_states: int = 32, at: NamespacePath = HERE) -> None:
         self.at = at

@@ -63,13 +63,13 @@ class Key:
         return {name: sum(row[name] for row in rows) for name in names}
 
     def wait(self, requests: int) -> tuple[int, int]:
-        """Wait for this many requests in the ledger; return the written and unread tokens."""
+        """Wait for `requests` requests in the ledger; return the written and unread tokens."""
         wait_for(lambda: self.report()["requests"] == requests, WITHIN_S)
         told = self.report()
         return told["cache_written_tokens"], told["cache_unread_tokens"]
 
     def wait_unread(self, tokens: int) -> None:
-        """Wait until this many tokens are unread."""
+        """Wait until `tokens` tokens are unread."""
         wait_for(lambda: self.report()["cache_unread_tokens"] == tokens, WITHIN_S)
 
 

@@ -86,7 +86,7 @@ def test_an_address_that_is_none_or_needs_a_key(
 
 @contextmanager
 def no_descriptors() -> Iterator[None]:
-    """Hold as many descriptors as this process may have, as many connections would."""
+    """Hold every descriptor that this process may have, as a flood of connections would."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (FEW, hard))
     held = list[int]()

@@ -38,7 +38,7 @@ FLUSHES: list[dict[str, Any]] = [{}, {"flow": A.hex()}, {"namespace": bytes(A)}]
 
 @contextmanager
 def flushed_pair(checkpoint: Checkpoint, tmp_path: Path, *, flush_s: float) -> Iterator[Pair]:
-    """Make engines that fetch no flushed blocks for this many seconds."""
+    """Make engines that fetch no flushed blocks for `flush_s` seconds."""
     patience = replace(PATIENT, flush=flush_s)
     with pair_of(checkpoint.model_dir, str(tmp_path / "x.sock"), patience=patience) as pair:
         yield pair

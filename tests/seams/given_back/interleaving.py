@@ -129,7 +129,7 @@ class Game:
             self._random.choice((*ends, user.cancel))()
 
     async def _some_turns(self) -> None:
-        """Wait no turn, a few turns, or as many as a time has."""
+        """Wait for no turn, for a few turns, or for one of `DELAYS`."""
         match self._random.randrange(6):
             case 0:
                 await asyncio.sleep(self._random.choice(DELAYS))

@@ -30,7 +30,7 @@ TEXT = "The support code for Berlin is 4821. The harbour of Hamburg is "
 
 @dataclass(frozen=True)
 class Reader:
-    """A reader of this many bytes at once, after a wait each, which leaves after some bytes."""
+    """A reader that waits after every `at_once` bytes, and leaves after `leaves_after` bytes."""
 
     at_once: int
     wait_s: float

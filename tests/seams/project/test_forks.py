@@ -28,7 +28,7 @@ def start_both(directory: Path, *, is_tied: bool) -> None:
     logging.basicConfig(level=logging.DEBUG)
     signal.signal(signal.SIGUSR1, lambda *_: None)
     signal.signal(signal.SIGUSR2, signal.SIG_IGN)
-    mine = os.pipe()  # the started processes may have neither these, nor the thread
+    mine = os.pipe()  # the started processes must inherit neither these pipes nor the thread
     kept = os.dup(mine[0])
     for name in ("executed", "forked"):
         if name == "forked":

@@ -65,7 +65,7 @@ class Bounds:
     disk_bytes: int = 0
     kv_dtype: KvDtype = "auto"
     ranks: int = 1  # ranks that divide each layer, all but the first on threads
-    stages: int = 1  # stages that divide the layers, each of so many ranks
+    stages: int = 1  # stages that divide the layers, each of `ranks` ranks
     quantization: Quantization = "none"
     drafts: bool = False
 

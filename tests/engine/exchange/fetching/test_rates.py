@@ -54,7 +54,7 @@ def test_a_way_that_was_never_tried_is_tried_however_fast_computing_is(way: str)
 
 
 def ended(why: str, blocks: int, seconds: float, request_id: str | None = None) -> Fetch:
-    """Return a fetch of a hundred blocks that ended with this many blocks after this time."""
+    """Return a fetch of a hundred blocks that ended with `blocks` blocks after `seconds`."""
     wanted = Wanted(
         address=WHERE,
         path=NamespacePath.single(Namespace(bytes(16))),

@@ -22,7 +22,7 @@ NUMBER = {"type": "number"}
 LIST = {"type": "array", "items": {"type": "integer"}}
 # The domains in the tools of firecrawl-mcp.
 HOST = r"^(?:[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z0-9][a-z0-9-]{0,61}[a-z0-9]$"
-# Formats as zod 4.6 writes them.
+# Formats in the spelling of zod 4.6.
 ZOD_HOST = (
     r"^(?=.{1,253}\.?$)[a-zA-Z0-9](?:[a-zA-Z0-9-]{0,61}[a-zA-Z0-9])?"
     r"(?:\.[a-zA-Z0-9](?:[-0-9a-zA-Z]{0,61}[0-9a-zA-Z])?)*\.?$"

@@ -55,7 +55,7 @@ def with_config(model_dir: Path, **fields: Any) -> Path:
 
 
 def add(model_dir: Path, sizes: dict[str, int]) -> None:
-    """Write tensors of so many bytes into the checkpoint."""
+    """Write tensors of these `sizes` in bytes into the checkpoint."""
     path = model_dir / "model.safetensors"
     more = {name: torch.zeros(size // 4) for name, size in sizes.items()}
     save_file({**load_file(path), **more}, path.with_suffix(".new"))

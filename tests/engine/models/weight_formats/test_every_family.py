@@ -28,7 +28,7 @@ from tests.engine.rigs.int4_checkpoints import KINDS as INT4
 from tests.engine.rigs.int4_checkpoints import make_int4
 from tests.examples import in_the_zoo
 
-FEW = 24  # tokens; in int4 only `test_int4` compares as many as in fp8, on one family
+FEW = 24  # tokens; only `test_int4` compares int4 over as many tokens as fp8, on one family
 SIZES = {"hidden_size": 128, "intermediate_size": 256, "head_dim": 32, "num_key_value_heads": 2}
 PHI_ROPE = {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.75}
 LATENTS = {  # a model without experts

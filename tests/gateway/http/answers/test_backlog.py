@@ -165,7 +165,7 @@ class Crowd:
         self._tasks: list[asyncio.Task[Reader]] = []
 
     async def unread(self, tenant_id: str, size: int) -> asyncio.Task[Reader]:
-        """Add a connection with this many unread bytes."""
+        """Add a connection with `size` unread bytes."""
         made = asyncio.Event()
 
         async def wait() -> Reader:

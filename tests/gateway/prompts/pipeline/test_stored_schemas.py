@@ -64,7 +64,7 @@ def recorded(spec: SchemaSpec) -> ModuleSchema:
 
 
 def memory(schemas: int) -> BodyMemory:
-    """Make a tenant's room for this many schemas that are being read."""
+    """Make a tenant's room for `schemas` schemas that are being read."""
     return BodyMemory(Bounds(max_tenant_body_bytes=schemas * MOST_SCHEMA_BYTES, body_wait_s=0.0))
 
 

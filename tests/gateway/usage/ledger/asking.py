@@ -17,7 +17,7 @@ _MANY = 16  # choices, with short answers
 
 @dataclass(frozen=True)
 class Asking:
-    """A request, whose prompts each have this many choices that share their computation."""
+    """A request. `sharing` choices of each prompt share their computation."""
 
     path: str
     body: dict[str, Any]

@@ -20,7 +20,7 @@ _TURNS = 20_000  # turns after which a request counts as hanging
 
 @dataclass(frozen=True)
 class Pace:
-    """A client's pace at first: this many bytes, in one of this many turns of the event loop."""
+    """A client's pace: at first it reads `at_once` bytes in one of `one_in` turns."""
 
     at_once: int = 1 << 20
     one_in: int = 1
@@ -28,7 +28,7 @@ class Pace:
     reads_at_most: int | None = None  # bytes, after which it reads no more
 
     def size(self, turn: int, read: int, random: Random) -> int:
-        """Return the bytes to read in a turn, after this many."""
+        """Return how many bytes to read in a turn, after `read` bytes."""
         if self.reads_at_most is not None:
             return self.reads_at_most - read
         if turn > _SLOW_TURNS:
@@ -67,7 +67,7 @@ class PacedWire(Wire):
         return taken
 
     def lose(self) -> None:
-        """Lose the connection, whoever closed it."""
+        """Lose the connection, whichever side closed it."""
         if not self.is_lost and self.connection is not None:
             self.is_lost = True
             self.connection.connection_lost(None)

@@ -128,7 +128,7 @@ class Filled:
         self.kv = kv
         self.how: How = (AttentionVariant(1 / math.sqrt(dim)), None)
         numbers = torch.randn(kv.shape, device=device)
-        numbers[..., :2] *= 20  # outlier channels, as keys have them
+        numbers[..., :2] *= 20  # outlier channels, which real keys have
         values, scales = fp8_kv.quantised(numbers)
         kv.view(torch.uint8).copy_(values.view(torch.uint8))
         fp8_kv.scales_of(kv).copy_(scales)
