@@ -25,6 +25,7 @@ from gateway.http.answers.backlog import Backlogs
 from gateway.http.answers.whole_answer import GatheredAnswers
 from gateway.http.cors import Cors
 from gateway.http.error_dialect import Dialects
+from gateway.http.protocol.answering_side import AnsweringSide
 from gateway.http.protocol.counted_connection import CountedConnection, uncounted
 from gateway.http.protocol.framing import (
     FRAMING_TOO_LARGE,
@@ -45,8 +46,11 @@ MAX_LENGTH_DIGITS = 19
 _ROOM = 64 << 10
 _MAX_SLICES = 64  # maximum slices of a chunked body parsed in one turn
 _MAX_PIECES = 64
-# maximum bytes of a chunked body that are parsed and discarded after the answer
+# maximum bytes of a chunked body that are parsed after the answer; others are not even parsed
 _MAX_DRAINED_CHUNKS = 64 << 10
+# A body's rest is discarded until its deadline, as slowly as `rest_s` says: many clients send all
+# before they read the answer, and lose it with the connection.
+_UNTIL_DEADLINE = sys.maxsize
 _LINGER_S = 2.0  # seconds for a refused client to read the refusal and close
 _LINGER_BYTES = 1 << 20
 
@@ -203,6 +207,7 @@ class BoundedConnection(CountedConnection):
             raise httptools.HttpParserError("not one host")
         owner_told_to(cast("Scope", self.scope), partial(self.holders.tell, self))
         super().on_headers_complete()
+        self.cycle.transport = AnsweringSide(self.transport, self.close_after_body)
         self._framing = BodyFraming.of(self.headers)
         self._enter(State.BODY, self.bounds.body_deadline_s)
 
@@ -226,8 +231,8 @@ class BoundedConnection(CountedConnection):
         if self.state is State.ANSWERING:
             self._await_request()
         elif self.state is State.BODY:
-            most = self.bounds.max_body_bytes
-            self._to_drain = min(most, _MAX_DRAINED_CHUNKS) if self._framing.is_chunked else most
+            is_chunked = self._framing.is_chunked
+            self._to_drain = _MAX_DRAINED_CHUNKS if is_chunked else _UNTIL_DEADLINE
             self.state = State.DRAINING
         self.flow.resume_reading()
         if self._received:
@@ -256,8 +261,18 @@ class BoundedConnection(CountedConnection):
     def _drain(self, size: int) -> None:
         self._to_drain -= size
         if self._to_drain < 0:
-            self.state = State.ENDED
-            self._end(self.bounds.max_body_bytes)
+            self._end_until_deadline()
+
+    def close_after_body(self) -> None:
+        """Close once the answer is sent. While the client still sends a body, discard the body."""
+        if self.state is State.BODY and not self.transport.is_closing():
+            self._end_until_deadline()
+        else:
+            self.transport.close()
+
+    def _end_until_deadline(self) -> None:
+        self.state = State.ENDED
+        self._end(_UNTIL_DEADLINE)
 
     def _end(self, to_drain: int) -> None:
         """Send nothing more, and close later. An immediate close would lose the last answer."""

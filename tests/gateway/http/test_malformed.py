@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx
@@ -410,6 +411,25 @@ def test_a_declared_length_over_the_limit_is_not_waited_for(
     with connected(served) as connection:
         connection.sendall(head(served, CHAT, "content-length: 99999999999"))
         assert read_answer(connection).status == 413
+
+
+@pytest.mark.parametrize("fields", [{}, {"connection": "close"}])
+@pytest.mark.parametrize("is_chunked", [False, True])
+async def test_a_client_that_sends_all_before_it_reads_sees_that_it_was_too_much(
+    served: Served, fields: dict[str, str], is_chunked: bool
+) -> None:
+    """httpx without threads reads nothing while it sends, and no answer from a lost connection."""
+    piece, pieces = b" " * (1 << 20), 8
+
+    async def in_pieces() -> AsyncIterator[bytes]:
+        for _ in range(pieces):
+            yield piece
+
+    content = in_pieces() if is_chunked else piece * pieces
+    headers = {"authorization": f"Bearer {served.key}", "content-type": "application/json"}
+    async with httpx.AsyncClient(base_url=served.url, timeout=60) as client:
+        answer = await client.post(CHAT, content=content, headers=headers | fields)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (413, "request_too_large")
 
 
 def test_a_body_in_chunks_is_counted(served: Served, engine: FakeEngine) -> None:
