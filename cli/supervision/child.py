@@ -16,10 +16,12 @@ import cli
 from cli.supervision import parent_death
 from engine.process import DRAIN_SIGNAL
 
-# Keys of the operator and of keys.env, and all variables whose names suggest credentials.
+# All variables whose names suggest credentials, among them those of keys.env. Names of files that
+# hold a credential, and numbers of tokens, suggest none.
 _CREDENTIAL = re.compile(
-    r"RATOON_([A-Z0-9]+_)?KEY|.*PASSWORD"
-    r"|(.*_)?(TOKEN|SECRET|API_?KEY|(SECRET|PRIVATE|ACCESS)_KEY(_ID)?)",
+    r".*_KEYS?(_ID)?|(.*_)?APIKEYS?"
+    r"|.*PASSWORDS?|(.*_|SSH)?PASS(WD|PHRASE)?|.*_PWD"
+    r"|(.*_)?(TOKEN|SECRETS?|CREDENTIALS?|JWT|COOKIE|AUTH|CONNECTION_STRING)",
     re.IGNORECASE,
 )
 _HUB_TOKENS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
