@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class ConstantRate:
-    """A rate of constant seconds a token, for any context; None: not measured."""
+    """A rate with the same seconds for each token in any context; None: not measured."""
 
     per_token: float | None
 

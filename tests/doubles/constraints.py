@@ -38,7 +38,7 @@ class Allows(TokenConstraint):
 
 
 class Script(TokenConstraint):
-    """Allow one set of tokens for each place; it is over after the last set.
+    """Allow one set of tokens for each place; the constraint is over after the last set.
 
     Masks after drafts are made too, at most `most` masks at a time.
     """

@@ -1,4 +1,4 @@
-"""The part of Ray that is used, without processes: named actors whose reports a test chooses."""
+"""What Ratoon uses of Ray, without processes: named actors whose reports a test chooses."""
 
 from __future__ import annotations
 

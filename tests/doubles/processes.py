@@ -38,7 +38,7 @@ def memory_of(pid: int) -> dict[str, bytes]:
             place, rights, _, _, _, *name = line.split(maxsplit=5)
             begin, end = (int(one, 16) for one in place.split("-"))
             if rights.startswith("r"):
-                with suppress(OSError, ValueError):  # a region of the kernel's, or gone
+                with suppress(OSError, ValueError):  # the region belongs to the kernel, or is gone
                     memory.seek(begin)
                     found[f"{pid} {place} {' '.join(name)}"] = memory.read(end - begin)
     return found

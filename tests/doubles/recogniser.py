@@ -22,7 +22,7 @@ class Recogniser:
 
 
 class _Reading:
-    """The places of one text where each rule may end that begins at a given place."""
+    """For each place where a rule begins in one text, the places where it may end."""
 
     def __init__(self, rules: Mapping[str, Expression], text: str) -> None:
         self._rules = rules
@@ -39,7 +39,7 @@ class _Reading:
 
     def _of_rule(self, name: str, at: int) -> set[int]:
         known = self._known.setdefault((name, at), set())
-        if (name, at) not in self._asked:  # else the rule was looked at in this round
+        if (name, at) not in self._asked:  # otherwise this round has already looked at the rule
             self._asked.add((name, at))
             known |= self._of(self._rules[name], {at})
         return known

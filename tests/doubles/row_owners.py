@@ -1,4 +1,4 @@
-"""The sequences of a step's rows, for doubles and tests: a runner only sees numbers."""
+"""The sequences of a step's rows, for doubles and tests: a runner sees only numbers."""
 
 from __future__ import annotations
 

@@ -14,14 +14,14 @@ Result = TypeVar("Result")
 
 
 class _NeverWaits(selectors.SelectSelector):
-    """A selector that never waits: the first timer may be cancelled, and the next far away."""
+    """A selector that never waits: the first timer may be cancelled and the next far away."""
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         return super().select(None if timeout is None else 0)
 
 
 class VirtualTimeLoop(asyncio.SelectorEventLoop):
-    """Event loop whose `time()` is virtual, and so its sleeps and timeouts."""
+    """Event loop whose `time()`, sleeps and timeouts are virtual."""
 
     def __init__(self) -> None:
         self._now = 0.0
@@ -33,7 +33,8 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
     def _run_once(self) -> None:
         inner: Any = self
         if not inner._ready and inner._scheduled:
-            # Move a little further at least: a rounded time could lie before its own timer.
+            # Move at least a little further, because a rounded time may be earlier than its own
+            # timer.
             self._now = max(inner._scheduled[0].when(), self._now + 1e-9)
         super()._run_once()  # type: ignore[misc]
 

@@ -1,4 +1,4 @@
-"""Waiting for conditions without an event: of another process, another thread, a store."""
+"""Waiting for conditions that send no event, for example in another process or in a store."""
 
 from __future__ import annotations
 

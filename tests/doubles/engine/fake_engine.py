@@ -211,8 +211,8 @@ class FakeEngine:
         self.pin_error: Exception | None = None
         self.pinned: dict[str, int] = {}
         self.flows: dict[str, FlowQuota] | None = None
-        self.recorded: dict[str, str | None] = {}  # flushes
-        self.caches_answers = False  # same as in the real engine
+        self.recorded: dict[str, str | None] = {}  # flows of recorded flushes, by flush id
+        self.caches_answers = False  # the real engine's default
         self._cached_keys: set[bytes] = set()
         self.marks: dict[str, dict[bytes, MarkedPrefix]] = {}  # marks by flow and id
         self.forgotten_copies: list[tuple[str, bytes]] = []

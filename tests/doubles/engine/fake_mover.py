@@ -21,7 +21,7 @@ from tests.doubles.engine.fake_runner import FakeRunner, KvCorrupt
 from tests.doubles.engine.stateful_runner import StatefulRunner
 
 Block = list[int | None]
-Place = tuple[Tier, int, bool]  # tier, slot, whether it is a state's
+Place = tuple[Tier, int, bool]  # tier, slot, and whether the slot is for a state
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Copy:
     record: BlockRecord | None
     polls: int
     is_released: bool = False
-    has_arrived: bool = False  # it was promised, and a launched step needs it
+    has_arrived: bool = False  # whether the copy was promised, and a launched step needs its data
 
 
 @dataclass
@@ -55,7 +55,7 @@ class FakeMover:
     held: set[Tier] = field(default_factory=set)  # copies into these tiers do not end
     host: dict[int, Block] = field(default_factory=dict)
     disk: dict[int, tuple[BlockRecord, Block]] = field(default_factory=dict)
-    tiers: Tiers = field(default_factory=Tiers)  # tells where states lie on disk
+    tiers: Tiers = field(default_factory=Tiers)  # has the places of states on disk
     host_states: dict[int, Block] = field(default_factory=dict)
     disk_states: dict[int, tuple[BlockRecord, Block]] = field(default_factory=dict)
     plans: list[Plan] = field(default_factory=list)

@@ -140,7 +140,7 @@ class FakeRunner:
     raising: list[Exception] = field(default_factory=list)  # raised by the next launches
     raising_late: list[Exception] = field(default_factory=list)  # raised by the next samplings
     takes: Callable[[Step], None] = lambda step: None  # advances a test's clock at a launch
-    waits: Callable[[], None] = lambda: None  # advances it when a step is collected
+    waits: Callable[[], None] = lambda: None  # advances the clock when a step is collected
     waits_for_loads: Callable[[], None] = lambda: None  # waits for promised loads at a launch
     has_waited: Callable[[], None] = lambda: None  # called once a step is collected
     num_raised: int = 0

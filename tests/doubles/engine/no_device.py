@@ -36,6 +36,7 @@ class NoDevice(threading.local):
     def utils(self) -> Any:
         return SimpleNamespace(
             get_device_properties=lambda device: {"max_shared_mem": 1 << 18},
-            # No module: Triton 3.8 unloads a freed kernel's module with the driver of that time.
+            # No module: Triton 3.8 unloads a freed kernel's module with the driver that is current
+            # then.
             load_binary=lambda *binary: (None, 1, 0, 0, 1024),
         )

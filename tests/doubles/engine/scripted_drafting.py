@@ -31,7 +31,7 @@ class ScriptedDrafting:
     gone: list[str] = field(default_factory=list)
 
     def prepare(self, sequence: Sequence) -> None:
-        """Keep the sequence that is prepared for."""
+        """Keep the sequence that drafting prepares for."""
         self.prepared.append(sequence.request_id)
 
     def is_worth_waiting(self, decodes: list[Sequence]) -> bool:

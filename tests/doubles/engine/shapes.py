@@ -43,7 +43,7 @@ _QWEN_HYBRID = _COMMON | {
     "linear_key_head_dim": 128,
     "linear_value_head_dim": 128,
     "linear_num_key_heads": 16,
-    # Published configs ask for it; a peer that reads no such field keeps states in bf16.
+    # Published configs have this field. A server that does not read it keeps states in bf16.
     "mamba_ssm_dtype": "float32",
     "rope_parameters": {
         "rope_type": "default",

@@ -18,7 +18,7 @@ from kernels.attention.tuning import rows_together
 
 @dataclass(frozen=True, slots=True)
 class Forest:
-    """Groups of equal size: tokens that all rows share, that a group shares, and of one row."""
+    """Equal groups: tokens shared by all rows, tokens shared by a group, and a row's own."""
 
     groups: int
     rows_each: int

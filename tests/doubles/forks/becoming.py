@@ -81,7 +81,7 @@ def _forget(kept: Collection[int]) -> None:
     atexit._clear()
     logging.root.handlers.clear()
     logging._handlerList.clear()  # type: ignore[attr-defined]
-    # the import registers this too; logs are written before the end
+    # importing `logging` would also register this; logs are written before the end
     atexit.register(logging.shutdown)
     logging.root.setLevel(logging.WARNING)
     unbuffered = bool(os.environ.get("PYTHONUNBUFFERED"))

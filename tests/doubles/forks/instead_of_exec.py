@@ -26,7 +26,7 @@ class Command(NamedTuple):
     """A command that a fork runs."""
 
     words: list[str]
-    parent: int | None  # the process that it dies with
+    parent: int | None  # the command ends when this process ends
 
     def become(self, kept: Sequence[int]) -> NoReturn:
         """Run the command in this process."""
@@ -56,12 +56,12 @@ class InsteadOfExec:
         self._execve = os.execve
 
     def install(self) -> None:
-        """Start the processes of this process here from now on, and those of its children too."""
+        """From now on, start the processes of this process and of its children here."""
         vars(subprocess)["_fork_exec"] = self.fork_exec
         vars(os)["execve"] = self.execve
 
     def fork_exec(self, words: Sequence[Any], *how: Any) -> int:
-        """Start a process; return its id. Arguments as for `_posixsubprocess.fork_exec`."""
+        """Start a process; return its id. Takes the arguments of `_posixsubprocess.fork_exec`."""
         command = known([os.fsdecode(word) for word in words], self._modules)
         if command is None:
             started: int = self._fork_exec(words, *how)

@@ -17,13 +17,13 @@ IMPORTED = (
     "tests.doubles.forks.process",
     "gateway.router_process.main",
     *("engine.follower.serving", "tests.doubles.engine.engine_process"),
-    "cli.operating.admin_client",  # of commands that ask a server
+    "cli.operating.admin_client",  # modules of commands that send requests to a server
     # Modules that the others import at their first use.
     *("jinja2.debug", "pydantic.v1", "typer._adapters", "uvicorn.lifespan.off", "encodings.idna"),
     *("typer._click.decorators", "importlib.resources.readers"),
 )
-# A forked process shows its command in the memory of the fork server's command, which this name
-# makes long. The server skips a module that does not exist.
+# A forked process writes its command over the fork server's command line, which this name makes
+# long enough. The server skips a module that does not exist.
 ROOM = "room_for_a_command_" * 500
 
 

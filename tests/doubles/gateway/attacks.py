@@ -197,7 +197,8 @@ async def ask(target: Target) -> float:
     """
     clock = asyncio.get_running_loop().time
     started = clock()
-    # Both at once: other tasks of this loop may take longer than a silent connection may last.
+    # Connect and send without a pause: other tasks of this loop may take longer than a silent
+    # connection may last.
     plain = socket.create_connection(("127.0.0.1", target.port))
     plain.sendall(target.chat("hello", max_tokens=1))
     reader, writer = await asyncio.open_connection(sock=plain, limit=1 << 12)

@@ -1,4 +1,4 @@
-"""Gateways in processes of their own, on one port, complete but for the engine.
+"""Gateways in processes of their own, on one port, complete except for the engine.
 
 The engine is a fake that sends its first token at once and the others on a fixed schedule. `python
 -m tests.doubles.gateway.gateway_process CONFIG` starts such a process.

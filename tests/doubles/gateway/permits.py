@@ -1,4 +1,4 @@
-"""Permits for tests of a limiter's limits alone."""
+"""Permits for tests that check only a limiter's limits."""
 
 from __future__ import annotations
 

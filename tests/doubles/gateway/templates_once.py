@@ -1,9 +1,9 @@
 """Chat templates that are compiled and probed once, however many tests load them.
 
-A test's gateway loads its template anew, as do the tests of templates: half of what they computed.
+A test's gateway and the tests of templates load templates anew. This took half of their time.
 
-Knows: that the source decides what is compiled, and with the tokens and the bound of steps what a
-probe finds.
+Knows: the source alone decides what is compiled. What a probe finds also depends on the tokens and
+the bound of steps.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from gateway.prompts.templates import compiled, fitted
 from gateway.prompts.templates.compiled import CompiledTemplate
 from gateway.prompts.templates.probing import find_traits
 
-KEPT = 32  # number of compiled templates, of which neighbours among tests use few
+KEPT = 32  # number of compiled templates that are kept; consecutive tests use few
 
 
 class ProbedOnce:
@@ -28,7 +28,7 @@ class ProbedOnce:
         self._found: dict[tuple[object, ...], TemplateTraits] = {}
 
     def __call__(self, template: CompiledTemplate) -> TemplateTraits:
-        """Return the traits of a template, which is probed if no equal template was."""
+        """Return the traits of a template. Probes it unless an equal template was probed before."""
         key = (template.source, template._most_steps, *sorted(template._tokens.items()))
         if key not in self._found:
             self._found[key] = find_traits(template)

@@ -2,11 +2,11 @@
 
 For a launch, the interpreter replaces the operations of `triton.language` by operations on arrays,
 and restores them at its end. It searches for operations to replace again whenever one device
-function calls another, in every program of the grid. There are none left then, but this search was
-half of the time that kernels took on a CPU. Here the search is done once a launch, and once more
-for a function that also uses the module `triton.language.core`. The interpreter never restores the
-operations of that module, so that no kernel could be compiled in this process afterwards; here all
-are restored.
+function calls another, in every program of the grid. No operation is left to replace by then, but
+this search was half of the time that kernels took on a CPU. Here the search is done once a launch,
+and once more for a function that also uses the module `triton.language.core`. The interpreter never
+restores the operations of that module, so that no kernel could be compiled in this process
+afterwards; here all are restored.
 
 For each sum and product of integers, the interpreter computes whether it overflows, and drops the
 result unless its option `debug` is set. For each array, it makes a table of all types to look up
@@ -14,8 +14,8 @@ one type. Both are left out: they took a third of the remaining time.
 
 For each array Triton makes constants of its sizes, checks that they are powers of two, and writes
 the name of the array's type. Here this is done once for each shape and type of elements. Arrays
-with the same constants have the same shape, and are not compared size by size. Nor is each array's
-size of elements compared with its type's, or each constant sought in lists and tuples.
+with the same constants have the same shape, and are not compared size by size. An array's element
+size is not compared with its type's, and only lists and tuples are searched for constants.
 
 Knows: private names of the interpreter. Does not know: any kernel.
 """

@@ -52,7 +52,7 @@ class Shared:
         self.dtype = parts.dtype
 
     def index(self, stage: int) -> Shared:
-        """One stage."""
+        """Return one stage."""
         return Shared(self._parts[int(stage)][None])
 
     def _reinterpret(self, _: object, shape: Sequence[int], __: object) -> Shared:
@@ -79,7 +79,7 @@ class Line:
         self._numbers = numbers  # (stages, numbers)
 
     def index(self, stage: int) -> Line:
-        """One stage."""
+        """Return one stage."""
         return Line(self._numbers[int(stage)])
 
     def load(self, _: object) -> Tensor:
@@ -87,7 +87,7 @@ class Line:
         return self._numbers.clone()
 
     def store(self, numbers: Tensor) -> None:
-        """Write these rows."""
+        """Write numbers to the stage."""
         self._numbers.copy_(numbers)
 
 

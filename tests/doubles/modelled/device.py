@@ -38,7 +38,7 @@ class StepModel:
         return self.of_itself + products + self.pair * pairs + self.decode_key * keys
 
     def products(self, decodes: int, new: int) -> float:
-        """Return the seconds of products of prompt tokens; those of decodes are in `of_itself`."""
+        """Return the seconds of prompt tokens' GEMMs; `of_itself` has the GEMMs of decodes."""
         del decodes
         return self.token * new
 
@@ -82,7 +82,7 @@ class ModelledDevice:
     _dice: random.Random = field(default_factory=lambda: random.Random(5))
 
     def launch(self, step: Step) -> OnItsWay:
-        """Begin the step after the step before it."""
+        """Begin the step when the previous step ends."""
         self._compute(step)
         return OnItsWay(
             self.time, self._over, [Sampled(1)] * sum(row.num_samples for row in step.rows)

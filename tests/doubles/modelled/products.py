@@ -1,8 +1,8 @@
-"""Seconds of a step of an 8B on one H200, with a table for products.
+"""Seconds of a step of an 8B on one H200, with a table for GEMMs.
 
-`StepModel` has a fixed time for each token. But a product reads its weight once for all of a step's
-tokens, so a few prompt tokens beside decodes cost little; this model has their time. A step takes
-the time of the bucket in which it is replayed.
+`StepModel` has a fixed time for each token. But a GEMM reads its weight once for all of a step's
+tokens, so a few prompt tokens beside decodes cost little. This model therefore reads the time of
+GEMMs from a table. A step takes the time of the bucket in which it is replayed.
 
 Knows: numbers that fit measured steps, and the buckets. Does not know: queues, or the rows'
 sequences.
@@ -18,10 +18,10 @@ from engine.step import Step
 from engine.step_sizes import MOST_NEW, SHARING_NEW_TOKENS, filled, places_for
 from tests.doubles.modelled.device import StepModel, prompt_tokens
 
-# Microseconds of a layer's four products: the measured steps of *multiturn* (eight runs with
+# Microseconds of a layer's four GEMMs. They are the measured steps of *multiturn* (eight runs with
 # several bounds) and of *agents*, minus the other parts of this model. In long runs the GPU
-# computes at its power limit, so these are up to 15 % above the time of the products alone on a
-# cold GPU. At 112, 128 and 256 rows there were no steps; these numbers lie between both.
+# computes at its power limit, so these times are up to 15 % above those of the GEMMs alone on a
+# cold GPU. No steps had 112, 128 or 256 rows; the numbers there lie between both times.
 ROWS = (
     *(1, 8, 16, 24, 32, 40, 64, 112, 128, 192, 256, 320),
     *(384, 512, 640, 768, 1024, 1552, 2080, 2580, 3113, 8192),

@@ -20,8 +20,8 @@ class NotingGroup(Collectives):
         self.sampled = torch.full((steps, rows), -1, dtype=torch.int64, device=device)
         self._next = torch.zeros(1, dtype=torch.int64, device=device)
         self._is_cuda = device.type == "cuda"
-        super().__init__(rendezvous, device)  # shares numbers, on a GPU
-        self._note(torch.zeros(1, dtype=torch.int64, device=device))  # before a capture
+        super().__init__(rendezvous, device)  # on a GPU, this call shares numbers
+        self._note(torch.zeros(1, dtype=torch.int64, device=device))  # runs once before a capture
         self.begin()
 
     @property

@@ -1,1 +1,1 @@
-"""Engines as seen by a gateway with several."""
+"""Doubles of engines, as a gateway with several engines sees them."""

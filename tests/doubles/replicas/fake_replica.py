@@ -56,7 +56,7 @@ class FakeReplica(FakeEngine):
 
     @property
     def address(self) -> str:
-        """The address of its exchange."""
+        """The address of the replica's exchange."""
         return f"/exchange/{self.name}"
 
     def joins(self, exchange: dict[str, FakeReplica], role: Role = "both") -> None:
