@@ -152,6 +152,7 @@ MORE: tuple[Family, ...] = (
     _like("gemma4-31b-interleaved", "gemma4_v5", "google-gemma-4-31B-it-interleaved"),
     _like("phi3.5-mini", "phi3.5", "microsoft-Phi-3.5-mini-instruct"),
     _like("gpt-oss-120b", "gpt-oss", "openai-gpt-oss-120b"),
+    replace(_other("glm4", "glm4.5", "", "glm4", reasons=False), source=Ollama("glm4:9b")),
     _like("glm4.6", "glm4.5", "GLM-4.6"),
     _like("glm4.7-flash", "glm4.5", "GLM-4.7-Flash", tools="glm47"),
     _kimi("kimi-k2", "moonshotai-Kimi-K2", reasons=False),

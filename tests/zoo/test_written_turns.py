@@ -159,6 +159,10 @@ TURNS: dict[str, list[tuple[str, Said]]] = {
 }
 # The same for families that only `make test-zoo` has.
 MORE_TURNS: dict[str, list[tuple[str, Said]]] = {
+    "glm4": [
+        ('get_weather\n{"city": "Oslo", "days": 3}<|assistant|>get_time\n{}', BOTH),
+        ("\nIt is cold.\nget_time\n{}", Said("\nIt is cold.\nget_time\n{}")),
+    ],
     "glm4.7-flash": [  # with thinking off, which Messages use, its prompt ends in another way
         (_in_glm("get_weather", "", city="Oslo", days=3) + _in_glm("get_time", ""), BOTH),
     ],

@@ -1,10 +1,11 @@
-"""Llama 3.2, Llama 4, LFM2, and other models: a list of Python calls.
+"""Llama 3.2, Llama 4, LFM2, OLMo 3, and other models: Python calls.
 
     [get_weather(city="Oslo", days=3), get_time()]
 
 The list begins the turn. Llama 4 writes it between `<|python_start|>` and `<|python_end|>`. LFM2
 writes it anywhere in the turn, between `<|tool_call_start|>` and `<|tool_call_end|>`. Other models
-write it if their prompts ask for it. Each argument is sent as JSON, when it is whole.
+write it if their prompts ask for it. OLMo 3 writes lines between `<function_calls>` and
+`</function_calls>`, with values as JSON. Each argument is sent as JSON, when it is whole.
 """
 
 import re
@@ -26,6 +27,7 @@ from gateway.turn_formats.turn_format import Schema, ToolSpec
 
 _START, _END = "<|python_start|>", "<|python_end|>"
 _LFM2, _LFM2_END = "<|tool_call_start|>", "<|tool_call_end|>"
+_OLMO3, _OLMO3_END = "<function_calls>", "</function_calls>"
 _OPEN, _CLOSE, _COMMA, _EQUALS = Markers("["), Markers("]"), Markers(","), Markers("=")
 _CALL_OPENS, _CALL_CLOSES = Markers("("), Markers(")")
 _QUOTES = Markers("'''", '"""', "'", '"')
@@ -95,27 +97,52 @@ class Lfm2Format(BlockFormat):
         return _call(grammar, [tool])
 
 
-def _call(grammar: GrammarText, tools: Sequence[ToolSpec], opens: str = "") -> str:
+class Olmo3Format(BlockFormat):
+    """The `ToolFormat` of OLMo 3."""
+
+    name: ClassVar[str] = "olmo3"
+    markers: ClassVar[tuple[str, ...]] = (_OLMO3, _OLMO3_END)
+    call_marks: ClassVar[tuple[str, ...]] = (_OLMO3,)
+    trigger = _OLMO3
+    closes = _OLMO3_END
+    between_calls = "\n"
+
+    def is_in(self, template: str) -> bool:
+        return _OLMO3 in template
+
+    def parser(self, tools: Sequence[ToolSpec]) -> CallReader:
+        return _MarkedReader(tools, _OLMO3, _OLMO3_END, in_list=False)
+
+    def call(self, grammar: GrammarText, tool: ToolSpec) -> str:
+        return _call(grammar, [tool], as_json=True)
+
+
+def _call(
+    grammar: GrammarText, tools: Sequence[ToolSpec], opens: str = "", *, as_json: bool = False
+) -> str:
     heads = [(grammar.spelled(f"{opens}{tool.name}("), tool) for tool in tools]
-    ways = [f'{head} {_arguments(grammar, tool)} ")"' for head, tool in heads]
+    ways = [f'{head} {_arguments(grammar, tool, as_json=as_json)} ")"' for head, tool in heads]
     return grammar.one_of("call", ways)
 
 
-def _arguments(grammar: GrammarText, tool: ToolSpec) -> str:
+def _arguments(grammar: GrammarText, tool: ToolSpec, *, as_json: bool) -> str:
     properties = properties_of(tool)
     if properties is None:
         one = grammar.rule("any", f"{_ANY_PARAMETER} {grammar.json({}, strict=False)}")
         return f"({repeated(one, _BETWEEN, 1, None)})?"
     required = required_of(tool)
     parts = [
-        (f"{grammar.spelled(f'{name}=')} {_value(grammar, tool, schema)}", name in required)
+        (
+            f"{grammar.spelled(f'{name}=')} {_value(grammar, tool, schema, as_json=as_json)}",
+            name in required,
+        )
         for name, schema in properties.items()
     ]
     return in_order(parts, _BETWEEN, grammar)
 
 
-def _value(grammar: GrammarText, tool: ToolSpec, schema: Schema) -> str:
-    if schema.get("type") == "boolean" and words_of(schema) is None:
+def _value(grammar: GrammarText, tool: ToolSpec, schema: Schema, *, as_json: bool) -> str:
+    if not as_json and schema.get("type") == "boolean" and words_of(schema) is None:
         return '("True" | "False")'
     return grammar.value(tool, schema)
 
@@ -139,10 +166,10 @@ class _PythonicReader(CallReader):
             yield from self.spaces()
             if (yield from self.literal(_COMMA)):
                 yield from self.spaces()
-            if (yield from self.peek()) in ("]", ""):
-                yield from self.literal(_CLOSE)
-                yield from self.spaces()
-                yield from self.closing(self._ends)
+            is_closed = yield from self.literal(_CLOSE)
+            yield from self.spaces()
+            is_ended = yield from self.closing(self._ends)
+            if is_closed or is_ended or not (yield from self.peek()):
                 yield from self.spaces()
                 self.drop()
                 return
@@ -228,10 +255,16 @@ class _PythonicReader(CallReader):
 
 
 class _MarkedReader(_PythonicReader):
+    def __init__(
+        self, tools: Sequence[ToolSpec], start: str, end: str, *, in_list: bool = True
+    ) -> None:
+        super().__init__(tools, start, end)
+        self._in_list = in_list
+
     def turn(self) -> Read[None]:
         while (yield from self.until(self._starts, TextPiece)):
             yield from self.spaces()
-            if (yield from self.literal(_OPEN)):
+            if (yield from self.literal(_OPEN)) or not self._in_list:
                 yield from self._calls()
             else:
                 self.send(TextPiece)

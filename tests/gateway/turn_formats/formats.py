@@ -14,6 +14,7 @@ from gateway.turn_formats.families import (
     elements,
     functionary,
     gemma,
+    glm4,
     harmony,
     hermes,
     kimi,
@@ -238,6 +239,13 @@ FORMATS = {
         special=("<|START_ACTION|>", "<|END_ACTION|>", "<|START_TEXT|>", "<|END_TEXT|>"),
         marks_text=True,
     ),
+    "glm4": Written(
+        glm4.Glm4Format,
+        "%s\n%s",
+        between="<|assistant|>",
+        starts_turn=True,
+        special=glm4.Glm4Format.markers,
+    ),
     "glm45": Written(
         tagged_families.Glm45Format,
         "<tool_call>%s\n%s</tool_call>",
@@ -267,6 +275,16 @@ FORMATS = {
         spell=as_keywords,
         holds_arguments=True,
         special=pythonic.Lfm2Format.markers,
+    ),
+    "olmo3": Written(
+        pythonic.Olmo3Format,
+        "%s(%s)",
+        opens="<function_calls>",
+        between="\n",
+        closes="</function_calls>",
+        spell=lambda arguments: ", ".join(f"{k}={json.dumps(v)}" for k, v in arguments.items()),
+        holds_arguments=True,
+        special=pythonic.Olmo3Format.markers,
     ),
     "minimax_m2": Written(
         tagged_families.MiniMaxM2Format,

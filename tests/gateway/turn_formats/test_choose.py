@@ -33,10 +33,12 @@ EXCERPTS = {
     "functiongemma": "{{- '<start_function_call>call:' + function['name'] + '{' -}}",
     "gemma4": "{{- '<|tool_call>call:' + function['name'] + '{' -}}",
     "cohere": '<|START_ACTION|>[ {"tool_name": "{{ call.name }}"',
+    "glm4": "[gMASK]<sop><|{{ item['role'] }}|>{{ item['metadata'] }}\n{{ item['content'] }}",
     "glm45": "<tool_call>{function-name}\n<arg_key>{arg-key-1}</arg_key>\n<arg_value>{arg-value-1}",
     "glm47": "<tool_call>{function-name}<arg_key>{arg-key-1}</arg_key><arg_value>{arg-value-1}",
     "kimi_k2": "<|tool_calls_section_begin|><|tool_call_begin|>x<|tool_call_argument_begin|>",
     "lfm2": """ns.system_prompt + "List of tools: <|tool_list_start|>[" -%}""",
+    "olmo3": "{{- '<function_calls>' + message['function_calls'] + '</function_calls>' -}}",
     "minimax_m2": """'<minimax:tool_call>' <invoke name="tool-name"> <parameter name="key">""",
     "seed_oss": r"<seed:tool_call>\n<function=example_function_name>\n<parameter=example_1>",
     "deepseek_v32": f"""'<{DSML}function_calls>' '<{DSML}invoke name="' {_DSML}""",
@@ -80,7 +82,8 @@ def test_a_template_tells_its_format(name: str) -> None:
     assert not any(other.is_in(EXCERPTS[name]) for other in others)
 
 
-@pytest.mark.parametrize("name", FORMATS)
+# Without GLM-4, whose template shows no calls: its turn is like a turn of Functionary 3.2.
+@pytest.mark.parametrize("name", [name for name in FORMATS if name != "glm4"])
 def test_a_turn_that_a_template_shows_tells_more_than_its_source(name: str) -> None:
     arguments = {"city": "Oslo", "days": 3}
     shown = FORMATS[name].turn(("get_weather", arguments))

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.turn_formats.families.pythonic import PythonicFormat
+from gateway.turn_formats.families.pythonic import Olmo3Format, PythonicFormat
 from gateway.turn_formats.shapes.python_literal import as_json
 from tests.gateway.turn_formats.turns import TOOLS, Turn, call, check, text
 
@@ -55,6 +55,37 @@ def test_calls_are_read(turn: Turn) -> None:
 @pytest.mark.parametrize("written", AS_TEXT.values(), ids=AS_TEXT)
 def test_what_is_no_call_is_text(written: str) -> None:
     check(lambda: PythonicFormat().parser(TOOLS), (written, [text(written)]))
+
+
+LINES: dict[str, Turn] = {  # as OLMo 3 writes them
+    "two lines": (
+        'So.\n<function_calls>\nget_weather(city="Oslo", days=3)\nclock(a=null)\n</function_calls>',
+        [
+            text("So."),
+            *call("get_weather", '{"city": "Oslo", "days": 3}'),
+            *call("clock", '{"a": null}'),
+        ],
+    ),
+    "in Python's words": (
+        "<function_calls>clock(a=None, b={'c': True})</function_calls>",
+        call("clock", '{"a": null, "b": {"c": true}}'),
+    ),
+    "as a list": ("<function_calls>[clock(), clock()]</function_calls>", call("clock", "{}") * 2),
+    "ended in a call": ("<function_calls>clock(a=1", call("clock", '{"a": 1}')),
+    "two blocks, and a text": (
+        "<function_calls>clock()</function_calls><function_calls>clock()</function_calls> ok",
+        [*(call("clock", "{}") * 2), text("ok")],
+    ),
+    "an unknown tool": (
+        "<function_calls>rm(path='/')</function_calls>",
+        [text("<function_calls>rm(path='/')</function_calls>")],
+    ),
+}
+
+
+@pytest.mark.parametrize("turn", LINES.values(), ids=LINES)
+def test_calls_in_lines_are_read(turn: Turn) -> None:
+    check(lambda: Olmo3Format().parser(TOOLS), turn)
 
 
 @pytest.mark.parametrize(
