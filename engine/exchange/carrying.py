@@ -87,6 +87,13 @@ class CarriedPrefixes:
             if now > one.until:
                 self._drop(import_id, now)
 
+    def _drop_pinned(self, now: float) -> None:
+        """Release the blocks of ended imports that pins hold by now."""
+        pinned = self._pins.by_node()
+        for import_id, one in list(self._imports.items()):
+            if one.is_over and one.lease is not None and one.lease.node in pinned:
+                self._drop(import_id, now)
+
     def _memory(self) -> UnitMemory:
         if self._units is None:
             raise NotCarried("this engine has no memory to carry prefixes from, or to")
@@ -125,6 +132,7 @@ class CarriedPrefixes:
     def _entered(self, query: BeginImport, units: UnitMemory, now: float) -> _Import:
         if (query.unit_bytes, query.state_units) != (units.unit_bytes, units.state_units):
             raise NotCarried("its blocks have another size")
+        self._drop_pinned(now)
         if len(self._imports) >= MOST_IMPORTS:
             raise NoRoomToPin(f"{MOST_IMPORTS} prefixes are being imported already")
         try:

@@ -251,6 +251,18 @@ def test_another_size_and_too_many_at_once_are_refused(
     assert begin(other, shape, "third").code == "no_room_to_pin"
 
 
+def test_an_import_that_is_pinned_makes_room_for_another(
+    pair: tuple[RealEngine, RealEngine],
+) -> None:
+    one, other = pair
+    shape = carry(one, other)
+    assert begin(other, shape, "second").is_ready
+    assert begin(other, shape, "third").code == "no_room_to_pin", "the control: not pinned yet"
+    assert pin(other, THERE).code is None
+    assert begin(other, shape, "third").is_ready
+    assert begin(other, shape, "fourth").code == "no_room_to_pin"
+
+
 def test_a_prefix_that_is_not_pinned_is_not_read(model_dir: Path) -> None:
     engine = RealEngine(str(model_dir), BOUNDS)
     assert isinstance(engine.link, MemoryLink)
