@@ -81,7 +81,8 @@ def _add_rerank(
         reply = RerankReply(
             model=model.name,
             id=f"rerank-{request_id}",
-            top_n=wire.top_n,
+            top_n=wire.top_n or wire.top_k,
+            is_voyages=wire.top_k is not None or wire.truncation is not None,
             texts=texts_of(wire) if wire.return_documents else (),
         )
         echoed = sum(map(len, reply.texts))

@@ -84,6 +84,7 @@ class ChatReply(ReplyFormat):
             id=self.id,
             created=self.created,
             model=self.model,
+            system_fingerprint=self.fingerprint,
             choices=choices,
             usage=usage,
             service_tier=self.service_tier,

@@ -217,6 +217,7 @@ class ChatChunk(Struct, frozen=True, kw_only=True):
     object: Literal["chat.completion.chunk"] = "chat.completion.chunk"
     created: int
     model: str
+    system_fingerprint: str
     choices: Sequence[ChatChunkChoice]
     usage: UsageReply | UnsetType | None = UNSET
     prompt_token_ids: list[int] | UnsetType = UNSET  # sent in the first chunk

@@ -57,12 +57,13 @@ class RerankMeta(Struct, frozen=True):
 
 
 class Reranked(Struct, frozen=True, kw_only=True):
-    """The documents, the most relevant first."""
+    """The documents, the most relevant first. Voyage's clients read them in `data`."""
 
     id: str
     object: Literal["list"] = "list"
     model: str
     results: list[Ranked]
+    data: list[Ranked] | UnsetType = UNSET  # if the request has Voyage's `top_k` or `truncation`
     usage: PromptUsage
     meta: RerankMeta
 

@@ -28,6 +28,7 @@ from gateway.dialects.prefill_request import (
 from gateway.prompts.chats.chat_json import refuse_unsupported
 from gateway.prompts.chats.messages import Message, Text
 from gateway.prompts.generation_request import ChatPrompt
+from gateway.prompts.tokens.control_tokens import Rendered
 from gateway.prompts.tokens.tokenizer import Tokenizer
 from gateway.requests.request_metrics import Usage
 
@@ -54,7 +55,9 @@ def request_of_rerank(
     texts, candidates = texts_of(wire), pack_token_ids(tokens_of(tokenizer, ANSWERS))
     # The size is checked before the prompts are made, since each prompt repeats the shared text.
     size = check_size(bytes_of(texts, asked + wire.query), "documents")
-    prompts = tuple(_prompt(asked, wire.query, text) for text in texts)
+    most = wire.max_tokens_per_doc
+    read = texts if most is None else [_cut(text, most, tokenizer) for text in texts]
+    prompts = tuple(_prompt(asked, wire.query, text) for text in read)
     return prefill_request(
         request_id,
         prompts,
@@ -62,6 +65,17 @@ def request_of_rerank(
         num_bytes=size + (bytes_of(texts) if wire.return_documents else 0),
         candidates=(candidates,) * len(prompts),
     )
+
+
+def _cut(text: str, most: int, tokenizer: Tokenizer) -> str:
+    """Return the beginning of `text` that has at most `most` tokens."""
+    if len(text.encode()) <= most:  # a token has at least a byte
+        return text
+    ids = tokenizer.encode(Rendered((text,)), add_special_tokens=False)
+    if len(ids) <= most:
+        return text
+    beginning = tokenizer.decode(ids[:most].tolist(), skip_special_tokens=False)
+    return beginning.rstrip("\N{REPLACEMENT CHARACTER}")  # the rest of a character is lacking
 
 
 def _prompt(instruction: str, query: str, document: str) -> ChatPrompt:
@@ -77,15 +91,18 @@ class RerankReply(WholeReply):
     id: str
     top_n: int | None  # maximum number of documents in the answer; None: all
     texts: Sequence[str]
+    is_voyages: bool = False  # whether the answer has the field that Voyage's clients read
 
     def whole(self, choices: Sequence[FinishedChoice], usage: Usage) -> Reranked:
         """Write the documents, the highest score first. Equal scores keep the request's order."""
         scores = [float(probabilities(choice.end.candidates)[0]) for choice in choices]
         order = sorted(range(len(scores)), key=lambda place: -scores[place])[: self.top_n]
+        ranked = [self._ranked(place, scores[place]) for place in order]
         return Reranked(
             id=self.id,
             model=self.model,
-            results=[self._ranked(place, scores[place]) for place in order],
+            results=ranked,
+            data=ranked if self.is_voyages else UNSET,
             usage=prompt_usage(usage),
             meta=RerankMeta({"input_tokens": usage.prompt_tokens, "output_tokens": 0}),
         )

@@ -35,19 +35,21 @@ class RerankDocument(Struct, frozen=True):
 
 
 class RerankRequest(Struct, frozen=True, kw_only=True):
-    """The body of `POST /v1/rerank`, in the forms of Jina's and Cohere's clients."""
+    """The body of `POST /v1/rerank`, in the forms of Jina's, Cohere's and Voyage's clients."""
 
     model: str | None = None
     query: Annotated[str, Meta(min_length=1)]
     documents: Annotated[list[str | RerankDocument], Meta(min_length=1)]
     top_n: Count | None = None
+    top_k: Count | None = None  # Voyage's name of `top_n`
+    truncation: bool | None = None  # Voyage's flag: nothing is cut but by `max_tokens_per_doc`
+    max_tokens_per_doc: Count | None = None  # the tokens of a document that are read
     return_documents: bool | None = None
     # an extension: the text that says what makes a document relevant
     instruction: str | None = None
     cache_salt: Salt | None = None
     # Known fields that would affect the answer, but are not supported.
     ratoon: Raw = field(default_factory=Raw)
-    max_tokens_per_doc: Raw = field(default_factory=Raw)
     max_chunks_per_doc: Raw = field(default_factory=Raw)
     rank_fields: Raw = field(default_factory=Raw)
     truncate_prompt_tokens: Raw = field(default_factory=Raw)

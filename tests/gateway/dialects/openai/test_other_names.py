@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -77,5 +78,9 @@ def test_a_seed(http: httpx.Client, engine: FakeEngine) -> None:
 
 def test_an_answer_names_what_is_served(http: httpx.Client, engine: FakeEngine) -> None:
     engine.script = saying("fine")
-    found = asked(http, QUESTION).json()["system_fingerprint"]
-    assert found == f"fp_{WELCOME.fingerprint.hex()[:12]}"
+    name = f"fp_{WELCOME.fingerprint.hex()[:12]}"
+    assert asked(http, QUESTION).json()["system_fingerprint"] == name
+    # Cerebras' client for Python reads no chunk without it
+    events = asked(http, QUESTION, stream=True).text.split("\n\n")
+    chunks = [json.loads(one[6:]) for one in events if one.startswith("data: {")]
+    assert {one["system_fingerprint"] for one in chunks} == {name}

@@ -90,6 +90,29 @@ def test_the_best_and_their_texts(ranking: Served, engine: FakeEngine) -> None:
     assert [one["document"]["text"] for one in answer["results"]] == ["yes yes yes", "a yes"]
 
 
+def test_voyages_client_reads_the_best_in_data(ranking: Served, engine: FakeEngine) -> None:
+    """The request is the one of voyageai 0.5.0, whose client knows no `results`."""
+    engine.logits = by_its_words
+    answer = rerank(ranking, top_k=2, truncation=True).json()
+    assert [one["index"] for one in answer["data"]] == [0, 3]
+    assert answer["data"] == answer["results"]
+    assert answer["usage"]["total_tokens"] > 0
+    assert "data" not in rerank(ranking, top_n=2).json()
+
+
+def test_of_a_long_document_the_beginning_is_read(ranking: Served, engine: FakeEngine) -> None:
+    """Haystack sends Cohere's `max_tokens_per_doc` with each request."""
+    encode = small_tokenizer(appends=False).encode
+    long, short = "yes and no, then a yes \N{GRINNING FACE}", "a yes"
+    beginning = encode(long).ids[:3]
+    assert rerank(ranking, documents=[long, short], max_tokens_per_doc=3).status_code == 200
+    asked = [prompt_of(one)[len(head(QUERY)) :] for one in engine.requests]
+    end = asked[0][len(beginning) :]
+    assert sorted(asked) == sorted([[*beginning, *end], [*encode(short).ids, *end]])
+    rerank(ranking, documents=[long], max_tokens_per_doc=4096)
+    assert prompt_of(engine.requests[-1])[len(head(QUERY)) :] == [*encode(long).ids, *end]
+
+
 def test_what_comes_before_the_documents_is_found_in_the_cache(
     ranking: Served, engine: FakeEngine
 ) -> None:
@@ -120,7 +143,7 @@ def test_what_comes_before_the_documents_is_found_in_the_cache(
         ({"query": "x" * 40_000, "documents": ["a"] * 2048}, "documents"),
         ({"query": ""}, "query"),
         ({"top_n": 0}, "top_n"),
-        ({"max_tokens_per_doc": 5}, "max_tokens_per_doc"),
+        ({"max_tokens_per_doc": 0}, "max_tokens_per_doc"),
     ],
 )
 def test_what_cannot_be_ranked_is_refused(
