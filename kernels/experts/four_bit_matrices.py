@@ -14,6 +14,7 @@ one after the other. The rows that a program reads at a time are therefore one r
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from typing import Literal
 
 import torch
@@ -119,6 +120,7 @@ def _as_index(words: Tensor) -> Tensor:
     return words.long() & 0xFFFF
 
 
+@cache  # 1 MiB; making it takes longer than reading a small matrix
 def _numbers_of_words(kind: Kind, device: torch.device) -> Tensor:
     """Tabulate the numbers of all words without scale and zero point, (65536, 4) float32."""
     words = torch.arange(1 << 16, dtype=torch.int32, device=device)
