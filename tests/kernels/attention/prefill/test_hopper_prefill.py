@@ -18,7 +18,7 @@ from kernels.launch.capability import HOPPER
 from tests.doubles.kernels.torch_gluon import gluon_in_torch
 from tests.kernels.cases import Case, Geometry, make_case, poisoned_memory, relative_error
 
-GPT_OSS = Geometry(16, 2, 64, dtype=torch.float16)
+GPT_OSS = Geometry(8, 1, 64, dtype=torch.float16)  # one KV head of it
 BOUND = 1e-3
 # Contexts about the ends of tiles of 128 keys, and prompts that begin in the middle.
 ROWS = [(40, 40), (3, 130), (33, 520), (2, 384), (128, 300)]
@@ -83,7 +83,7 @@ def test_a_row_of_padding_is_zero() -> None:
     ids=str,
 )
 def test_geometries(geometry: Geometry) -> None:
-    case = replace(make_case(geometry, ROWS[1:]), window=200)
+    case = replace(make_case(geometry, ROWS[1:4]), window=200)
     case = replace(case, sinks=sinks_for(case))
     assert relative_error(attend(case), case.truth()) < BOUND
 
