@@ -34,11 +34,25 @@ def is_text(types: Set[str]) -> bool:
 
 
 def _as_json(text: str) -> str:
-    if text[:1] in ("{", "["):
-        shown, end = (scanner := JsonScanner()).feed(text)
-        if scanner.is_whole and end == len(text):
-            return shown
-    return _WORDS.get(text.lower()) or as_json(text) or ""
+    return _nested(text) or _WORDS.get(text.lower()) or as_json(text) or _nested(_unescaped(text))
+
+
+def _nested(text: str) -> str:
+    """Return a list or an object in `text` as JSON, or ""."""
+    if text[:1] not in ("{", "["):
+        return ""
+    shown, end = (scanner := JsonScanner()).feed(text)
+    return shown if scanner.is_whole and end == len(text) else ""
+
+
+def _unescaped(text: str) -> str:
+    """Return the text of a JSON string, which some models write in place of JSON, or ""."""
+    if '\\"' not in text:
+        return ""
+    try:
+        return msgspec.json.decode(f'"{text}"', type=str)
+    except msgspec.DecodeError:
+        return ""
 
 
 def _types(text: str) -> frozenset[str]:

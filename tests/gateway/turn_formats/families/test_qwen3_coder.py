@@ -167,6 +167,8 @@ def test_a_text_is_sent_as_it_comes_and_a_number_when_it_is_whole() -> None:
         ("3", {"anyOf": [{"type": "integer"}, {"type": "string"}]}, '"3"'),
         ('{"a": 1}', {"type": ["string", "object"]}, '{"a": 1}'),
         ('["a"]', {"anyOf": [{"type": "array"}, {"type": "string"}]}, '["a"]'),
+        (r"[{\"a\": \"b\\\\c\"}]", {"type": "array"}, r'[{"a": "b\\c"}]'),
+        (r"{\"a\"", {"type": "object"}, r'"{\\\"a\\\""'),
         ("{not JSON", {"type": ["string", "object"]}, '"{not JSON"'),
         ('["a"]', {"type": ["string", "object"]}, r'"[\"a\"]"'),
         ("3", {"enum": [1, 2, 3]}, "3"),
