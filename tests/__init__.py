@@ -1,1 +1,1 @@
-"""Tests mirror the rooms; seams holds what crosses them."""
+"""Tests have the rooms' structure; `seams` tests several rooms together."""

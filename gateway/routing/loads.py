@@ -68,7 +68,7 @@ class Loads:
         cached: int,
         source: FetchSource | None = None,
     ) -> None:
-        """Record that a request was sent, of whose prompt the replica will have `cached` blocks.
+        """Record a sent request, and that its replica will have `cached` blocks of the prompt.
 
         Fetched tokens are not computed, but have to be cached like computed tokens.
         """

@@ -30,7 +30,7 @@ class Tiers:
     state_blocks: int = 1
 
     def sizes(self, device_blocks: int) -> dict[Tier, int]:
-        """Return the number of blocks of each tier, with the device."""
+        """Return the number of blocks of each tier, including the device."""
         return dict(zip(Tier, (device_blocks, self.host_blocks, self.disk_blocks), strict=True))
 
     def states(self, device_states: int) -> dict[Tier, int]:

@@ -21,7 +21,8 @@ class GeneratedTurn:
     # last control token that the model wrote in the turn; None: no control token
     last_marker: str | None
     written: bytes = b""  # digest of a text of the template that was parsed to the content `said`
-    # If thoughts are kept: the prompt's tokens since the turn `parent`, or since its beginning.
+    # If thoughts are kept: the prompt's tokens from the turn `parent`, or from its beginning, to
+    # this turn.
     since: TokenIds | None = None
     parent: bytes | None = None
 

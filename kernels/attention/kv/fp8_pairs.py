@@ -84,7 +84,7 @@ def shift_of_values(dtype: tl.constexpr) -> tl.tensor:
 
 @triton.jit
 def together(acc: tl.tensor, dtype: tl.constexpr) -> tl.tensor:
-    """Interleave sums of even and odd columns of values to (M, D), and restore widened values."""
+    """Join the sums of even and odd columns to (M, D), and restore the scale of widened values."""
     whole = tl.interleave(acc[0], acc[1])
     return whole if dtype == tl.float16 else whole * _power_of_2(56)
 

@@ -1,4 +1,4 @@
-"""Timing of prompts with modules, against caches that separate tenants and one that does not.
+"""Timing of prompts with modules, against caches that separate tenants, and a cache that does not.
 
 The clock is modelled: cached prompts are fast.
 """

@@ -1,4 +1,4 @@
-"""The light process that `ratoon serve` becomes, and its orders from an unnamed file."""
+"""The small process that `ratoon serve` becomes, and its orders, read from an unnamed file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Run a request that ends with `ANSWER`."""
+"""Drafts from earlier answers to other prompts: their sources, and how long they are kept."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def answered(
     owner: str = "a",
     uses_cache: bool = True,
 ) -> None:
-    """A request that gets `ANSWER` and ends."""
+    """Run a request that gets `ANSWER` and ends."""
     sequence = row(PROMPT, where=where)
     lease = scene.must_acquire(where, sequence.token_ids.copy(), owner=owner)
     lease.shares = sequence.use_cache = uses_cache

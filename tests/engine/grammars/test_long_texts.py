@@ -1,4 +1,4 @@
-"""Texts with a maximum length can be as long, though the lexer has states for each character."""
+"""Texts may reach their maximum length, though the lexer has states for each character."""
 
 from __future__ import annotations
 

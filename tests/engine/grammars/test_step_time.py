@@ -1,4 +1,4 @@
-"""A step's time for grammars: flows share it, and rows beyond it are followed in a later step."""
+"""A step's time for grammars: flows share it, and the other rows are followed in a later step."""
 
 from __future__ import annotations
 

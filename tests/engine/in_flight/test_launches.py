@@ -1,4 +1,4 @@
-"""Pending steps: what they teach about a prompt's cost, and a device without room for one."""
+"""Pending steps: the costs of prompts that they teach, and devices without room for a step."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Late masks: when the device gets them, which rows are left out, and tokens that do not depend on
-that.
-"""
+"""Late masks: when the device gets them, and which rows are left out. Tokens stay the same."""
 
 from __future__ import annotations
 

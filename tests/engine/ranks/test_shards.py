@@ -1,4 +1,4 @@
-"""A model divided between ranks computes the same as a whole one, and all ranks the same bits."""
+"""A divided model computes the same as the whole model, and all ranks compute the same bits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A move has ended once it has on every rank; a record counts only if all ranks have it."""
+"""A move ends once it has ended on every rank; a record counts only if all ranks have it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The learning of step times, and the prediction of others."""
+"""Step times: measured ones are learnt, and others predicted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An engine measures its own step at the start, and reports a shorter target."""
+"""An engine measures its own step at the start, and reports a target below it."""
 
 from __future__ import annotations
 

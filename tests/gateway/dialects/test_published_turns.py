@@ -1,4 +1,4 @@
-"""Agents' turns that come back, with published templates: each turn finds the last in the cache.
+"""Agents' turns, with published templates: each turn finds the one before it in the cache.
 
 The model spells calls in its own way, and thinks before each call if its template keeps thoughts.
 """

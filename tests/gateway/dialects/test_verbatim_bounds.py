@@ -1,6 +1,6 @@
 """The turns that are put back as their generated tokens, and those that are rendered.
 
-It depends on the tenant, on what the client sends back, on what the model wrote, and on the
+The choice depends on the tenant, on what the client sends back, on what the model wrote, and on the
 template.
 """
 

@@ -1,4 +1,4 @@
-"""Reasons for a miss, asked through the official clients in every dialect, of a fake engine."""
+"""Reasons for a miss in every dialect, with the official clients and a fake engine."""
 
 from __future__ import annotations
 

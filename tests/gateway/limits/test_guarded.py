@@ -1,4 +1,4 @@
-"""Faults of rows 5 to 8 with a real Redis: down, slow, frozen, emptied, full, read-only."""
+"""Rows 5 to 8 of docs/faults.md: a real Redis down, slow, frozen, emptied, full, read-only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sign-ins: their form, and their limit, so that open ones of strangers block nobody."""
+"""Sign-ins: their form, and their limit, so that strangers' open sign-ins block nobody."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Queries to all replicas: those asked, the replies that count, and the cost of an absent one."""
+"""Queries to all replicas: who is asked, which replies count, and the cost of an absent replica."""
 
 from __future__ import annotations
 

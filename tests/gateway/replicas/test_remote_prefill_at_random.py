@@ -1,4 +1,4 @@
-"""Engines with roles that die, freeze, refuse, hang and return at random, under requests."""
+"""Engines with roles that die, freeze, refuse, hang and return at random, while requests run."""
 
 from __future__ import annotations
 

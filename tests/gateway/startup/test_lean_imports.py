@@ -1,4 +1,4 @@
-"""What a gateway's process leaves unbuilt and out, against the same imports without it."""
+"""Parts of libraries that a gateway's process leaves out, compared with plain imports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attention through block tables, compared with attention over plain runs of keys and values.
+"""Attention through block tables, compared with attention over contiguous keys and values.
 
 The cases poison everything outside a row's context (see `cases`), so each test also shows that
 nothing there is read.

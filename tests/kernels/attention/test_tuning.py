@@ -1,4 +1,4 @@
-"""What ships as numbers: that it is within what the kernels can do, and the two thresholds."""
+"""The shipped tuning: kernels support its numbers, and two thresholds are as intended."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Windows, soft caps and sinks, alone and together, compared with plain runs of keys and values."""
+"""Windows, soft caps and sinks, alone and together, compared with contiguous keys and values."""
 
 from __future__ import annotations
 

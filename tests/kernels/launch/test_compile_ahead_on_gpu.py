@@ -1,4 +1,4 @@
-"""Kernels compiled ahead on a GPU are found at their first use and are right; none runs before."""
+"""Kernels compiled ahead on a GPU do not run before their first use, and then run right."""
 
 from __future__ import annotations
 

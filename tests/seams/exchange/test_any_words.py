@@ -1,4 +1,4 @@
-"""Another engine sends any messages to any rank, and nothing ends because of it."""
+"""Another engine may send any messages to any rank, and nothing ends because of them."""
 
 from __future__ import annotations
 

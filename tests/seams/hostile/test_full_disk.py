@@ -1,4 +1,4 @@
-"""The real disk process on a file system of a few megabytes: it never fills it.
+"""The real disk process never fills its file system of a few megabytes.
 
 The blocks have the embedded model's size, 33 pages each, so the file's free pages come in runs that
 may not fit the next block. When others fill the disk, nothing more is written, and far below the

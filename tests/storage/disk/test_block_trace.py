@@ -80,7 +80,7 @@ class Spill:
         return after_power_cut(self.entries, end, loss, random)
 
     def may_hold(self, end: int) -> list[Holds]:
-        """List the contents committed by `end` entries: the last sure one, then possible ones."""
+        """List the possible contents after `end` entries, the last certain commit first."""
         sure = last_sync(self.entries, end)
         certain = [holds for at, holds in self.commits if at <= sure]
         return certain[-1:] + [holds for at, holds in self.commits if sure < at <= end]

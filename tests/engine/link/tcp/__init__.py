@@ -1,1 +1,1 @@
-"""Tests of engine/link/."""
+"""Tests of engine/link/tcp/."""

@@ -1,4 +1,4 @@
-"""Tools that are added and removed in a conversation, and Anthropic's own, with its client."""
+"""Tools added and removed in a conversation, and Anthropic's own tools, with Anthropic's client."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tools are checked, and shown to the model as they were sent, and no others.
+"""Tools are checked, and shown to the model as sent; it sees no other tools.
 
 The tiny model's template writes calls in no known format.
 """

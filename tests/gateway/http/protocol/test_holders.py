@@ -1,4 +1,4 @@
-"""The connection that is closed for another one, by how many each owner holds."""
+"""The choice of the connection to close for a new one, by the number that each owner holds."""
 
 from __future__ import annotations
 

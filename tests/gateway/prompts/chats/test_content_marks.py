@@ -1,4 +1,4 @@
-"""Break characters in control tokens: a request with very many of these gets none."""
+"""Break characters in control tokens: a request with too many control tokens is refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The start of an activated adapter, and the namespaces of a prompt's blocks."""
+"""The place where an activated adapter starts, and the namespaces of a prompt's blocks."""
 
 from __future__ import annotations
 

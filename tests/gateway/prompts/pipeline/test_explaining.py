@@ -1,4 +1,4 @@
-"""Comparisons of chats, rendered by templates of real families, through admission."""
+"""Comparisons of the chats of admitted requests, with templates of real families."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The places of marks in prompts, rendered by templates of real families, through admission."""
+"""The places of marks in the prompts of admitted requests, with templates of real families."""
 
 from __future__ import annotations
 

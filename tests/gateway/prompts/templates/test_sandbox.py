@@ -1,4 +1,4 @@
-"""Bounds on a template's work, so small that jinja2 alone could do all of it."""
+"""Bounds on a template's work, here so small that jinja2 could do all refused work."""
 
 from __future__ import annotations
 

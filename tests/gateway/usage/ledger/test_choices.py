@@ -1,4 +1,4 @@
-"""Many choices of one prompt: a limit has room for all of their computation, or they owe it."""
+"""Many choices of one prompt: their computation fits a limit, or the tenant owes the rest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Answers for Mistral's clients, in the form of their API; OpenAI's form is the control."""
+"""Answers for Mistral's clients, in their API's form; OpenAI's form is the positive control."""
 
 from __future__ import annotations
 

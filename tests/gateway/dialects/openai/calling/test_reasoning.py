@@ -1,4 +1,4 @@
-"""Reasoning: separate from the answer, whole and streamed, and counted; switches reach a model."""
+"""Reasoning: separate from the answer, whole and streamed, counted; its switches reach models."""
 
 from __future__ import annotations
 
