@@ -130,8 +130,6 @@ PUBLISHED_CASES = (
     Case(PUBLISHED, "for a group: left the group", groups=_MEMBERS, leaves=True, publishes=_GROUP),
 )
 
-# Prompt modules are not tested over a restart, because before a restart there are too many tenants
-# for a small cache.
 _module = partial(Case, "module", is_module=True)
 MODULE_CASES = (
     _module("another tenant's, of the same text"),
@@ -145,8 +143,7 @@ def cells_of(tier: TierCase, *, each_entry: bool = True) -> list[Cell]:
 
     With `each_entry` false, the entry point differs from case to case, and from tier to tier.
     """
-    modules = () if tier is TierCase.RESTARTED else MODULE_CASES
-    cases = (*CASES, *PUBLISHED_CASES, *modules)
+    cases = (*CASES, *PUBLISHED_CASES, *MODULE_CASES)
     if each_entry:
         return [Cell(case, tier, entry) for case in cases for entry in ENTRY_POINTS]
     first = list(TierCase).index(tier)

@@ -25,8 +25,8 @@ from cli.operating.cache import FLUSH
 from cli.operating.prefixes import EVERYONE
 
 _GONE = 404
-_LIGHT = 0.01
-_HEAVY = 3.0
+LIGHT = 0.01
+HEAVY = 3.0
 _OWN_TOKENS = 4
 _WARM_LOOKS, _WARM_LOOK_S = 200, 0.05
 
@@ -77,11 +77,14 @@ class Fixtures:
         mark = new_mark()
         return await self.tenant(f"{mark}-one"), await self.tenant(f"{mark}-two")
 
-    async def fixture(self, cell: Cell, prompt_tokens: int, ceiling: float = 1.0) -> Fixture:
+    async def fixture(
+        self, cell: Cell, prompt_tokens: int, ceiling: float = 1.0, heavy: float = HEAVY
+    ) -> Fixture:
         """Create the fixture of `cell`.
 
         `ceiling` is the first tenant's maximum share. The other tenant need not keep blocks, so it
-        gets a small weight, which leaves the first tenant a larger part of the cache.
+        gets a small weight, which leaves the first tenant a larger part of the cache. `heavy` is
+        the first tenant's weight if the cell's prompt is a module.
         """
         case, mark = cell.case, new_mark()
         words = {"mark": mark, "first_name": f"{mark}-first"}
@@ -89,7 +92,7 @@ class Fixtures:
         if case.groups[0] is not None:
             groups[case.groups[0]] = words["group_id"] = await self._group(case.groups[0], words)
         # the tenants' parts of the cache must have room for the prompt module
-        weight, other_weight = (_HEAVY, 1.0) if case.is_module else (1.0, _LIGHT)
+        weight, other_weight = (heavy, 1.0) if case.is_module else (1.0, LIGHT)
         first = await self.tenant(words["first_name"], groups.get(case.groups[0]), ceiling, weight)
         words["first_id"] = first.id
         if case.groups[1] is not None and case.groups[1] not in groups:
@@ -167,6 +170,15 @@ async def flush(server: ServerUnderTest, *tenants: TenantFixture) -> None:
     """Flush the cached prompts of these tenants."""
     for tenant in tenants:
         await server.admin.call("POST", FLUSH, {"tenant": tenant.id})
+
+
+async def weigh(
+    server: ServerUnderTest, fixture: Fixture, weight: float, other_weight: float
+) -> None:
+    """Give the tenants of a fixture these weights. A single tenant gets `weight`."""
+    wanted = {fixture.other.id: other_weight} | {fixture.first.id: weight}
+    for tenant_id, new in wanted.items():
+        await server.admin.call("PATCH", TENANTS.path_of(tenant_id), {"weight": new})
 
 
 def new_mark() -> str:

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from cli.echo import echo
 from cli.errors import ServerRefused
 from cli.isolation.cases import IDS, Cell, TierCase, cells_of
-from cli.isolation.fixtures import Fixture, Fixtures, flush, until_warm
+from cli.isolation.fixtures import HEAVY, LIGHT, Fixture, Fixtures, flush, until_warm, weigh
 from cli.isolation.server import Reading, ServerFacts, ServerUnderTest
 from cli.isolation.verdict import Finding, Outcome, judged, untested
 from cli.operating.admin_client import TENANTS
@@ -107,19 +107,48 @@ class PairedTest:
     async def over_restart(self) -> list[Finding]:
         """Prepare all cells, ask for a restart, wait for it, and compare the cells."""
         cells = cells_of(TierCase.RESTARTED, each_entry=self._each_entry)
-        fixtures, findings = list[Fixture](), list[Finding]()
+        prepared, findings = list[Fixture | Finding](), list[Finding]()
         async with AsyncExitStack() as stack:
             with progress_lines("before a restart", len(cells)) as advance:
                 for cell in cells:
-                    fixtures.append(await self._prepared(cell, stack))
+                    prepared.append(await self._saved(cell, stack, len(cells)))
                     advance(1)
             echo("Restart the server now; the test goes on when it is back.", err=True)
             await self._server.restarted()
             with progress_lines("after the restart", len(cells)) as advance:
-                for fixture in fixtures:
-                    findings.append(await self._compared(fixture))
+                for one in prepared:
+                    if isinstance(one, Fixture):
+                        one = await self._restored(one, len(cells))
+                    findings.append(one)
                     advance(1)
         return findings
+
+    async def _saved(self, cell: Cell, stack: AsyncExitStack, heavy: float) -> Fixture | Finding:
+        """Set up a cell before a restart, when all cells have tenants at once.
+
+        The tenants of a prompt module are `heavy` while the cell is set up or compared, because
+        their parts of a small cache must hold all modules of a request.
+        """
+        if not self._applies(cell):
+            return untested(cell, Outcome.NOT_APPLICABLE, _NO_MODULES)
+        try:
+            fixture = await self._prepared(cell, stack, heavy)
+        except ServerRefused as refusal:
+            return _without_room(cell, refusal)
+        if cell.case.is_module:
+            await weigh(self._server, fixture, HEAVY, LIGHT)
+        return fixture
+
+    async def _restored(self, fixture: Fixture, heavy: float) -> Finding:
+        if not fixture.cell.case.is_module:
+            return await self._compared(fixture)
+        await weigh(self._server, fixture, heavy, heavy)
+        try:
+            finding = await self._compared(fixture)
+        except ServerRefused as refusal:
+            finding = _without_room(fixture.cell, refusal)
+        await weigh(self._server, fixture, HEAVY, LIGHT)
+        return finding
 
     def _applies(self, cell: Cell) -> bool:
         return self._server.facts.has_modules or not cell.case.is_module
@@ -131,14 +160,9 @@ class PairedTest:
         except NotReached as error:
             return untested(cell, Outcome.INCONCLUSIVE, str(error))
         except ServerRefused as refusal:
-            is_full = cell.case.publishes is not None and refusal.status == _CONFLICT
-            if not is_full and not (cell.case.is_module and refusal.status == _BAD_REQUEST):
-                raise
-            # There is no room for another published prefix, or for the prompt module in the
-            # tenant's partition.
-            return untested(cell, Outcome.INCONCLUSIVE, str(refusal))
+            return _without_room(cell, refusal)
 
-    async def _prepared(self, cell: Cell, stack: AsyncExitStack) -> Fixture:
+    async def _prepared(self, cell: Cell, stack: AsyncExitStack, heavy: float = HEAVY) -> Fixture:
         """Set up a cell's fixture, with the first tenant's blocks in the cell's tier."""
         ceiling, pushed, most = 1.0, None, self._most_tokens
         if cell.tier in (TierCase.HOST, TierCase.DISK):
@@ -150,7 +174,7 @@ class PairedTest:
             if pushed.fill_tokens > self._max_fill_tokens:
                 raise NotReached(f"it takes {pushed.fill_tokens} tokens to get to the {cell.tier}")
         fixtures = Fixtures(self._server, stack)
-        fixture = await fixtures.fixture(cell, self._prompt_tokens, ceiling)
+        fixture = await fixtures.fixture(cell, self._prompt_tokens, ceiling, heavy)
         has_states = bool(self._server.facts.tier_states)
         for _ in range(2 + has_states):
             await self._first(fixture)
@@ -192,6 +216,18 @@ class PairedTest:
             if refusal.status == 400 and fixture.cell.case.expected == "nothing or refused":
                 return None
             raise
+
+
+def _without_room(cell: Cell, refusal: ServerRefused) -> Finding:
+    """Write the finding of a cell for which there was no room; raise any other refusal.
+
+    There may be no room for another published prefix, or for the prompt module in the tenant's
+    partition.
+    """
+    is_full = cell.case.publishes is not None and refusal.status == _CONFLICT
+    if not is_full and not (cell.case.is_module and refusal.status == _BAD_REQUEST):
+        raise refusal
+    return untested(cell, Outcome.INCONCLUSIVE, str(refusal))
 
 
 def squeeze(

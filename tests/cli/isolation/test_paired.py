@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from contextlib import AsyncExitStack
+from types import SimpleNamespace
+from typing import cast
 
+import msgspec
 import pytest
 
 from cli.errors import ServerRefused
@@ -16,10 +19,10 @@ from cli.isolation.cases import (
     Cell,
     TierCase,
 )
-from cli.isolation.fixtures import Fixture
+from cli.isolation.fixtures import HEAVY, LIGHT, Fixture, TenantFixture
 from cli.isolation.paired import PairedTest, squeeze
-from cli.isolation.server import ServerFacts
-from cli.isolation.verdict import Outcome
+from cli.isolation.server import ProbePrompt, ServerFacts, ServerUnderTest
+from cli.isolation.verdict import Finding, Outcome, untested
 
 PROMPT = 120
 
@@ -101,7 +104,7 @@ class RefusedTest(PairedTest):
     def __init__(self, status: int) -> None:
         self.status = status
 
-    async def _prepared(self, cell: Cell, stack: AsyncExitStack) -> Fixture:
+    async def _prepared(self, cell: Cell, stack: AsyncExitStack, heavy: float = HEAVY) -> Fixture:
         raise ServerRefused("the modules are more than the cache's pool holds", status=self.status)
 
 
@@ -117,3 +120,62 @@ async def test_a_cell_for_which_there_is_no_room_is_inconclusive(case: Case, sta
 async def test_a_refused_request_without_modules_ends_the_test() -> None:
     with pytest.raises(ServerRefused):
         await RefusedTest(400)._once(Cell(CASES[0], TierCase.DEVICE, ENTRY_POINTS[0]))
+
+
+class Operator:
+    """Records the weights that tenants are given."""
+
+    def __init__(self) -> None:
+        self.weights = dict[str, float]()
+
+    async def call(self, method: str, path: str, body: dict[str, float]) -> None:
+        assert method == "PATCH"
+        self.weights[path.rsplit("/", 1)[1]] = body["weight"]
+
+
+class OverRestart(PairedTest):
+    """A test of one cell whose requests note the tenants' weights, and may be refused."""
+
+    def __init__(self, case: Case, *, has_modules: bool = True, is_refused: bool = False) -> None:
+        self.cell = Cell(case, TierCase.RESTARTED, ENTRY_POINTS[0])
+        facts = msgspec.structs.replace(server(1536, 3072), has_modules=has_modules)
+        self.operator, self._is_refused = Operator(), is_refused
+        served = SimpleNamespace(admin=self.operator, facts=facts)
+        self._server = cast("ServerUnderTest", served)
+        self.noted = dict[str, float]()
+
+    async def _prepared(self, cell: Cell, stack: AsyncExitStack, heavy: float = HEAVY) -> Fixture:
+        first, other = TenantFixture("one", "k"), TenantFixture("two", "k")
+        other = first if cell.case.one_tenant else other
+        return Fixture(cell, first, other, {}, {}, ProbePrompt([]), None, 0)
+
+    async def _compared(self, fixture: Fixture) -> Finding:
+        if self._is_refused:
+            raise ServerRefused("the modules are more than there is room for", status=400)
+        self.noted = dict(self.operator.weights)
+        return untested(fixture.cell, Outcome.PASSED, "")
+
+    async def run(self) -> Outcome:
+        saved = await self._saved(self.cell, AsyncExitStack(), 28)
+        found = await self._restored(saved, 28) if isinstance(saved, Fixture) else saved
+        return found.outcome
+
+
+async def test_the_tenants_of_a_module_are_heavy_while_it_is_compared_after_a_restart() -> None:
+    test = OverRestart(MODULE_CASES[0])
+    assert await test.run() is Outcome.PASSED
+    assert test.noted == {"one": 28, "two": 28}
+    assert test.operator.weights == {"one": HEAVY, "two": LIGHT}
+    alone = OverRestart(MODULE_CASES[2])
+    assert await alone.run() is Outcome.PASSED
+    assert (alone.noted, alone.operator.weights) == ({"one": 28}, {"one": HEAVY})
+    plain = OverRestart(CASES[0])
+    assert await plain.run() is Outcome.PASSED
+    assert plain.operator.weights == {}, "the control"
+
+
+async def test_a_module_without_room_after_a_restart_is_inconclusive() -> None:
+    assert await OverRestart(MODULE_CASES[0], is_refused=True).run() is Outcome.INCONCLUSIVE
+    assert await OverRestart(MODULE_CASES[0], has_modules=False).run() is Outcome.NOT_APPLICABLE
+    with pytest.raises(ServerRefused):
+        await OverRestart(CASES[0], is_refused=True).run()

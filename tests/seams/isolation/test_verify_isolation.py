@@ -103,8 +103,7 @@ def has_temporary_tenants(server: Server) -> bool:
 
 def expect_isolated(record: dict[str, Any], tier: str) -> None:
     found = [one for one in cells(record, tier) if one["outcome"] != "not applicable"]
-    has_modules = record["server"]["has_modules"] and tier != "restarted"
-    modules = len(MODULE_CASES) if has_modules else 0
+    modules = len(MODULE_CASES) if record["server"]["has_modules"] else 0
     assert len(found) == len(CASES) + len(PUBLISHED_CASES) + modules
     for finding in found:
         assert finding["outcome"] in ("passed", "allowed"), finding
