@@ -54,9 +54,10 @@ def list_all(admin: AdminFlags) -> None:
 
 
 def disable(admin: AdminFlags, tenant: TenantArgument) -> None:
-    """Refuse a tenant's requests (403) until it is enabled again; its cache is dropped.
+    """Refuse a tenant's requests (403) until it is enabled again.
 
-    Its keys stay, but none works; its running requests end within five seconds.
+    Its keys stay, but none works; its running requests end within five seconds. Its cache, stored
+    responses and cached contents are dropped.
 
     Example:
 
