@@ -18,11 +18,11 @@ WIDE = [r"\W", r"\D", r"\S", "[\u0100-\u2fff]", r"[\x{10000}-\x{1ffff}]", "[^\\w
 
 
 def both_cases(found: Chars) -> Chars:
-    """Compute the class by looking at each character."""
+    """Compute the class by looking at each character that may have another case."""
     others = {
         ord(other)
         for low, high in found.ranges
-        for code in range(low, high + 1)
+        for code in range(low, min(high, LAST_CASED) + 1)
         for other in (chr(code).lower(), chr(code).upper())
         if len(other) == 1
     }
