@@ -11,7 +11,14 @@ from collections.abc import Callable, Mapping, Sequence
 from msgspec import Struct
 
 from gateway.turn_formats.grammar import GrammarText
-from gateway.turn_formats.pieces import Piece, ReasoningPiece, TextPiece
+from gateway.turn_formats.json_scanner import JsonScanner
+from gateway.turn_formats.pieces import (
+    CallArguments,
+    CallStarted,
+    Piece,
+    ReasoningPiece,
+    TextPiece,
+)
 from gateway.turn_formats.reading import SPACE, Markers, Read, TurnReader
 from gateway.turn_formats.turn_format import TurnParser
 
@@ -25,14 +32,14 @@ _LINES = r"/\n{0,2}/"  # newlines between the reasoning and the answer
 class ReasoningFormat(Struct, frozen=True):
     """The tags around reasoning.
 
-    A turn has one block of reasoning at its beginning. If the tags are control tokens, which are in
-    no text, a turn may have further blocks, and stray tags are dropped.
+    A turn has one block of reasoning at its beginning. If `repeats`, a turn may have further
+    blocks, and stray tags are dropped: Gemma 4 writes them in and after its answers.
     """
 
     name: str
     opens: str
     closes: str
-    are_control: bool = False
+    repeats: bool = False
 
     @property
     def markers(self) -> tuple[str, ...]:
@@ -102,8 +109,8 @@ class _ReasoningReader(TurnReader):
     ) -> None:
         super().__init__()
         opens = [marks.opens.lstrip(SPACE)]
-        opens += _TOKEN.findall(marks.opens) if marks.are_control else []
-        again = opens if marks.are_control else []
+        opens += _TOKEN.findall(marks.opens) if marks.repeats else []
+        again = opens if marks.repeats else []
         self._opens, self._closes = Markers(*opens), Markers(marks.closes)
         self._ends = Markers(marks.closes, *calls, *again)
         self._again, self._tags = frozenset(again), Markers(marks.closes, *again)
@@ -128,12 +135,19 @@ class _ReasoningReader(TurnReader):
                 return
 
     def _blocks(self, answer: TurnParser) -> Read[None]:
-        """Read the answer up to the last tag of reasoning, with blocks of reasoning in it."""
+        """Read the answer up to the last tag of reasoning, with blocks of reasoning in it.
+
+        A tag within a call's arguments belongs to the arguments.
+        """
+        call = _Call()
 
         def said(text: str) -> None:
-            self.pieces += answer.feed(text)
+            self.pieces += call.seen(answer.feed(text))
 
         while found := (yield from self.until(self._tags, said, strips=False)):
+            if call.is_open:
+                self.send(said)
+                continue
             self.drop()
             if found in self._again:
                 yield from self._thought()
@@ -166,6 +180,27 @@ class _ReasoningReader(TurnReader):
             return
         self.send(doubt.add)
         self.pieces += doubt.at_end(is_cut=self.is_cut)
+
+
+class _Call:
+    """The last call among the pieces of an answer."""
+
+    def __init__(self) -> None:
+        self._arguments: JsonScanner | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """True if the call's arguments are not whole yet."""
+        read = self._arguments
+        return read is not None and not (read.is_whole or read.is_broken)
+
+    def seen(self, pieces: list[Piece]) -> list[Piece]:
+        for piece in pieces:
+            if isinstance(piece, CallStarted):
+                self._arguments = JsonScanner()
+            elif isinstance(piece, CallArguments) and self._arguments is not None:
+                self._arguments.feed(piece.text)
+        return pieces
 
 
 class _Doubt:
@@ -228,9 +263,9 @@ def _are_pair(opens: str, closes: str) -> bool:
 
 
 THINK = ReasoningFormat("think", "<think>", "</think>")
-MAGISTRAL = ReasoningFormat("magistral", "[THINK]", "[/THINK]", are_control=True)
-GEMMA = ReasoningFormat("gemma", "<|channel>thought", "<channel|>", are_control=True)
-COHERE = ReasoningFormat("cohere", "<|START_THINKING|>", "<|END_THINKING|>", are_control=True)
+MAGISTRAL = ReasoningFormat("magistral", "[THINK]", "[/THINK]")
+GEMMA = ReasoningFormat("gemma", "<|channel>thought", "<channel|>", repeats=True)
+COHERE = ReasoningFormat("cohere", "<|START_THINKING|>", "<|END_THINKING|>")
 APRIEL = ReasoningFormat("apriel", "Here are my reasoning steps:", "[BEGIN FINAL RESPONSE]")
 KIMI_K3 = ReasoningFormat("kimi_k3", "<|open|>think<|sep|>", "<|close|>think<|sep|>")
 MUSE = ReasoningFormat("muse", " to=self<|message|>", "<|eom|><|start|>assistant")

@@ -116,6 +116,10 @@ IN_CHANNELS: dict[str, Turn] = {  # as Gemma 4 writes it
     "opened twice": (f"<|channel>{CHANNEL}a{CHANNEL_END}Cold.", [thought("a"), text("Cold.")]),
     "without the name": (f"<|channel>a{CHANNEL_END}Cold.", [thought("a"), text("Cold.")]),
     "not closed": (f"Cold.{CHANNEL}a", [text("Cold."), thought("a")]),
+    "within a call's arguments": (
+        CALL.replace("{}", f'{{"a": "{CHANNEL[:-1]}b{CHANNEL_END}"}}') + f"{CHANNEL}c",
+        [*call("clock", f'{{"a": "{CHANNEL[:-1]}b{CHANNEL_END}"}}'), thought("c")],
+    ),
     "between calls": (
         f"{CALL}{CHANNEL}a{CHANNEL_END}{CALL}",
         [*call("clock", "{}"), thought("a"), *call("clock", "{}")],
@@ -124,7 +128,7 @@ IN_CHANNELS: dict[str, Turn] = {  # as Gemma 4 writes it
 
 
 @pytest.mark.parametrize("turn", IN_CHANNELS.values(), ids=IN_CHANNELS)
-def test_tags_that_are_control_tokens_are_in_no_text(turn: Turn) -> None:
+def test_further_blocks_and_stray_tags_are_in_no_text(turn: Turn) -> None:
     def made() -> TurnParser:
         return GEMMA.parser(lambda: HermesFormat().parser(TOOLS), is_open=False, calls=MARKS)
 
