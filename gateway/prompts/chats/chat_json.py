@@ -71,6 +71,13 @@ class ThoughtPart(Struct, frozen=True, tag_field="type", tag="thinking"):
 SaidPart = TextPart | ThoughtPart
 
 
+class ReasoningDetail(Struct, frozen=True):
+    """A part of the reasoning in OpenRouter's form. Encrypted parts have no text."""
+
+    text: str | None = None
+    summary: str | None = None
+
+
 class SaidFunction(Struct, frozen=True, kw_only=True):
     """The called function. Some clients send the arguments as an object, not as a JSON string."""
 
@@ -114,6 +121,7 @@ class ChatMessage(Struct, frozen=True, kw_only=True):
     reasoning: str | None = None  # vLLM's newer name of the reasoning
     # gpt-oss's name of the reasoning, which its template reads
     thinking: str | None = None
+    reasoning_details: list[ReasoningDetail] | None = None  # OpenRouter's
     # Mistral's and DeepSeek's flag of a last message that the answer continues
     prefix: bool | None = None
     partial: bool | None = None  # Kimi's and Qwen's name of `prefix`
@@ -169,7 +177,9 @@ def message_of(message: ChatMessage, place: int) -> Message:
     call_id = message.tool_call_id
     part = Text(text) if call_id is None else ToolResult(text, call_id)
     told = message.reasoning_content or message.reasoning or message.thinking
-    thought = _thought_in(message, where) or told
+    details = message.reasoning_details or ()
+    routed = "".join(one.text or one.summary or "" for one in details)
+    thought = _thought_in(message, where) or told or routed
     reasoning = [Reasoning(thought)] if thought and role == "assistant" else []
     return Message(role, (*reasoning, part, *calls), message.name, where)
 

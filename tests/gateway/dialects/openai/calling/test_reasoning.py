@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
+import httpx
 import openai
 import pytest
 
 from tests.doubles.engine.fake_engine import FakeEngine, prompt_of, saying
-from tests.doubles.gateway.served import MODEL
-from tests.gateway.dialects.openai.calling.hermes import HI, OSLO, named, written
+from tests.doubles.gateway.served import MODEL, Served
+from tests.gateway.dialects.openai.calling.hermes import HI, OSLO, TOOLS, named, written
 from tests.gateway.dialects.openai.calling.test_calls import asked, calls_of, either
 
 THOUGHT = "I think\nso."
@@ -118,3 +120,26 @@ def test_reasoning_that_is_sent_back_is_shown_where_the_template_shows_it(
         assert f"<think>\n{THOUGHT}\n</think>" in prompt
     asked(client, messages=[*HI, said, result], max_tokens=1)
     assert THOUGHT not in bytes(prompt_of(engine.requests[-1])).decode()
+
+
+def test_openrouters_details_are_read(served: Served, engine: FakeEngine) -> None:
+    """A conversation that began at OpenRouter has its thoughts under this name."""
+    function = {"name": OSLO[0], "arguments": json.dumps(OSLO[1])}
+    calls = [{"id": "0", "type": "function", "function": function}]
+    result = {"role": "tool", "content": "rain", "tool_call_id": "0"}
+    seal = {"type": "reasoning.encrypted", "data": "c2VhbGVk"}
+    brief = {"type": "reasoning.summary", "summary": "I think"}
+    text = {"type": "reasoning.text", "text": "\nso."}
+    headers = {"authorization": f"Bearer {served.key}"}
+    with httpx.Client(base_url=served.url, headers=headers, timeout=20) as http:
+        for reasoned in (
+            {"reasoning": THOUGHT},
+            {"reasoning_details": [brief, seal, text]},
+            {"reasoning_details": [seal]},
+        ):
+            turn = {"role": "assistant", "content": None, "tool_calls": calls, **reasoned}
+            body = {"model": MODEL, "messages": [*HI, turn, result], "tools": TOOLS}
+            assert http.post("/v1/chat/completions", json=body).status_code == 200
+    plain, detailed, sealed = map(prompt_of, engine.requests)
+    assert plain == detailed != sealed
+    assert THOUGHT.encode() in bytes(one for one in detailed if one < 256)
