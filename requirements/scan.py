@@ -1,7 +1,7 @@
-"""Known vulnerabilities of what is locked: asks a service about each package; says it in a line.
+"""Ask a service for known vulnerabilities of the locked packages, and print the result.
 
-`make check` asks in passing: it tells what it learns, and goes on. `make audit` (`--strict`) fails
-for a vulnerability, and where nothing could be asked.
+`make check` prints the result and goes on. `make audit` (`--strict`) fails if a vulnerability is
+found, or if the service cannot be reached.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 LOCKS = ("gateway", "engine", "dev", "torch")
-PATIENCE_S = 60  # in all: some two hundred packages take a quarter of that
+PATIENCE_S = 60  # for all packages together; about two hundred packages take a quarter of this
 
 
 @dataclass(frozen=True, slots=True)
 class AuditedPackages:
-    """What is known of how many packages; `found` has a line for each vulnerability."""
+    """The result: numbers of packages, and a line in `found` for each vulnerability."""
 
     asked: int
     unknown: int
@@ -26,7 +26,7 @@ class AuditedPackages:
 
     @property
     def is_clean(self) -> bool:
-        """Whether the service knows some of the packages, and no vulnerability."""
+        """True if the service knows some of the packages, and none is vulnerable."""
         return self.unknown < self.asked and not self.found
 
     def __str__(self) -> str:
@@ -38,7 +38,7 @@ class AuditedPackages:
 
 
 def read(report: str) -> AuditedPackages:
-    """What pip-audit's JSON says."""
+    """Read the JSON report of pip-audit."""
     packages = json.loads(report)["dependencies"]
     found = [
         f"  {one['name']} {one['version']}: {flaw['id']}, "
@@ -52,7 +52,7 @@ def read(report: str) -> AuditedPackages:
 
 
 def scan() -> AuditedPackages | None:
-    """Asks the service; None where it cannot be reached in time."""
+    """Ask the service. Return None if it cannot be reached in time."""
     here = Path(__file__).parent
     files = [word for name in LOCKS for word in ("-r", str(here / f"{name}.txt"))]
     audit = [sys.executable, "-m", "pip_audit", "--progress-spinner", "off", "--timeout", "5"]

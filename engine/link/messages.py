@@ -90,7 +90,9 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
     repetition_penalty: float = 1.0
     logit_bias: LogitBias = LogitBias()
     seed: int | None = None
-    num_logprobs: int | None = None  # listed tokens apart from the sampled token; None: no logprobs
+    num_logprobs: int | None = (
+        None  # number of listed tokens besides the sampled token; None: no logprobs
+    )
     prompt_logprobs: int | None = None  # like `num_logprobs`, but for prompt tokens after the first
     stop_token_ids: frozenset[int] = frozenset()
     ignore_eos: bool = False

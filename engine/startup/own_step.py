@@ -1,4 +1,4 @@
-"""The seconds of a step of one sequence, measured at the start, and the target between tokens."""
+"""The seconds of one sequence's step, measured at the start, and the target for gaps of tokens."""
 
 from __future__ import annotations
 

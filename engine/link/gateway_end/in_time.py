@@ -1,4 +1,4 @@
-"""The waiting for an engine's answer for a limited time."""
+"""Waiting for an engine's answer for a limited time."""
 
 from __future__ import annotations
 

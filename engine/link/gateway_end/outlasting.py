@@ -1,4 +1,4 @@
-"""The waiting for short work to its end, even if the waiting task is cancelled."""
+"""Waiting until short work ends, even if the waiting task is cancelled."""
 
 from __future__ import annotations
 
