@@ -8,7 +8,7 @@ from engine.scheduling.step_times import StepShape
 from tests.doubles.modelled.mixture import MixtureModel
 from tests.doubles.modelled.shapes import seconds_of
 
-# Milliseconds of Qwen3-30B-A3B on an H200. Decodes: the middle between tokens of `ratoon bench
+# Milliseconds of Qwen3-30B-A3B on an H200. Decodes: the median time between tokens of `ratoon bench
 # --workload itl`, whose answers grow from 1,024 to 1,280 tokens; the other times:
 # `benchmarks.engine.step`.
 MEASURED = [

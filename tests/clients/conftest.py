@@ -21,7 +21,7 @@ OSLO: dict[str, Any] = {"city": "Oslo", "days": 2}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:  # deprecation warnings of frameworks are not ours
+    for item in items:  # deprecation warnings of frameworks do not concern these tests
         if "clients" in item.path.parts:
             item.add_marker(pytest.mark.filterwarnings("default"))
 

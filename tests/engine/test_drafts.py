@@ -80,7 +80,10 @@ def test_a_rejected_draft_leaves_nothing_in_the_tree() -> None:
 
 @pytest.mark.parametrize("seed", range(12))
 def test_any_drafts_among_many_requests_change_no_answer(seed: int) -> None:
-    """Few blocks, so sequences are preempted. Some requests are cancelled, some stop early."""
+    """There are few blocks, so sequences are preempted.
+
+    Some requests are cancelled, some stop early.
+    """
     random = Random(seed)
     drafts = drafting(random.choice([0.0, 0.2, 0.7]), seed, often=random.choice([0.5, 1.0]))
     rig = Rig(

@@ -141,7 +141,7 @@ def test_200_in_parallel_by_many_keys_do_not_overshoot_a_budget_for_10(hire: Hir
 def test_what_runs_at_once_is_the_tenants(
     hire: Hire, engine: FakeEngine, served: Served, keys: int, limits: dict[str, Any], prompts: int
 ) -> None:
-    """Two fit, by the tenant's limit or by the gateway's bound of 64 choices."""
+    """Two streams fit, by the tenant's limit or by the gateway's bound of 64 choices."""
     engine.script, engine.pace = saying("a" * 900), hanging_at(1)
     one_tenant, tenants = hire(limits, tenants=1, keys=keys), hire(limits, tenants=3, keys=1)
     lines: list[Iterator[str]] = []  # a reference keeps the streams open

@@ -181,7 +181,7 @@ def test_a_step_behind_a_promise_sees_the_late_layers_and_others_do_not_wait(
         with torch.cuda.graph(graph, stream=stream):
             step()
         launch = graph.replay
-    for cycles in (0, CYCLES):  # first to load the kernels, which may wait for others
+    for cycles in (0, CYCLES):  # the first run loads the kernels, which may wait for other work
         copying = load.begin(up, cycles)
         with torch.cuda.stream(stream):
             launch()

@@ -144,7 +144,8 @@ def test_a_block_whose_late_layers_are_on_their_way_is_copied_when_they_are_ther
     assert pool.late is not None
     mover = Mover(pool, ops_for(device).copy_blocks)
     up = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-    for cycles in (0, 2_000_000_000):  # first to load the kernels, which may wait for others
+    # the first run loads the kernels, which may wait for other work
+    for cycles in (0, 2_000_000_000):
         torch.cuda.synchronize()
         arrived = torch.cuda.Event()  # type: ignore[no-untyped-call]
         with torch.cuda.stream(up):

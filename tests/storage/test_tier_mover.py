@@ -54,7 +54,7 @@ class Held:
         self.has_passed = True
 
     def release_early(self) -> bool:
-        """Return it when little is missing; count the calls."""
+        """Return `is_nearly_over`; count the times that it is true."""
         self.promises += self.is_nearly_over
         return self.is_nearly_over
 

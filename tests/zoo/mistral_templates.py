@@ -63,7 +63,7 @@ def _executed(name: str, source: str) -> Any:
 
 @contextmanager
 def _importable(modules: dict[str, Any]) -> Iterator[None]:
-    """Make them importable under the names of missing packages."""
+    """Make modules importable under the names of missing packages."""
     packages = {".".join(name.split(".")[:n]) for name in modules for n in range(1, 5)}
     standing = {name: ModuleType(name) for name in packages} | modules
     sys.modules.update(standing)

@@ -72,7 +72,7 @@ def test_any_drafts_have_the_masks_of_one_token_at_a_time(
 
 
 def test_the_library_takes_no_tokens_back_for_us() -> None:
-    """It caches a mask for a place that another text shares, with other next tokens."""
+    """The library caches a mask for a place that another text shares, with other next tokens."""
     qwen = TOKENIZERS["qwen3"].directory
     vocabulary = read_vocabulary(qwen, 151_936, (151_645,))
     kind, text, _ = SAID[2]

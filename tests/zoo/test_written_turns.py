@@ -311,7 +311,7 @@ NAMES_OF_TURNS = [*TURNS, *(pytest.param(name, marks=pytest.mark.zoo) for name i
 
 
 def family(name: str) -> Family:
-    """Return the family of that name, of all."""
+    """Return the family of that name, among all families."""
     return next(one for one in (*FAMILIES, *MORE) if one.name == name)
 
 

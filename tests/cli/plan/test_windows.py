@@ -32,7 +32,7 @@ def windowed(path: Path, **changes: Any) -> DecoderCounts:
 
 
 def attended(window: int | None, tokens: int, behind: int) -> float:
-    """Count the positions that tokens attend to by brute force; a token's own counts half."""
+    """Count by brute force the positions that tokens attend to; a token's own counts half."""
     seen = [min(position + 0.5, window or math.inf) for position in range(behind, behind + tokens)]
     return sum(seen)
 

@@ -145,7 +145,8 @@ def test_the_common_block_does_not_draw_all_sessions_to_one_replica(sessions: Pa
         return 4 * max(computed) // sum(computed)
 
     assert most("first-token") == 1
-    assert most("cached-share") >= 2  # positive control: this router sends several to one replica
+    # positive control: this router sends several requests to one replica
+    assert most("cached-share") >= 2
 
 
 def test_the_command_prints_all_routers_and_one_cache(console: Console, sessions: Path) -> None:

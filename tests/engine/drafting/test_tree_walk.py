@@ -135,7 +135,7 @@ def drafted_after(scene: Scene, where: NamespacePath) -> list[int]:
 
 @pytest.mark.parametrize("used", range(len(ENDS)))
 def test_how_often_others_use_what_is_published_moves_no_draft(scene: Scene, used: int) -> None:
-    """Positive control: the reader's uses of its own answers do."""
+    """Positive control: the reader's own use of its answers does move drafts."""
     published, mine = path("published"), path("mine")
     for end in ENDS:
         for where in (published, mine):

@@ -287,7 +287,7 @@ def test_too_much_text_is_refused_at_once(grammars: Grammars) -> None:
 
 
 def test_a_flow_has_its_own_grammars_alone(vocabulary: Vocabulary) -> None:
-    """The flow's second request finds the grammar of the first. Another flow's does not."""
+    """The flow's second request finds the grammar of the first. Another flow's request does not."""
     cache = GrammarCache()
     grammars = Grammars(GrammarCompiler(vocabulary), cache)
     grammar = Grammar("json_schema", OBJECT)
@@ -314,7 +314,7 @@ def test_what_was_compiled_for_a_flow_can_be_forgotten(vocabulary: Vocabulary) -
 
 
 def test_a_flow_may_have_only_so_many_wait(vocabulary: Vocabulary) -> None:
-    """The first may still wait, or be in a thread already."""
+    """The flow's first grammar may still wait, or be in a thread already."""
     grammars = Grammars(GrammarCompiler(vocabulary, max_waiting=3))
     asked(grammars, endless(), "a")
     for number in range(2):

@@ -25,7 +25,7 @@ def compilation_of(schema: object, vocabulary: Vocabulary) -> Compilation:
 
 
 def follow(constraint: GrammarConstraint, text: str) -> int:
-    """Write the text; how many of its bytes were allowed."""
+    """Write the text; return how many of its bytes were allowed."""
     for place, token in enumerate(text.encode()):
         mask = constraint.allowed()
         if constraint.error is not None or not mask[token // 32] >> (token % 32) & 1:
@@ -65,7 +65,7 @@ def test_a_text_that_a_new_grammar_cannot_follow_either_is_an_error(
     compilation = compilation_of({"type": "string", "maxLength": 2 * MAX_STATES}, vocabulary)
     constraint = GrammarConstraint(compilation)
     assert follow(constraint, '"abc') == 4
-    for _ in range(MAX_STATES):  # each takes a state, without any mask
+    for _ in range(MAX_STATES):  # each character takes a state, though no mask is made
         constraint.advance(ord("a"))
     assert not bits(constraint).any()
     assert "cannot be followed" in str(constraint.error)

@@ -170,7 +170,7 @@ def looking_ahead(most: int) -> ConstraintOf:
 
 
 def right(sequence: Sequence, most: int) -> list[int]:
-    """Return the tokens that the sequence says next."""
+    """Return the tokens that follow in the sequence's right answer."""
     said, known = sequence.num_output, sequence.token_ids.tolist()
     if sequence.constraint is None:
         return expected_output(known, most)

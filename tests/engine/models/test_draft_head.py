@@ -75,9 +75,7 @@ def test_its_drafts_are_those_of_its_definition_and_change_no_answer(
     ranks: int,
     stages: int,
 ) -> None:
-    """Also with a cached prefix of the prompt (with the head's KV), with two ranks, and with two
-    stages.
-    """
+    """This holds also with a cached prefix (and the head's KV), two ranks, or two stages."""
     bounds = Bounds(64, 16, 24, 8, overlap_scheduling=overlaps, graph_tokens=graph_tokens)
     prompt, drafting = random_prompt(45), HeadAlone()
     plain = RealEngine(str(plain_dir), bounds)

@@ -58,7 +58,7 @@ class QueuePipe:
 def logits(
     model_dir: Path, model: ModelConfig, ends: tuple[int, ...], *, in_host: bool = False
 ) -> Tensor:
-    """Return the logits of two tokens of a prompt, computed by one stage for each end.
+    """Return the logits of two tokens of a prompt, computed by a stage for each of `ends`.
 
     With `in_host` all layers of each stage stay in host memory.
     """

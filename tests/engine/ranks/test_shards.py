@@ -323,7 +323,7 @@ def with_attention(model: ModelConfig, **changed: int) -> ModelConfig:
 def test_dummy_weights_are_the_same_where_ranks_have_all_of_a_tensor(
     checkpoint: MakeCheckpoint,
 ) -> None:
-    """Also if only one rank draws the biases of sums."""
+    """This holds even if only one rank draws the biases of sums."""
     model = read_model_config(checkpoint("qwen3-moe").model_dir)
     biased = with_attention(model, output_bias=True)
 

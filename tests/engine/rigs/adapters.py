@@ -21,7 +21,7 @@ from tests.engine.rigs.checkpoints import Checkpoint
 from tests.engine.rigs.hand_driven import HandDriven, data_row
 
 with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # warnings of a library's import are not ours
+    warnings.simplefilter("ignore")  # a library warns when it is imported
     import peft
 
 EVERY_MATRIX = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # warnings of a library's import are not ours
+    warnings.simplefilter("ignore")  # a library warns when it is imported
     import transformers
 
 VOCAB_SIZE = 300
@@ -457,7 +457,7 @@ class Checkpoint:
 
     @torch.inference_mode()
     def logits(self, token_ids: list[int]) -> Tensor:
-        """(tokens, V) float32, in one pass, without any cache."""
+        """Return logits (tokens, V) float32, from one pass without any cache."""
         ids = torch.tensor([token_ids], device=self.truth.device)
         return torch.as_tensor(self.truth(ids, use_cache=False).logits[0].float())
 

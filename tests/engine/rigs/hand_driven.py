@@ -84,7 +84,7 @@ def lease_of(block_ids: list[int]) -> Lease:
         block_ids=np.array(block_ids, dtype=np.int32),
         num_blocks=len(block_ids),
         num_shared=0,
-        node=cast(Node, None),  # only the tree reads it
+        node=cast(Node, None),  # only the tree reads this field
         cached_tokens=0,
         moves=(),
     )

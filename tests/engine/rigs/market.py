@@ -72,7 +72,7 @@ class Shopper:
     priority: Priority = "interactive"
     weight: float = 1.0
     flow: str | None = None  # None: the tenant's name
-    most: int | None = None  # most requests in all
+    most: int | None = None  # maximum number of requests
     sent: int = 0
     service: float = 0.0  # received tokens, at the scheduler's prices
     queued_steps: list[int] = field(default_factory=list)

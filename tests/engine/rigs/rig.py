@@ -119,7 +119,7 @@ class Rig:
     tiers: Tiers = field(default_factory=Tiers)
     faults: Faults = field(default_factory=Faults)
     seed: int = 0
-    disk: Disk | None = None  # a disk for tests that use more of it than moves
+    disk: Disk | None = None  # a disk, for tests that do more with it than moves
     constraint_of: ConstraintOf = unconstrained
     masks: MaskMaker = field(default_factory=MadeOnDemand)
     drafting: Drafting | None = None

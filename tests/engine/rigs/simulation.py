@@ -32,7 +32,7 @@ NAMESPACES = (Namespace(b"a" * 16), Namespace(b"b" * 16))
 BLOCK = 2
 STEPS_A_WORLD = 200  # steps until a new world is drawn
 MOST_WAITING = 8
-LONGEST_TURN = 16  # most tokens before a next turn, which must fit the smallest pool
+LONGEST_TURN = 16  # maximum number of tokens before a next turn, small enough for the smallest pool
 TRUNKS = [[(5 * trunk + 3 * i * i) % (VOCAB_SIZE - 1) + 1 for i in range(16)] for trunk in range(3)]
 
 

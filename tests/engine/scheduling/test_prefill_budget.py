@@ -184,7 +184,7 @@ class TestAlike:
 
 
 class MixtureTimes(KnownTimes):
-    """Times of a mixture of experts; decodes alone are predicted `too_dear` times as long."""
+    """Times of a mixture; the predicted times of decodes alone are `too_dear` times as long."""
 
     def __init__(self, too_dear: float) -> None:
         super().__init__()

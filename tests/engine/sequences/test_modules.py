@@ -116,7 +116,7 @@ def test_modules_attend_to_one_head(checkpoint: MakeCheckpoint, head: Part) -> N
 
 
 def test_tokens_after_modules_are_those_of_transformers(checkpoint: MakeCheckpoint) -> None:
-    """Also beside plain prompts, in steps of few tokens, and with drafts."""
+    """This holds also beside plain prompts, in steps of few tokens, and with drafts."""
     saved = checkpoint("llama")
     engine = Engine(saved.model_dir, max_batch_tokens=48)
     plain = random_prompt(70, seed=9)

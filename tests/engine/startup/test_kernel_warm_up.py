@@ -93,7 +93,7 @@ def test_the_first_layers_are_those_of_the_whole(checkpoint: MakeCheckpoint) -> 
 
 
 def test_two_layers_compute_what_the_first_two_of_the_whole_do(checkpoint: MakeCheckpoint) -> None:
-    """Positive control: the shortcut leaves out only the layers behind."""
+    """Positive control: the shortcut leaves out only later layers."""
     runner = build_runner(checkpoint("llama").model_dir)
     driven = HandDriven(runner)
     sequence = driven.add(random_prompt(9))
@@ -135,7 +135,7 @@ def test_a_rehearsals_pool_has_the_strides_of_the_one_to_come(checkpoint: MakeCh
 def test_a_copy_within_the_pool_is_rehearsed_with_blocks_of_the_same_size(
     checkpoint: MakeCheckpoint,
 ) -> None:
-    """Otherwise the first prompt that forks within a block would wait for it."""
+    """Otherwise the first prompt that forks within a block would wait for the compilation."""
     sizes: list[int] = []
 
     def copied(pool: Tensor, source: Tensor, target: Tensor) -> None:

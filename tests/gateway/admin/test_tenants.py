@@ -183,7 +183,7 @@ async def test_a_tenant_s_blocks_go_when_its_group_changes(office: Office) -> No
 async def test_what_is_due_is_recorded_before_the_group_changes(
     office: Office, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A process that ends between the two leaves the tenant in its old group."""
+    """A process that ends between the record and the change leaves the tenant in its old group."""
     group = body(await office.operator.post("/admin/groups", json={"name": "first"}))["id"]
     tenant = (await office.tenant(group_id=group))["id"]
 

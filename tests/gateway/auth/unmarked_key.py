@@ -10,7 +10,7 @@ from gateway.state.store import Store
 
 
 async def issue_unmarked(store: Store, pepper: bytes, tenant_id: str) -> str:
-    """Store such a key of the tenant, and return it."""
+    """Store a key without a mark for the tenant; return the key."""
     key = key_of(secrets.token_bytes(KEY_BYTES))
     record = ApiKey(
         id=f"key_{secrets.token_hex(8)}",

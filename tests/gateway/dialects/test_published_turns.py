@@ -131,7 +131,7 @@ def play_all(stage: Stage, agent: Agent) -> list[float]:
 
 
 def follow_up(stage: Stage, agent: OpenAIAgent) -> list[float]:
-    """Return these shares when questions follow the last turn and each of two more turns."""
+    """Return the reused shares when questions follow the last turn and each of two more turns."""
     stage.play([*RECORDED, RECORDED[-1], *RECORDED[:2], RECORDED[-1]])
     turns = [agent.turn() for _ in RECORDED]
     for question in ("And tomorrow?", "And then?", None, None):
@@ -142,7 +142,7 @@ def follow_up(stage: Stage, agent: OpenAIAgent) -> list[float]:
 
 
 def by_turns(here: Iterable[str], in_the_zoo: Iterable[str] = ()) -> list[Any]:
-    """Pair each with one dialect, since they differ before a template is used."""
+    """Pair each family with one dialect, since dialects differ only before a template is used."""
     kept = set(zip(here, cycle(AGENTS), strict=False))
     return [
         pytest.param(*pair, marks=() if pair in kept else pytest.mark.zoo)

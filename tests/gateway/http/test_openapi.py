@@ -125,7 +125,7 @@ def answers(
 
 
 def fuzz(operation: Any, mode: GenerationMode, checks: list[Any], key: str, most: int) -> list[int]:
-    """Return the statuses of such answers."""
+    """Return the statuses of the answers to generated requests."""
     return [answer.status_code for answer in answers(operation, mode, checks, key, most)]
 
 

@@ -232,7 +232,7 @@ def test_only_so_many_run_at_once_and_a_gone_client_gives_its_place_back(shop: S
     with httpx.stream(
         "POST", f"{tenant.url}/v1/completions", json=body, headers=headers, timeout=60
     ) as answer:
-        lines = answer.iter_lines()  # a name keeps it open, and so the stream
+        lines = answer.iter_lines()  # a name keeps the iterator, and so the stream, open
         next(lines)
         refused = tenant.ask()
         assert error_of(refused)["code"] == "rate_limit_exceeded"

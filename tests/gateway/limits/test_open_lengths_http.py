@@ -79,7 +79,7 @@ def test_the_answer_is_as_long_as_the_limit_has_room_for(shop: Shop) -> None:
 def test_what_was_used_beyond_the_reservation_counts(shop: Shop) -> None:
     shop.engine.script = saying("w" * 2800)
     tenant = shop.tenant({"tokens_per_minute": 3000})
-    assert chat(tenant).status_code == 200  # reserves a tenth of that
+    assert chat(tenant).status_code == 200  # reserves a tenth of 3,000 tokens
     refused = chat(tenant)
     assert error_of(refused)["type"] == "tokens"
     assert int(refused.headers["retry-after"]) > 0

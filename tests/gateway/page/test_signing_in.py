@@ -49,7 +49,7 @@ def sign_in(
 
 @pytest.fixture(scope="module")
 def narrow(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """Run a gateway with room for one body of each."""
+    """Run a gateway with room for one body of a tenant and one of the operator."""
     bounds = Bounds(max_body_bytes=ROOM, max_tenant_body_bytes=ROOM, body_wait_s=0.3)
     data = tmp_path_factory.mktemp("narrow")
     with serving(config_of(tiny_model, data, bounds=bounds), FakeEngine()) as running:

@@ -101,7 +101,7 @@ def test_what_is_refused_is_named(spelled: bytes, param: str) -> None:
     [b"[1 2]", b"[01]", b"[1,,2]", b"[1,]", b"[,1]", b"[+1]", b"[1_0]", b"[1", b"[]]", b"[0x1]"],
 )
 def test_invalid_json_is_refused_by_the_body_s_parser(spelled: bytes) -> None:
-    """The array reader accepts some of these, but the body's parser refuses them before."""
+    """The array reader accepts some of these, but the body's parser refuses them first."""
     with pytest.raises(msgspec.DecodeError):
         raw(spelled)
 

@@ -103,7 +103,7 @@ async def test_a_receipt_waits_for_the_end() -> None:
     def clock() -> float:
         nonlocal looks
         looks += 1
-        if looks == 2:  # until the second poll, which finds it running
+        if looks == 2:  # until the second poll, which finds the flush still running
             rig.fleet["a"].erasure = OVER
         return 2000.0
 

@@ -397,7 +397,7 @@ def test_drafts_are_those_of_all_ends_and_a_restart_forgets_its_own() -> None:
 def test_rejected_tokens_of_a_prediction_are_charged(
     drafted: int, accepted: int, rejected: int
 ) -> None:
-    """Charges at most the tokens of its eight that were not accepted."""
+    """Charges the rejected tokens of the prediction, at most its eight tokens."""
     predicting = admitted(10)
     generate = replace(predicting.generates[0], prediction=bytes(4 * 8))
     request_metrics = RequestMetrics(

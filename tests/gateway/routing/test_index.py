@@ -127,7 +127,7 @@ class Chaos(RuleBasedStateMachine):
         flushes: bool,
         fates: list[str],
     ) -> None:
-        """Let an engine serve these and report changes over the faulty network."""
+        """Let an engine serve these prompts and report changes over the faulty network."""
         wire = self.wires[name]
         if flushes:
             wire.scene.cache.flush()

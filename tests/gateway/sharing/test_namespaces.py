@@ -50,7 +50,7 @@ def test_salts_are_apart_unset_empty_and_set(who: Caller) -> None:
 
 
 def test_namespaces_are_keyed_with_the_servers_secret_and_no_other_part() -> None:
-    """Written out, since gateways of several versions, and blocks on a disk, share these."""
+    """Their bytes are written out, since several versions and blocks on a disk share them."""
     shared = Namespaces(SECRET, share_all=True)
     spelled: dict[tuple[str, ...], bytes] = {
         ("tenant", "a"): NAMESPACES.own(caller("a"), None, MODEL),
@@ -96,7 +96,7 @@ def test_a_salt_is_below_the_tenant_and_not_below_its_group() -> None:
 
 
 def test_scopes_of_different_kinds_never_coincide() -> None:
-    """The words that scopes consist of, used as names of everything."""
+    """The words in scopes are used as names of everything."""
     words = ["", "all", "published", "group", "tenant", "salt", EVERYONE]
     shared = Namespaces(SECRET, share_all=True)
     seen: list[bytes] = [shared.own(caller("x"), salt, MODEL) for salt in (None, *words[:-1])]
@@ -221,7 +221,7 @@ class TestPath:
 
 
 def test_a_schemas_namespaces_are_known_by_their_first_bytes() -> None:
-    """Also for any salt, model and module, but not for another tenant or schema."""
+    """This holds for any salt, model and module, but not for another tenant or schema."""
     for who in (caller("a"), caller("a", "g")):
         first = tuple(NAMESPACES.schema(who, "one"))
         seen = set()

@@ -140,7 +140,7 @@ def test_chunks_of_a_prompt_equal_one_shot(ops: Ops, chunk: int) -> None:
 
 @pytest.mark.parametrize("window", [None, 20, 300])
 def test_padding_gives_zero(ops: Ops, window: int | None) -> None:
-    """Even with sinks, and in a launch for longer rows."""
+    """This holds even with sinks, and in a launch for longer rows."""
     case = with_all(make_case(Geometry(), [(1, 40), (1, 40), (9, 30), (7, 40)]), window)
     contexts = torch.tensor([40, 0, 30, 0], dtype=torch.int32)
     tables = case.layout.block_tables.clone()

@@ -75,7 +75,7 @@ def summed(ranks: list[Tensor]) -> Tensor:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
 @pytest.mark.parametrize("num_ranks", [2, 3, 8])
 def test_what_is_exchanged_is_as_what_is_gathered(num_ranks: int, dtype: torch.dtype) -> None:
-    """The same bits on all ranks, for any numbers of rows, one-shot or two-shot."""
+    """All ranks get the same bits, for any numbers of rows, one-shot or two-shot."""
     peers, weight = peers_for(num_ranks, dtype), draw(WIDTH, dtype=dtype)
     for turn, rows in enumerate((1, 4, 2, 1, 3, 4, 1, 2)):
         products = [
@@ -172,7 +172,7 @@ def test_a_number_that_is_the_sentinel_is_a_nan_on_all_ranks() -> None:
 
 @pytest.mark.parametrize("marked", range(3))
 def test_two_shot_a_number_that_is_the_sentinel_is_a_nan_as_well(marked: int) -> None:
-    """Whichever rank has the number: the owner of row 0, of row 1, or of none."""
+    """This holds whichever rank has the number: the owner of row 0, of row 1, or of none."""
     peers, weight = peers_for(3, torch.float32), draw(WIDTH)
     products = [draw(2, WIDTH, seed=rank) for rank in range(3)]
     sent = [one.clone() for one in products]

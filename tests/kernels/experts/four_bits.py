@@ -55,7 +55,7 @@ def drawn(
 
 
 def moved(matrix: FourBitMatrix, device: str) -> FourBitMatrix:
-    """Move it to another device."""
+    """Move the matrix to another device."""
     shift = None if matrix.bias is None else matrix.bias.to(device)
     values, scales = matrix.values.to(device), matrix.scales.to(device)
     return replace(matrix, values=values, scales=scales, bias=shift)

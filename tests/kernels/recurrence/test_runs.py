@@ -80,7 +80,7 @@ def test_a_run_has_the_bits_of_its_tokens_one_at_a_time(ops: Ops, layer: StateLa
 
 
 def test_a_token_is_computed_from_those_before_it_in_its_run(ops: Ops) -> None:
-    """Positive control: with another first token, every later output is another."""
+    """Positive control: with another first token, every later output differs."""
     layer = DeltaLayer()
     batch = with_runs(layer, [(4, 3, 4)])
     got, _ = run(layer, ops, batch)

@@ -67,7 +67,7 @@ def test_an_equal_prompt_of_another_namespace_reads_nothing() -> None:
 
 @pytest.mark.parametrize("neighbour", [False, True])
 def test_evictions_by_others_do_not_change_the_counts(neighbour: bool) -> None:
-    """Another owner's use of all the room does not change them."""
+    """Another owner's use of all the room does not change the counts."""
     scene = Scene(5)
     scene.run(A, IDS[:16], "a")
     scene.run(A, IDS[:9], "a")

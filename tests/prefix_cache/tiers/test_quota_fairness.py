@@ -177,7 +177,7 @@ class TestTheEvictionChannel:
         assert seen[0.5][1] == seen[0.5][2]
 
     def test_hits_on_the_device_are_the_same_whatever_others_do(self) -> None:
-        """Compared request by request, with prompts that return, beyond its part."""
+        """Hits are compared by request; the prompts return, and exceed the owner's part."""
         answers = []
         for others in (0, 300):
             random = Random(5)

@@ -97,7 +97,7 @@ def test_blocks_of_one_format_are_never_found_under_another(
 def test_scales_of_kv_that_a_checkpoint_brings_are_named_and_change_nothing(
     checkpoint: Checkpoint, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Each head of each token has its own scale, which clips nothing, unlike these at 448."""
+    """Each head of each token has a scale that clips nothing, unlike the checkpoint's at 448."""
     bounds = replace(UNPRESSED, kv_dtype="fp8")
     model_dir = Path(shutil.copytree(checkpoint.model_dir, tmp_path / "model"))
     scales = {

@@ -20,7 +20,7 @@ GREEDY = SamplingParams(max_tokens=4, temperature=0.0, ignore_eos=True)
 
 @pytest.mark.parametrize("kind", ["awq", "gptq"])
 def test_any_reuse_gives_the_tokens_of_each_request_alone(kind: str, tmp_path: Path) -> None:
-    """Under preemption and eviction, in captured steps and others."""
+    """This holds under preemption and eviction, in captured steps and others."""
     model_dir = make_int4(KINDS[kind], tmp_path).int4.model_dir
     alone, mix = alone_on(model_dir), drawn_mix(SEED)
     for pressure in PRESSURES:

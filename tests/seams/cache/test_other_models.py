@@ -96,7 +96,7 @@ def with_windows(windows: WindowsName, config: EngineConfig) -> EngineConfig:
 def test_any_reuse_gives_the_tokens_of_each_request_alone(
     kind: str, kv_dtype: KvDtype, tmp_path: Path
 ) -> None:
-    """Alone with windows freed if that saves memory, and together with windows kept whole."""
+    """Alone, windows are freed if that saves memory. Together, windows are kept whole."""
     MAKES[kind](tmp_path)
     model_dir = tmp_path / IN_DIRECTORY.get(kind, "")
     alone = alone_on(model_dir, bounds=replace(UNPRESSED, kv_dtype=kv_dtype))

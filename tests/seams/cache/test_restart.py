@@ -42,7 +42,7 @@ def kill(server: Server) -> None:
     """Kill supervisor, gateway and engine at once, and wait until they are gone."""
     pids = [server.process.pid, *server.children().values()]
     for pid in pids:
-        with suppress(ProcessLookupError):  # it noticed the end of the process before it, and ended
+        with suppress(ProcessLookupError):  # the process noticed the end of its parent, and ended
             os.kill(pid, signal.SIGKILL)
     server.process.wait(10)
     wait_for(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids[1:]), 10)

@@ -52,7 +52,7 @@ def expect_right(checkpoint: Checkpoint, prompt: list[int], scores: Any, likelie
 def test_every_token_of_a_prompt_has_its_log_probability(
     checkpoint: Checkpoint, machine: str
 ) -> None:
-    """Even with the same prompts in the cache, and neighbours that sample with penalties."""
+    """Even with the same prompts in the cache, and beside neighbours with penalties."""
     engine = RealEngine(str(checkpoint.model_dir), MACHINES[machine])
     for length, prompt in PROMPTS.items():
         engine.submit(f"warm-{length}", prompt, sampling(2, ignore_eos=True), namespace=NAMESPACE)

@@ -111,7 +111,10 @@ def test_what_follows_a_token_that_was_given_wrongly_is_dropped(
 def test_a_stop_in_the_middle_ends_it_there_and_commits_what_was_served(
     checkpoint: Checkpoint, stop: int, blocks: int
 ) -> None:
-    """The first token completes a block. It is kept if the token is served, but not if it stops."""
+    """The first token completes a block.
+
+    The block is kept if the token is served, but not if the token stops the answer.
+    """
     house = House(checkpoint, stop_token_ids=[checkpoint.greedy(PROMPT, MAX_TOKENS)[stop]])
     replies = house.verify(house.plain[1:4])
     assert said(replies) == house.plain[1:stop]

@@ -80,7 +80,7 @@ def published(server: Server) -> list[dict[str, Any]]:
 
 
 def computed(server: Server) -> int:
-    """Return the prompt tokens that its engine has computed."""
+    """Return the prompt tokens that the server's engine has computed."""
     window = server.stats()["windows"]["all"]
     tokens: int = window["queried_tokens"] - window["hit_tokens"]
     return tokens

@@ -35,7 +35,7 @@ def test_a_request_waits_for_blocks_that_are_lent(checkpoint: Checkpoint, tmp_pa
             assert time.monotonic() < give_up
             engine.step()
         engine.submit("second", PROMPT, GREEDY, namespace=B)
-        for _ in range(20):  # it cannot start, which is right
+        for _ in range(20):  # the request cannot start, as intended
             engine.step()
         assert not engine.core.is_idle
         assert not engine.core.components.scheduler.running

@@ -233,7 +233,7 @@ def test_behind_a_router_no_tenant_is_counted_by_what_is_evicted(installed: Inst
     assert record["eviction"]["across"]["trials"] == 20
     across, control = (record["eviction"][name] for name in ("across", "control"))
     assert across["bits"] < CONTROL_BITS
-    # Not by its bits: routes add readings, for which the estimate is reduced.
+    # Not the control's bits: routes add readings, for which the estimate is reduced.
     assert control["readings"] >= len(LEVELS), "the control: a leak would have been seen"
 
 

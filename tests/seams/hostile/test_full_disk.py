@@ -206,7 +206,10 @@ def test_where_others_fill_the_disk_the_file_goes_and_the_tier_comes_back(
 
 
 def test_a_disk_without_a_byte_is_no_failure_however_long(disk: SmallDisk, writer: Writer) -> None:
-    """More deaths than the tier survives otherwise: it is opened again once there is room."""
+    """The process dies more often than the tier otherwise survives.
+
+    The tier opens again once there is room.
+    """
     assert full(writer).held
     writer.clock.stands_at = time.monotonic()  # otherwise the next process would come too soon
     disk.fill(0.01)
@@ -269,7 +272,7 @@ def test_workers_outlive_a_full_temporary_directory(disk: SmallDisk, tmp_path: P
         workers = worker_pids(server)
         disk.fill(0.0)
         for number in range(8):
-            with server.client() as client:  # each connection reaches either of them
+            with server.client() as client:  # each connection reaches either worker
                 asked = {"model": "handbook", "prompt": "Oslo", "max_tokens": 1}
                 assert client.post("/v1/completions", json=asked).status_code == 200
                 assert client.get(f"/v1/{number}").status_code == 404

@@ -83,7 +83,7 @@ def test_a_visitor_waits_for_the_rest_of_one_small_step(floods: int) -> None:
 
 
 def test_a_visitors_step_is_launched_when_it_comes_and_known_when_it_ends() -> None:
-    """Also if the host launches the step after the running one has ended."""
+    """This holds also if the host launches the step after the running one has ended."""
     slow = StepModel(eager_launch=0.025)
     flooded = Flooded(MAX_STEP_S, model=slow)
     assert len(flooded.until_launched()) >= ASKS
@@ -95,7 +95,7 @@ def test_a_visitors_step_is_launched_when_it_comes_and_known_when_it_ends() -> N
 
 
 def test_control_without_the_setting_a_visitor_waits_for_two_large_steps() -> None:
-    """Positive control: it is a flood."""
+    """Positive control: the load is a flood."""
     waits = Flooded(None).waits()
     assert min(waits) > WHOLE / 2
     assert sorted(waits)[ASKS // 2] > 1.5 * WHOLE

@@ -92,7 +92,10 @@ def test_a_killed_rank_ends_the_engine_and_its_streams(tmp_path: Path, num_ranks
 
 
 def test_stages_in_fp8_give_the_text_of_one_gpu(tmp_path: Path) -> None:
-    """Runs alone, so that its steps have the same rows. Stages then have the bits of one GPU."""
+    """Each request runs alone, so that its steps have the same rows.
+
+    Stages then have the bits of one GPU.
+    """
     fp8 = SETTINGS | {"RATOON_DTYPE": "bfloat16", "RATOON_QUANTIZATION": "fp8"}
     texts = []
     for name, settings in (("one", fp8), ("two", fp8 | {"RATOON_PIPELINE_PARALLEL": "2"})):

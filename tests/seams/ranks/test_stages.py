@@ -157,7 +157,7 @@ def test_states_of_all_stages_are_found_again(
 def test_a_restart_with_another_number_of_stages_is_cold_and_right(
     tmp_path: Path, checkpoint: Checkpoint
 ) -> None:
-    """Even if the last stage has the same layer in both."""
+    """This holds even if the last stage has the same layer in both runs."""
     with engine_on(checkpoint, replace(STAGES, stages=3), tmp_path) as engine:
         tokens = ask_for(engine, "a")
         ask_for(engine, "b")

@@ -55,7 +55,7 @@ def test_a_default_chat_passes_a_small_limit_which_still_ends_in_429(web: Server
 
 
 def test_a_request_that_can_never_pass_is_not_sent_again(web: Server) -> None:
-    """Not even by a client that may retry."""
+    """Even a client that may retry does not send it again."""
     sent: list[object] = []
     with (
         openai.DefaultHttpxClient(event_hooks={"request": [sent.append]}) as http,

@@ -162,7 +162,7 @@ def test_blocks_go_to_their_slots_until_all_are_there(
 def test_more_first_reads_than_there_are_blocks_end_it(
     fetch: Fetch, arriving: Arriving, first_reads: dict[str, int]
 ) -> None:
-    """First reads are passed on to gateways as tokens. Positive control: `FOUND` has some."""
+    """Gateways count first reads as tokens. Positive control: `FOUND` has first reads."""
     said = Found(number=1, salt=ANSWERING, blocks=END, first_reads=first_reads)
     arriving.take(said, None)
     assert (fetch.why, fetch.first_reads) == ("a block is not what was asked for", {})
@@ -311,7 +311,7 @@ def replaced(said: Slots, slots: bytes | None = None, seal: bytes | None = None)
 
 
 def test_slots_of_several_namespaces_are_not_of_one(fetch: Fetch, memory: Memory) -> None:
-    """They are refused under each of the namespaces, because each needs a message of its own."""
+    """Such slots are refused under each namespace, because each needs a message of its own."""
     pools, wanted = Neighbour(memory), fetch.wanted
     slots = np.arange(50 + FIRST, 50 + END, dtype="<i4").tobytes()
     keys, tokens = wanted.block_keys[16 * FIRST :], wanted.tokens[SIZE * FIRST :].tobytes()

@@ -14,7 +14,7 @@ from engine.models.architectures.registry import SERVED, planned_layers
 from engine.models.checks import check_served
 from engine.models.layers.layer import attentions
 
-# if several have the name, the last, a text model
+# of several configs with one name the last counts, which is a text model
 MODEL_TYPES = {name: kind for kind, name in TYPES.items()}
 MODEL_TYPES["Mistral4ForCausalLM"] = "mistral4"  # missing from the list of classes
 MODEL_TYPES["MiMoForCausalLM"] = "qwen2"  # Qwen2's config and a number of draft heads

@@ -244,7 +244,7 @@ def test_a_tied_checkpoint_may_repeat_its_head_but_not_have_another(
 def test_pickled_weights_are_never_opened(copied: Callable[[str], Path], pickled: str) -> None:
     model_dir = copied("llama")
     (model_dir / pickled).write_bytes(b"not even a pickle")
-    load(model_dir)  # reads the safetensors beside them
+    load(model_dir)  # reads the safetensors beside the pickle
     (model_dir / "model.safetensors").unlink()
     with pytest.raises(CheckpointError, match="only pickled weights"):
         load(model_dir)

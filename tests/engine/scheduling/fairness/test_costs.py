@@ -35,7 +35,7 @@ class Till(FairQueue):
 
 
 def decode(flow: str, *, samples: bool = True) -> ScheduledRow:
-    """Return a one-token row that samples, or a row one token before it."""
+    """Return a one-token row that samples, or a row that ends one token before that."""
     sequence = waiting(flow, flow=flow)
     return row_of(sequence, 1, sequence.length - (1 if samples else 2))
 

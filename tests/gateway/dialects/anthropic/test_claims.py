@@ -36,7 +36,7 @@ class Moments:
 
 
 class SlowStore(MemoryStore):
-    """A store whose writes are such calls: a caller may leave after a write."""
+    """A store whose writes are awaited calls of a turn: a caller may leave after a write."""
 
     moments: Moments
 

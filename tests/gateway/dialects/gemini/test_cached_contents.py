@@ -56,7 +56,7 @@ def name_of(content: types.CachedContent) -> str:
 
 
 def left_of(content: types.CachedContent) -> float:
-    """Return the seconds until it expires."""
+    """Return the seconds until the content expires."""
     assert content.expire_time is not None
     return content.expire_time.timestamp() - time.time()
 

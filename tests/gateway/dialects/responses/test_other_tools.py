@@ -307,7 +307,7 @@ def test_names_that_meet_are_refused(client: openai.OpenAI, engine: FakeEngine) 
 
 
 def test_what_the_model_wrote_comes_back_token_for_token(tmp_path: Path) -> None:
-    """Also for a tool added during the conversation. The template is the model's own."""
+    """This holds also for a tool added during the conversation. The template is the model's own."""
     more = {"type": "additional_tools", "role": "developer", "tools": [function("alarm")]}
     with zoo_gateway(family("qwen3"), tmp_path) as zoo:
         model = zoo.client.models.list().data[0].id

@@ -65,7 +65,7 @@ def test_of_a_template_that_takes_any_chat_nothing_is_told() -> None:
     ],
 )
 def test_published_templates(name: str, other: str, cannot: str, instead: str) -> None:
-    """Each is compared with another family, for which the limit is not reported."""
+    """Each template is compared with another family's, for which the limit is not reported."""
     assert told(name)[cannot] == instead
     assert cannot not in told(other)
 

@@ -57,7 +57,7 @@ def test_what_tells_of_tools_has_marks_and_what_clients_send_has_none(
 
 @pytest.mark.parametrize("one", [*TOLD, *NEVER, family("qwen3")], ids=str)
 def test_the_prompt_is_the_same_whichever_may_be_called(one: Family, tmp_path: Path) -> None:
-    """For models that call tools; other models accept only `none`."""
+    """This holds for models that call tools; other models accept only `none`."""
     with zoo_gateway(one, tmp_path) as zoo:
 
         def prompt(choice: Any) -> str:

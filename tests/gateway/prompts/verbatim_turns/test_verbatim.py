@@ -93,7 +93,7 @@ def test_every_answer_of_a_chat_is_put_back(scene: Scene) -> None:
 
 
 def test_a_chat_weighs_what_is_remembered_of_it(scene: Scene) -> None:
-    """A client that drops thoughts sends little, but they are rendered all the same."""
+    """A client that drops thoughts sends little, but the thoughts are rendered all the same."""
     keys = scene.turns.keys(after(FIRST), "ada", b"own")
     assert keys is not None
     assert scene.turns.size(keys) == 0

@@ -18,14 +18,14 @@ from kernels.launch.capability import HOPPER
 from tests.doubles.kernels.torch_gluon import gluon_in_torch
 from tests.kernels.cases import Case, Geometry, make_case, poisoned_memory, relative_error
 
-GPT_OSS = Geometry(8, 1, 64, dtype=torch.float16)  # one KV head of it
+GPT_OSS = Geometry(8, 1, 64, dtype=torch.float16)  # one KV head of gpt-oss
 BOUND = 1e-3
 # Contexts about the ends of tiles of 128 keys, and prompts that begin in the middle.
 ROWS = [(40, 40), (3, 130), (33, 520), (2, 384), (128, 300)]
 
 
 def attend(case: Case, programs: int = 1) -> Tensor:
-    """With a stage for every tile of a row; `programs` that run at once decide about splits."""
+    """Attend with a stage for every tile of a row; concurrent `programs` decide about splits."""
     tuning = hopper_tuning(case.q.shape[2])
     tuning = replace(tuning, stages=1024 // tuning.tile, programs=programs)
     out = torch.empty_like(case.q)
