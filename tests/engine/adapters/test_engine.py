@@ -15,7 +15,14 @@ from engine.copies import COPY_WAIT_S
 from engine.core import IDLE_WAIT_S, EngineCore
 from engine.link.event_messages import Failed, Finished
 from engine.link.messages import AdapterUse, SamplingParams
-from engine.link.query_messages import AdapterDropped, AdapterRead, DropAdapter, ReadAdapter
+from engine.link.query_messages import (
+    AdapterDropped,
+    AdapterRead,
+    DropAdapter,
+    Flush,
+    Flushed,
+    ReadAdapter,
+)
 from engine.main import build_core
 from engine.models.errors import WrongSetting
 from engine.startup.loading import open_model
@@ -39,7 +46,7 @@ class Served:
         self.core, self.link, self.truths = core, link, truths
         self.uses = {name: self.read(name) for name in NAMES}
 
-    def ask(self, query: ReadAdapter | DropAdapter) -> Any:
+    def ask(self, query: ReadAdapter | DropAdapter | Flush) -> Any:
         count = len(self.link.sent[CLIENT])
         self.link.say(query)
         while len(self.link.sent[CLIENT]) == count:
@@ -177,6 +184,25 @@ def test_a_running_request_of_a_dropped_adapter_ends_and_leaves_no_block(served:
     served.say("again", "one", PROMPT, flow="t")
     served.run()
     assert served.cached("again") == 0
+
+
+def test_a_flush_of_a_flow_forgets_the_adapters_that_it_alone_has(served: Served) -> None:
+    for name, flow in (("one", "t"), ("one", "u"), ("two", "t")):
+        served.say(f"{name} {flow}", name, PROMPT, flow=flow)
+    served.run()
+    assert isinstance(served.ask(Flush(query_id="f", flow="t", flush_id="fl_1")), Flushed)
+    folders = [served.truths[name].folder for name in ("one", "two")]
+    for folder in folders:
+        folder.rename(folder.with_suffix(".away"))
+    try:
+        for name in ("one", "two"):
+            served.say(f"{name} again", name, PROMPT, flow="u")
+        served.run()
+    finally:
+        for folder in folders:
+            folder.with_suffix(".away").rename(folder)
+    assert isinstance(served.link.last("one again"), Finished), "the control: not read again"
+    assert isinstance(served.link.last("two again"), Failed)
 
 
 def test_another_digest_than_the_files_have_ends_the_request(served: Served) -> None:
