@@ -39,6 +39,12 @@ _ATTRIBUTES = {
     "user": set[str](),
     "assistant": set[str](),
 }
+# attributes of Prompt Cache's elements that are refused here, and why
+_REFUSED = {
+    "scaffold": ": nothing stands at a parameter's positions until a request gives its value",
+    "cache": ": every module is cached",
+    "src": ": a module's text is in the schema",
+}
 _LENGTHS = {"param": "len", "parameter": "length"}
 _ROLES = ("system", "user", "assistant")
 _MOST_DEPTH = 8  # maximum number of modules that a module is nested in
@@ -165,7 +171,8 @@ def _check(element: ET.Element, tag: str) -> None:
         raise _wrong(f"there is a <{element.tag}> where a <{tag}> may stand")
     unknown = set(element.keys()) - _ATTRIBUTES[tag]
     if unknown:
-        raise _wrong(f"a <{tag}> has no attribute `{min(unknown)}`")
+        name = min(unknown)
+        raise _wrong(f"a <{tag}> has no attribute `{name}`{_REFUSED.get(name, '')}")
 
 
 def _wrong(message: str) -> BadRequest:

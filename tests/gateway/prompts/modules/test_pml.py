@@ -117,6 +117,13 @@ def test_a_module_may_have_no_text(within: str) -> None:
         ('<schema><module name="a">x<param name="p"/></module></schema>', "a length"),
         ('<schema><module name="a">x<param name="p" len="0"/></module></schema>', ">= 1"),
         ('<schema><module name="a">x<param name="p" len="-1"/></module></schema>', "a length"),
+        (
+            '<schema><module name="a">x<parameter name="p" length="2" scaffold="y"/></module>'
+            "</schema>",
+            "`scaffold`: nothing stands",
+        ),
+        ('<schema><module name="a" cache="false">x</module></schema>', "is cached"),
+        ('<schema><module name="a" src="file">x</module></schema>', "in the schema"),
         ("<schema><union>text</union></schema>", "no text"),
         ("<schema><union></union></schema>", "length"),
         ("<schema></schema>", "length"),
