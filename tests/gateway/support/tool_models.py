@@ -159,6 +159,7 @@ _WRITES: dict[str, tuple[str, tuple[str, str] | None]] = {
         "<|START_ACTION|>[\n    " + _each(_COHERE, ",\n    ") + "\n]<|END_ACTION|>",
         ("<|START_THINKING|>", "<|END_THINKING|>"),
     ),
+    "glm4": (_each("NAME\nJSON", "<|assistant|>"), None),
     "glm45": (_each(f"\n<tool_call>NAME\n{_GLM45}</tool_call>"), _THINK),
     "glm47": (_each(f"<tool_call>NAME{_GLM47}</tool_call>"), _THINK),
     "kimi_k2": (
@@ -169,6 +170,7 @@ _WRITES: dict[str, tuple[str, tuple[str, str] | None]] = {
         "<|tool_call_start|>[" + _each(f"NAME({_KEYWORDS})", ", ") + "]<|tool_call_end|>",
         _THINK,
     ),
+    "olmo3": ("<function_calls>" + _each(f"NAME({_KEYWORDS})", "\n") + "</function_calls>", None),
     "minimax_m2": (
         "\n<minimax:tool_call>\n"
         + _each(f'<invoke name="NAME">\n{_MINIMAX}</invoke>\n')
