@@ -55,10 +55,10 @@ ToFp8 = Callable[[Tensor | Fp8Rows, Scaling, Tensor | None], Fp8Rows]
 AddRmsNormFp8 = Callable[
     [Tensor | PeerProduct, Tensor, Tensor, float, Scaling], tuple[Fp8Rows, Tensor]
 ]
-"""As AddRmsNorm, with what is normed in fp8."""
+"""Like AddRmsNorm, but the normed rows are in fp8."""
 
 GateMulFp8 = Callable[[Tensor, Gate, Scaling], Fp8Rows]
-"""As GateMul, in fp8."""
+"""Like GateMul, but the result is in fp8."""
 
 
 class RopeWriteKv(Protocol):
@@ -83,7 +83,7 @@ class RopeWriteKv(Protocol):
 
 
 PagedAttention = Callable[[Tensor, Tensor, BatchLayout, AttentionVariant, Tensor | None], Tensor]
-"""q (T, Hq, D), kv (N, 2, Hkv, B, D), layout, what is computed, sinks (Hq,) -> (T, Hq, D)."""
+"""q (T, Hq, D), kv (N, 2, Hkv, B, D), layout, variant, sinks (Hq,) -> (T, Hq, D)."""
 
 CopyBlocks = Callable[[Tensor, Tensor, Tensor], None]
 """Copy within pool (N, L, 2, Hkv, B, D). source, target (n,) int64; no target is also a source."""
@@ -99,7 +99,7 @@ Penalise = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor], No
 repetition; all but `seen` (K,), see `penalise`."""
 
 CausalConv = Callable[[Tensor, Tensor, Tensor | None, Tensor, StateRows], Tensor]
-"""x (T, C), weight (C, W), bias (C,), state (S, C, W - 1) in place, rows -> silu of it, (T, C)."""
+"""x (T, C), weight (C, W), bias (C,), state (S, C, W - 1) in place, rows -> silu(conv), (T, C)."""
 
 GatedDelta = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, StateRows], Tensor]
 """qkv (T, 2 Hk K + Hv V), a, b (T, Hv), a_log, dt_bias (Hv,), state (S, Hv, K, V) float32 in place,
@@ -112,7 +112,7 @@ Ssd = Callable[
 float32 in place, rows -> (T, H P)."""
 
 GatedNorm = Callable[[Tensor, Tensor, Tensor, float, int, bool], Tensor]
-"""x, gate (T, C), weight (C,) or (group,), eps, group, is the gate first -> (T, C)."""
+"""x, gate (T, C), weight (C,) or (group,), eps, group, whether the gate comes first -> (T, C)."""
 
 OrderSlots = Callable[[Tensor, int], TokenSlots]
 """slots of tokens (T,) int32, number of slots."""

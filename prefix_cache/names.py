@@ -10,4 +10,4 @@ from typing import Literal
 PolicyName = Literal["lru", "value"]
 
 Loads = Literal["auto", "always", "never"]
-"""Whether prefixes that lie lower than the device are loaded: by measured curves, all, none."""
+"""When prefixes below the device are loaded: as measured curves predict, always, or never."""

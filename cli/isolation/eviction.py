@@ -34,7 +34,7 @@ _MARKED: Mapping[str, str] = {**_PLAIN, "prompt_cache_retention": "24h"}
 _SHUFFLES, _SEED = 500, 1
 
 Observation = tuple[int, ...]
-"""Cached tokens of all the attacker's prompts together, and how many of them in each tier."""
+"""The cached tokens of all the attacker's prompts: their number in all, and in each tier."""
 
 
 class Learnt(msgspec.Struct, frozen=True, kw_only=True):

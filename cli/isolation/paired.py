@@ -240,9 +240,9 @@ def squeeze(
 ) -> Squeeze:
     """Compute the ceiling and tokens that push a prompt of `prompt_tokens` into a lower tier.
 
-    The ceiling also leaves room for recurrent states. This function assumes that one in
-    `slots_a_state` of the device's slots is not reserved for running sequences. With
-    `stays_on_device` the prompt also fits under the ceiling on the device.
+    The ceiling also leaves room for recurrent states: of every `slots_a_state` slots on the device,
+    one is assumed not to be reserved for running sequences. With `stays_on_device` the prompt also
+    fits under the ceiling on the device.
     """
     blocks = {name: size // facts.block_size for name, size in facts.tier_tokens.items()}
     above = [name for name in _ORDER[: _ORDER.index(tier)] if name in blocks]

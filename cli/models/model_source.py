@@ -29,7 +29,7 @@ IGNORED_PATTERNS = ("original/*", "consolidated*", "onnx/*")
 
 Download = Callable[[str, LoadFormat], Path]
 Fetch = Callable[[str, Sequence[str]], str]
-"""Downloads the files of a repository that match patterns; returns their directory."""
+"""A function that downloads a repository's files that match patterns; it returns a directory."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,7 +54,7 @@ class Screen(Protocol):
 
 
 Probed = Mapping[ChildName, bool | str | None]
-"""Whether each child answers, or as which engine; None: unknown."""
+"""For each child, whether it answers, or the id of the engine that answers; None: unknown."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from engine.link.messages import FlowQuota, Generate, Role, Welcome
 from engine.link.query import Query, R
 
 OnEnd: TypeAlias = Callable[[Finished | Failed], None]
-"""Called with the engine's end of a request, once, when it comes."""
+"""A function that is called once, with the engine's last event of a request."""
 
 
 ANSWER_S = 5.0  # seconds; short, so a hanging engine does not hang the routes that report it

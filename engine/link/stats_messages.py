@@ -205,7 +205,7 @@ class GapStats(msgspec.Struct, frozen=True, kw_only=True):
 
 
 BlocksByReason = dict[str, dict[str, int]]
-"""Blocks by tier and reason."""
+"""Numbers of blocks, by tier and reason."""
 
 
 class ShareStats(msgspec.Struct, frozen=True, kw_only=True):

@@ -115,7 +115,7 @@ _JOINED: Mapping[type[Query[Any]], Callable[[Any, Any], Any]] = {
         query_id="", blocks=sum(one.blocks for one in found.values())
     ),
 }
-"""How the replies of those that serve become one: a query and its replies by name to a reply."""
+"""For each type of query, a function that joins the serving replicas' replies to one reply."""
 
 
 class ReplicaQueries:

@@ -3,7 +3,7 @@
 from typing import Literal, Protocol
 
 FetchReason = Literal["prefix", "prompt", "published"]
-"""A cached prefix, a prompt that is computed there now, a published prefix for a new replica."""
+"""What is fetched: a cached prefix, a prompt being computed, or a prefix for a new replica."""
 
 
 class RoutingNotes(Protocol):

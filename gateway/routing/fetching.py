@@ -21,7 +21,7 @@ from gateway.routing.prompt import Prompt
 from gateway.routing.router import Sources
 
 Lacking: TypeAlias = tuple[str, ReplicaLoad, int]
-"""A replica, and how many tokens of a prompt it has to compute or fetch."""
+"""A replica's name, its load, and the tokens of a prompt that it has to compute or fetch."""
 
 
 @dataclass(frozen=True, slots=True)

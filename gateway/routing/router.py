@@ -18,7 +18,7 @@ from engine.link.messages import FetchSource
 from gateway.routing.prompt import RoutingRequest
 
 Sources: TypeAlias = Mapping[str, str]
-"""Replicas that blocks may be fetched from, and the address of each one's exchange."""
+"""The replicas from which blocks may be fetched, with the addresses of their exchanges."""
 
 NO_SOURCES: Sources = MappingProxyType({})
 

@@ -19,7 +19,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from handbook.training.tokenizer import BEGIN, END, PAD
 
 SHIPPED = Path(__file__).parents[1] / "model"
-"""The directory of the model that comes with Ratoon."""
+"""The directory of the model that is a part of Ratoon."""
 
 _STD = 0.02
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 ToolMessage: TypeAlias = dict[str, Any]
-"""A message as OpenAI's API has it; arguments of calls are objects, as templates take them."""
+"""A message in the form of OpenAI's API, except that arguments of calls are objects."""
 
 
 def written(

@@ -18,7 +18,7 @@ from handbook.training.checkpoint import DecoderShape, load_checkpoint, save_che
 from handbook.training.evaluate import accuracy, answer_cases, by_kind, draw_cases, draw_tool_cases
 
 CHECK_SEED = 7
-"""Not the seed that `evaluate` asks with: what picks the best must not also judge it."""
+"""Differs from the seed of `evaluate`, since cases that choose a checkpoint must not judge it."""
 
 
 @dataclass(frozen=True)

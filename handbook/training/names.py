@@ -15,7 +15,7 @@ from typing import TypeAlias, TypeVar
 
 Option = TypeVar("Option")
 HELD_OUT_SHARE = 5
-"""One made-up spelling in this many is kept away from training."""
+"""One made-up spelling in HELD_OUT_SHARE is kept away from training."""
 
 CITIES = (
     "Berlin", "Oslo", "Paris", "London", "Madrid", "Rome", "Vienna", "Prague", "Lisbon", "Dublin",

@@ -32,9 +32,9 @@ TOKENS_PER_TOOL = 130
 TOKENS_PER_TOOL_TURN = 70
 AHEAD = 64
 TOOL_SHARE = 0.4
-"""Of the rows, those in which tools are offered."""
+"""The share of rows that offer tools."""
 BARE_SHARE = 0.1
-"""Of the rows, those in which what tools know is asked and none is offered."""
+"""The share of rows with questions that only tools could answer, but without tools."""
 
 
 @dataclass(frozen=True)
@@ -87,10 +87,10 @@ CURRICULUM = (
     TrainingStage(0.06, (256, 1024, 1024)),
     TrainingStage(0.2, (256, 1024, 3072, 3072, 4096)),
 )
-"""Short rows first: copying from near is learned there, and then from ever further away."""
+"""Short rows come first. The model learns to copy from nearby, then from further away."""
 
 WARM_CURRICULUM = (TrainingStage(0.0, (512, 1024, 2048, 4096)),)
-"""For a model that copies already; few lengths, as each is compiled for."""
+"""For a model that already copies. Each length costs a compilation, so there are few."""
 
 
 def lengths_at(curriculum: tuple[TrainingStage, ...], progress: float) -> tuple[int, ...]:

@@ -70,7 +70,7 @@ CHAT_TEMPLATE = """\
 {{- '<|assistant|>' -}}
 {%- endif -%}
 """
-"""Tools, calls and results are in Hermes form; `handbook.training.hermes` writes the same."""
+"""The chat template. Tools, calls and results are in the form of `handbook.training.hermes`."""
 
 
 def train_tokenizer(texts: int = 4000, seed: int = 0) -> Tokenizer:

@@ -61,7 +61,7 @@ LIVE_KINDS = (
     TopicKind("balance", "client", ("balance", "open balance"), values.price, (),
               ("How much does {s} owe us?",)),
 )  # fmt: skip
-"""What changes too often for a handbook, so that only tools know it."""
+"""Values that change too often for a handbook, so that only tools know them."""
 
 LOOKUPS = (
     "lookup", "lookup", "look_up", "lookup_fact", "get_fact", "find_record", "query_directory",

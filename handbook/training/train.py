@@ -39,7 +39,7 @@ from handbook.training.tokenizer import load_tokenizer, save_tokenizer, train_to
 
 BETAS = (0.9, 0.95)
 COLD_RATE, WARM_RATE = 2e-3, 1e-3
-"""Peaks of the learning rate, from nothing and from a trained model."""
+"""Peaks of the learning rate, for a new model and for a trained model."""
 LOWEST_SHARE = 0.02
 FRESH_AT_LEAST = 8
 

@@ -140,4 +140,4 @@ ANYTHING = (
     code, four_digits, part_number, person, company, made_up_word, made_up_name, one_of(COLOURS),
     up_to(60), date, time_of_day, price, password, street, one_of(WEEKDAYS),
 )  # fmt: skip
-"""What a fact about anything at all may state."""
+"""The kinds of values that a fact about any subject may have."""

@@ -43,7 +43,7 @@ class ExpertSlots:
 AdaptedMixture = Callable[
     [Tensor, Routed, AnyMatrix, AnyMatrix, Gate, ExpertSlots, TokenSlots], Tensor
 ]
-"""As MixtureOp, with the adapters of the tokens' slots -> (T, H)."""
+"""Like MixtureOp, with the adapters in the tokens' slots -> (T, H)."""
 
 
 def first_slot(slot: int, num_experts: int) -> int:

@@ -21,7 +21,7 @@ from safetensors.torch import save_file
 from gateway.prompts.tokens.token_bytes import byte_alphabet
 from tests.zoo.family import Family
 
-_PIECE = 3  # bytes; control tokens in plain text are cut across tokens
+_PIECE = 3  # bytes, so few that the text of a control token is cut across tokens
 # logits of the next token, of texts' beginnings, and of others
 _SURE, _FIRST, _OTHER = 20.0, 2.0, 1.0
 _HEAD = 64  # dimensions

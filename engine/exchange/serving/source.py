@@ -37,7 +37,7 @@ ROOM_S = 1.0  # seconds that a load may wait for room on the device
 UNKNOWN_S = 0.5  # seconds that an ask may wait for the request that computes the prompt
 
 RunningRequest = Callable[[str], Sequence | None]
-"""The sequence of a request by its id; None: it is over, or was never here."""
+"""A function from a request's id to its sequence, or to None if the request does not run here."""
 
 
 class Askers(Protocol):

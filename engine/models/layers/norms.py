@@ -71,7 +71,7 @@ class RmsNorm(Module):
     def add(
         self, ops: Ops, x: Tensor | PeerProduct, residual: Tensor
     ) -> tuple[Tensor | Fp8Rows, Tensor]:
-        """Add x, whole, in parts or by rank, to residual (T, H) -> (normed, sum), both (T, H)."""
+        """Add x (whole, in parts or by rank) to residual -> (normed, sum), all (T, H)."""
         if self.to_fp8 is not None:
             return ops.add_rms_norm_fp8(x, residual, self.weight, self.eps, self.to_fp8)
         return ops.add_rms_norm(x, residual, self.weight, self.eps)

@@ -145,7 +145,7 @@ def add_modules(router: APIRouter, parts: RouteParts, permitted: Permitted) -> N
 def _raise_unexpected(found: Sequence[object]) -> None:
     """Raise the first error that is not an engine's error.
 
-    An engine's error is harmless: the schema's KV blocks stay there, but no request can reach them.
+    An engine's error is harmless: the schema's KV blocks stay, but no request can reach them.
     """
     for one in found:
         if isinstance(one, BaseException) and not isinstance(one, EngineError):

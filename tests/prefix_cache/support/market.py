@@ -106,7 +106,7 @@ class Market:
 
 
 def prompt(*parts: int, length: int = 8) -> TokenIds:
-    """Make a prompt that shares no prefix with those of other numbers."""
+    """Make a prompt that shares no prefix with prompts of other `parts`."""
     first = 0
     for part in parts:
         first = first * 4096 + part + 1

@@ -123,7 +123,10 @@ def test_a_disk_that_was_away_finds_what_the_others_have_kept_unless_all_was_flu
 def test_what_one_rank_has_not_flushed_is_flushed_at_its_next_start(
     tmp_path: Path, checkpoint: Checkpoint, filled: tuple[Path, list[int]]
 ) -> None:
-    """The rank died before its disk did a flush that rank 0 noted. Others' records are useless."""
+    """The rank died before its disk did a flush that rank 0 noted.
+
+    Records of the other ranks are useless without its records.
+    """
     disk, _ = filled
     copy = Path(shutil.copytree(disk, tmp_path / "blocks"))
     rank_1 = copy / f"{RANK_PREFIX}1"
