@@ -129,7 +129,9 @@ class _Tenants:
 
     async def delete(self, tenant_id: str) -> Deleted:
         of = await self._erased(tenant_id)
-        flush = await self.erasing.record(of)  # first: the rest is done even if this process ends
+        flush = await self.erasing.record(
+            of
+        )  # recorded first, so the rest is done even if this process ends
         await self.store.delete(Tenant, tenant_id)
         self.keyring.forget(tenant_id)
         await self.audit.note("tenant.delete", tenant_id)

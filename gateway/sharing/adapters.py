@@ -31,7 +31,7 @@ MOST_WAITING = 8
 
 @dataclass(frozen=True, slots=True)
 class TenantAdapters:
-    """The adapters of all tenants. `forget` drops the remembered record of a tenant (`Keyring`)."""
+    """The adapters of all tenants. `forget` makes the `Keyring` read a tenant's record again."""
 
     store: Records
     engine: Engine

@@ -124,7 +124,8 @@ def numbers(
         return bits.to(dtype, bitcast=True)
     else:
         HOW: tl.constexpr = INTEGERS_FLOAT16 if dtype == tl.float16 else INTEGERS_BFLOAT16
-        shift = zero[:, None] * 0 + 4 * PLACE  # a tensor, since Gluon calls this too
+        # a tensor instead of a constant, because Gluon calls this function too
+        shift = zero[:, None] * 0 + 4 * PLACE
         bits = tl.inline_asm_elementwise(
             HOW,
             "=r,r,r,r,r,r,r,r",

@@ -1,6 +1,6 @@
 """Batches for attention whose result is known before they are cut into blocks.
 
-A case keeps each row's keys and values as plain runs of positions, and puts the same numbers into a
+A case keeps each row's keys and values as contiguous tensors, and puts the same numbers into a
 pool. Everything else there is poison: unwritten slots are NaN, and table entries after a row's
 context are no block ids.
 """

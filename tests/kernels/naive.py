@@ -1,7 +1,7 @@
 """The formulas in float64, as loops that can be checked by eye: the reference of this package.
 
 Shares only the names of variants with `kernels`: no blocks, no tables, nothing fused. Attention
-gets the keys and values of a row as one plain run of positions.
+gets the keys and values of a row as contiguous tensors.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ class ForkedProcess:
 
 
 def forked_ratoon(words: Sequence[str], environment: Mapping[str, str], log: Path) -> ForkedProcess:
-    """Run `ratoon WORDS`; its processes append to `log`, or `log` is their terminal."""
+    """Run `ratoon WORDS`, whose processes append to the file, or write to the terminal, `log`."""
     return ForkedProcess(_ratoon, words, (dict(environment), log))
 
 
