@@ -22,8 +22,8 @@ _TIMEOUT_S = 2.0
 # "stalled" engine recovers or is given up by the gateway, and a damaged state says nothing about
 # engines.
 _READINESS = {"ready": True, "state_evicts": True, "disk_full": True, "not_ready": False}
-# The same by a replica's state. It is unknown if "stalled", and if "refused": a refused engine
-# lives but is never ready.
+# What a replica's state says about its engine. "stalled" says nothing, and neither does "refused":
+# a refused engine lives but is never ready.
 _ANSWERS = {"ready": True, "draining": True, "absent": False}
 
 

@@ -18,7 +18,7 @@ from engine.ranks.messages import (
 
 
 class RankAdapters:
-    """This rank's parts of adapters.
+    """The parts of adapters that this rank holds.
 
     An owner thread uses the adapters, and another thread reads files.
     """

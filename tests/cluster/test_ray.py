@@ -228,7 +228,7 @@ def test_engines_are_placed_lost_with_their_node_and_placed_elsewhere(tmp_path: 
             for number, one in enumerate(load):
                 if one.error is None:
                     assert (one.status, one.tokens) == (200, right[number])
-                else:  # its answer had begun
+                else:  # the stream's answer had begun
                     assert one.error == "engine_died"
                     assert 0 < len(one.tokens) < TOKENS
                     assert one.tokens == right[number][: len(one.tokens)]

@@ -65,7 +65,7 @@ def test_idle_connections_keep_nobody_from_being_served(served: Served, engine: 
             threads.map(lambda _: post(served, "/v1/chat/completions", CHAT), range(ACTIVE))
         )
         assert {answer.status for answer in answers} == {200}
-        for connection in idle:  # they are all still open
+        for connection in idle:  # all idle connections are still open
             connection.sendall(HEALTH)
             assert read_answer(connection).status == 200
     assert served.wait_idle()

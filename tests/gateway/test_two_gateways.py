@@ -132,7 +132,8 @@ def test_what_one_publishes_the_other_has_and_has_no_more(pair: Pair) -> None:
         return found
 
     salts = (f"salt-{number}" for number in count())
-    assert cached(pair.one, next(salts)) == full  # its engine was told before the answer
+    # the first gateway's engine was told before the answer
+    assert cached(pair.one, next(salts)) == full
     wait_for(lambda: cached(pair.two, next(salts)) == full, 6.0)
     assert admin(pair.two, "GET", f"/prefixes/{made['id']}").json()["state"] == "warm"
     assert admin(pair.two, "DELETE", f"/prefixes/{made['id']}").status_code == 200

@@ -314,7 +314,7 @@ def test_a_lease_on_a_detached_node_does_not_enter_the_tree_again() -> None:
     scene.commit(lease, IDS)
     scene.cache.check_invariants()
     assert scene.matches(A, IDS) == 0
-    assert scene.run(A, IDS[:12]) == 0  # the same prompt starts anew beside it
+    assert scene.run(A, IDS[:12]) == 0  # the same prompt starts anew beside the held lease
     scene.release(lease)
     scene.cache.check_invariants()
     assert scene.matches(A, IDS) == 12

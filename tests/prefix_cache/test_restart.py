@@ -19,7 +19,7 @@ from tests.prefix_cache.support.tiers_scene import TierScene
 
 A = path("a")
 LONG = tokens(*range(1, 18))  # four whole blocks
-FORK = tokens(*range(1, 9), *range(81, 90))  # its first two blocks, and two others
+FORK = tokens(*range(1, 9), *range(81, 90))  # the first two blocks of LONG, and two others
 THROUGH = path("pub", "group", "a")  # another namespace for each block
 
 

@@ -18,7 +18,7 @@ from engine.grammars.token_mask import GrammarConstraint
 from engine.grammars.vocabulary import Vocabulary
 from engine.link.messages import Generate, Grammar
 
-_ENDS, _MARKS = 0.5, 0.7  # their probabilities where they are allowed
+_ENDS, _MARKS = 0.5, 0.7  # probabilities of ends and marks where they are allowed
 _NUM_AT_RANDOM, _MOST = 12, 2000  # tokens of a text
 _CLOSE, _GO_ON = (*';)}]"\n', "*/"), (*' 1a({<=*/."',)  # each is one token
 

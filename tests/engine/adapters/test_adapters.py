@@ -126,7 +126,7 @@ def test_a_third_adapter_waits_until_a_slot_is_of_no_request(tmp_path: Path) -> 
         assert (one.adapter_slot, third.adapter_slot) == (1, 2)
         again = requests.ask("b", 2)
         requests.give()
-        assert again.is_unready  # its adapter has been replaced
+        assert again.is_unready  # the adapter "b" has been replaced
 
 
 def test_a_flow_leaves_a_slot_to_others(tmp_path: Path) -> None:

@@ -59,7 +59,7 @@ def test_rows_and_drafts_together_fit_a_step() -> None:
 
 
 def test_drafts_that_are_computed_twice_are_shorter() -> None:
-    """With states, accepted tokens are computed a second time. A draft may still be worth that."""
+    """A model with states computes accepted tokens twice. A draft may still be worth that."""
     chances = [(0.9, 16)] * 8
     once, twice = (
         sum(Payoff(lambda rows: 1 + 0.05 * rows, has_states=has).lengths(8, chances))

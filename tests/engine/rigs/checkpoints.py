@@ -526,7 +526,7 @@ def config_of(recipe: Recipe) -> Any:
     """Return the recipe's config in `transformers`."""
     fields = copy.deepcopy({**SHAPE, **recipe.fields})  # Mistral4Config changes its arguments
     if recipe.family in ("Qwen2", "Phi3", "Olmoe"):
-        # Their configs have no head_dim: it is hidden_size / heads.
+        # These configs have no head_dim: it is hidden_size / heads.
         fields["hidden_size"] = fields.pop("head_dim") * fields["num_attention_heads"]
     return getattr(transformers, recipe.config or f"{recipe.family}Config")(**fields)
 

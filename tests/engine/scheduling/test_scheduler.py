@@ -120,7 +120,7 @@ class TestPrefixHits:
 class TestPreemption:
     @pytest.mark.parametrize("overlap_scheduling", [False, True])
     def test_the_latest_arrival_gives_way_and_comes_back(self, overlap_scheduling: bool) -> None:
-        """With steps decided ahead, it computes the pending token that was dropped again."""
+        """With steps decided ahead, the latest arrival computes the dropped pending token again."""
         rig = Rig(
             num_blocks=8, block_size=4, max_batch_tokens=32, overlap_scheduling=overlap_scheduling
         )
@@ -178,7 +178,8 @@ class TestPreemption:
         rig.submit(prophet)
         rig.run()
         assert rig.scheduler.active.num_preemptions == 1
-        assert rig.finished("prophet").completion_tokens == 1  # its answer ended long before
+        # the request's answer ended long before
+        assert rig.finished("prophet").completion_tokens == 1
         rig.expect_output(elder)
         rig.expect_output(prophet)
         rig.expect_nothing_left()

@@ -287,7 +287,7 @@ class TestWrittenAndRead:
         rig.scheduler.active.preempt(sequence, rig.clock())
         rig.run()
         assert rig.scheduler.active.num_preemptions == 1
-        # It resumes from the blocks that it wrote, and reads them.
+        # The request resumes from the blocks that it wrote, and reads them.
         assert rig.finished("a").cache == WrittenAndRead(16, {"ann": 12})
 
     def test_a_request_that_fails_tells_what_it_found(self) -> None:

@@ -60,7 +60,7 @@ def test_a_row_that_is_dropped_gives_its_tokens_back() -> None:
     builder.drop(gone)
     assert rows_of(builder) == [("stays", 0, 2)]
     assert builder.budget == 8
-    builder.drop(gone)  # it no longer has a row
+    builder.drop(gone)  # the sequence no longer has a row
     assert builder.budget == 8
 
 
@@ -94,7 +94,7 @@ def test_a_sequence_whose_last_token_is_on_its_way_has_nothing_to_go() -> None:
     sequence = prompt("a", 8, done=8)
     sequence.num_pending = 1
     assert remaining_tokens(sequence) == 1
-    sequence.num_pending = 4  # it may generate four tokens
+    sequence.num_pending = 4  # the sequence may generate four tokens
     assert remaining_tokens(sequence) == 0
 
 

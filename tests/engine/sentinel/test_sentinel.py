@@ -296,7 +296,7 @@ def test_a_request_that_fails_is_not_checked_and_the_next_one_is() -> None:
     made.run()
     made.failed("hot")
     assert stats(made) == SentinelStats(dropped=1)
-    answered(made, "cold again")  # its blocks had been forgotten
+    answered(made, "cold again")  # the prompt's blocks had been forgotten
     answered(made, "hot again")
     made.run()
     assert stats(made).checked == 1

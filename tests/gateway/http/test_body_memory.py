@@ -106,7 +106,7 @@ async def test_who_leaves_while_waiting_holds_nobody_up() -> None:
         gone = asyncio.create_task(large.grow(2 * MIB))
         next_one = asyncio.create_task(small.grow(MIB))
         await turns()
-        assert not next_one.done()  # it keeps its place in the queue
+        assert not next_one.done()  # the next waiter keeps its place in the queue
         gone.cancel()
         await next_one
         assert len(bodies) == 4 * MIB

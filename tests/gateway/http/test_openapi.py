@@ -234,7 +234,7 @@ BEYOND_SCHEMAS = [
 ]
 
 
-# Their bodies contain the body of another route, which has a schema of its own.
+# The bodies of these routes contain the body of another route, which has its own schema.
 OF_ANOTHER_ROUTE = ("/v1/cache/probe", "/v1/cache/warm")
 
 

@@ -99,7 +99,7 @@ def test_what_is_filled_in_is_there_and_no_more_than_the_bucket_holds() -> None:
     at = 5_000_000
     assert Bucket(ONE, at).filled(2, 10 * ONE) == Bucket(3 * ONE, at)
     assert Bucket(9 * ONE, at).filled(2, 10 * ONE) == Bucket(10 * ONE, at)
-    over = Bucket(12 * ONE, at)  # its capacity has since been reduced
+    over = Bucket(12 * ONE, at)  # a bucket whose capacity has since been reduced
     assert over.filled(2, 10 * ONE) == over
 
 

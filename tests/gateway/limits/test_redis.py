@@ -107,7 +107,7 @@ async def test_what_ran_when_all_gateways_died_is_let_go_however_late(
         if int(str(admin.pttl(f"ratoon:limits:{{tn_a}}:{name}"))) > 0:
             admin.delete(f"ratoon:limits:{{tn_a}}:{name}")  # as if it had expired
     for member in map(str, admin.zrange("ratoon:limits:{tn_a}:holds", 0, -1)):
-        admin.zadd("ratoon:limits:{tn_a}:holds", {member: 1})  # as if its minute had passed
+        admin.zadd("ratoon:limits:{tn_a}:holds", {member: 1})  # as if the hold's minute had passed
     assert isinstance(await limiter.reserve(demand("next", limits)), Granted)
     month = admin.hgetall("ratoon:limits:{tn_a}:month")
     assert isinstance(month, dict)
@@ -150,7 +150,7 @@ async def test_an_emptied_redis_does_not_give_the_budget_back(
     assert isinstance(second, Granted)
     assert isinstance(await limiter.reserve(demand("c", UNITS, 0.4)), Denied)
     admin.flushall()
-    # its hold is gone, but its use is counted
+    # the second hold is gone, but its use is counted
     await other.charge(second.hold, Amount(cost=300_000))
     assert admin.hget("ratoon:limits:{tn_a}:month", "spent") == "300000"
     verdict = await limiter.reserve(demand("d", UNITS, 0.7))

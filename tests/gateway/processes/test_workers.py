@@ -128,7 +128,10 @@ async def test_one_that_hangs_is_ended_and_has_a_successor(tmp_path: Path) -> No
 
 
 async def test_a_router_process_is_kept_beside_them_and_ends_with_them(tmp_path: Path) -> None:
-    """It is told its address like the workers. If its start fails, the workers continue."""
+    """The router process is told its address like the workers.
+
+    If its start fails, the workers continue.
+    """
     beside, of_workers = tmp_path / "router", tmp_path / "workers"
     beside.mkdir()
     of_workers.mkdir()
@@ -153,7 +156,7 @@ async def test_a_router_process_is_kept_beside_them_and_ends_with_them(tmp_path:
 
 
 async def test_a_router_process_that_stands_still_does_not_hold_up_the_end(tmp_path: Path) -> None:
-    """Its silence would be noticed only after 30 s, when containers have been killed."""
+    """The router's silence would be noticed only after 30 s, when containers have been killed."""
     async with beside_workers(tmp_path) as (workers, task, router):
         os.kill(router, signal.SIGSTOP)
         workers.stop()

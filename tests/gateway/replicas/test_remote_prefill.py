@@ -187,7 +187,7 @@ async def test_a_request_that_both_died_of_is_not_given_to_a_third() -> None:
 async def test_one_that_was_not_waited_for_is_cancelled() -> None:
     fleet = Disaggregated()
     fleet["a"].pace = hanging_at(0)
-    fleet["b"].exchange = {}  # its replies reach nobody
+    fleet["b"].exchange = {}  # replies of b reach nobody
     async with asking(fleet) as [asked]:
         served_once(fleet, [asked])
     await settled()

@@ -86,7 +86,7 @@ async def test_a_flush_that_is_due_again_is_made_by_whoever_runs_then() -> None:
     runs = process(store, now)
     first = await gone.record("tn_a", again_s=5.0)
     assert await gone.flush("tn_b") == FlushResult(0)
-    del gone  # its process ends
+    del gone  # the first gateway's process ends
     before = await runs.read()
     assert [*before.values()] == ["tn_a", "tn_b"]
     now.advance(5.0)

@@ -591,7 +591,7 @@ class StoreContract:
         else:
             await put(store, tenant)
         assert await kept(store, tenant) == []
-        for number in (3, 4):  # their bytes are free again
+        for number in (3, 4):  # the removed responses' bytes are free again
             await store.keep_response(a_response(tenant, number), room_for(2, 4))
         assert (await kept(store, tenant), await kept(store, other)) == ([3, 4], [1, 2])
 

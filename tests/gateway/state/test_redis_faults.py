@@ -331,7 +331,7 @@ async def test_a_full_redis_takes_nothing_by_halves(site: Site) -> None:
     await site.store.link.check()
     assert site.store.link.fault is None
     assert await site.store.every(Tenant) == [ACME]
-    await site.store.create(other)  # its id and name are still free
+    await site.store.create(other)  # the other tenant's id and name are still free
     with pytest.raises(Conflict):
         await site.store.create(other)
     assert await site.store.usage("2026-01-01", "2026-12-31") == []

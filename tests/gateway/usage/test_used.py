@@ -95,7 +95,7 @@ def test_what_a_client_was_not_told_any_more_is_charged_too() -> None:
 def test_a_prompt_that_was_left_half_way_is_charged_as_far_as_it_was_computed() -> None:
     request_metrics = a_meter(100, 50, choices=2)
     request_metrics.end(0, engine_end(100, 0, Reused(TierTokens(16)), computed=48))
-    request_metrics.end(1, engine_end(100, 0, computed=0))  # it waited for the first choice
+    request_metrics.end(1, engine_end(100, 0, computed=0))  # the second choice waited for the first
     request_metrics.end(2, engine_end(50, 0, Reused(TierTokens(32)), computed=0))
     assert request_metrics.worked() == TokenCounts(computed=48, cached=16)
 

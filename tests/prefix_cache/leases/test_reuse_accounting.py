@@ -91,7 +91,7 @@ def test_the_end_of_a_read_prefix_that_was_dropped_is_written_and_read_anew() ->
         scene.run(A, IDS[:17], "a")
     assert counts(scene, "a") == (4, 0)
     scene.run(B, IDS[:12], "b")
-    assert scene.matches(A, IDS[:16]) == 12  # its last block was evicted
+    assert scene.matches(A, IDS[:16]) == 12  # the last of A's four blocks was evicted
     scene.run(A, IDS[:16], "a")
     assert counts(scene, "a") == (5, 1)
     scene.run(A, IDS[:17], "a")
@@ -239,7 +239,7 @@ def test_an_evicted_end_is_written_and_found_anew() -> None:
     scene = Scene(6)
     counted_in_parent(scene, A, IDS[:17], "ann")
     counted_in_parent(scene, B, IDS[:12], "ben")
-    assert scene.matches(A, IDS[:16]) == 12  # its last block was evicted
+    assert scene.matches(A, IDS[:16]) == 12  # the last of A's four blocks was evicted
     assert counted_in_parent(scene, A, IDS[:16], "cid") == (1, {"ann": 3})
     assert counted_in_parent(scene, A, IDS[:17], "dan") == (0, {"cid": 1})
 

@@ -194,7 +194,7 @@ class Driver:
             for key, chain in list(marked.items()):
                 entry = self.oracle.entries.get(chain)
                 if entry is not None and entry.owner != owner:
-                    entry = None  # it was evicted, and another owner added it later
+                    entry = None  # the block was evicted, and another owner added it later
                 is_kept = entry is not None and entry.kept_until > self.scene.now
                 assert key in listed or not chain or not is_kept
                 if chain and is_kept:

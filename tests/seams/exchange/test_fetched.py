@@ -113,7 +113,7 @@ def test_what_is_only_to_be_fetched_is_not_computed(pair: Pair) -> None:
 
 
 def test_fetched_blocks_are_the_askers_own(pair: Pair) -> None:
-    """They are charged to its flow here, and reported as read, not as written."""
+    """Fetched blocks are charged to the asker's flow here, and reported as read, not as written."""
     pair.there.submit("first", PROMPT, GREEDY, namespace=A, writer="a label")
     pair.there.run()
     pair.here.submit(

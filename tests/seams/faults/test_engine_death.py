@@ -111,7 +111,7 @@ def test_a_hung_engine_is_noticed_and_replaced_and_sigterm_leaves_no_process(
 
 
 def test_a_stopped_engine_is_unhealthy_at_once_and_goes_on_where_it_was(mortal: Server) -> None:
-    """This is long before the engine counts as hung (two minutes on a CPU).
+    """The engine is unhealthy long before it counts as hung (two minutes on a CPU).
 
     Running requests are kept.
     """

@@ -149,7 +149,7 @@ async def test_a_connection_that_breaks_is_a_death_and_an_engine_that_hears_noth
         if not any(one.error for one in loads.streams):  # none had begun there
             await cut_off(installed, loads, broken)
     deaf.hold("toward")
-    # Its heartbeats arrive. A new request to it is moved once no ping has been answered.
+    # The engine's heartbeats arrive. A new request to it is moved once no ping has been answered.
     late = await asyncio.gather(*(loads.loads[0].ask(number) for number in range(AT_ONCE)))
     assert [one.error for one in late] == [None] * AT_ONCE
     deaf.heal()
@@ -211,7 +211,7 @@ def test_tenants_stay_apart_behind_a_router(installed: Installation) -> None:
 
     So are modules, which need not fit into a tenant's part here.
     """
-    delete_tenants(installed.one)  # their parts are large
+    delete_tenants(installed.one)  # their parts of the cache are large
     record = verified(installed.two, *PAIRED_ONLY, *LONG)
     findings = [f for f in record["findings"] if f["dimension"] != "module"]
     assert len([f for f in findings if f["tier"] == "device"]) >= len(CASES)

@@ -185,7 +185,8 @@ class WholeAnswers(Resource):
                     await asyncio.sleep(random.choice((0, 0, 1.0)))
                 yield
             except asyncio.CancelledError:
-                if running.error is before or task.cancelling() > 1:  # its client leaves too
+                # the request's client leaves too
+                if running.error is before or task.cancelling() > 1:
                     raise
                 raise running.error from None
 

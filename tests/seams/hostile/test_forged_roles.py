@@ -80,7 +80,7 @@ def test_a_text_has_control_tokens_only_where_the_operator_says_so(
 
 
 def test_a_published_text_is_what_its_continuations_begin_with(server: Server) -> None:
-    """It is tokenised as text too, or no chat would find it."""
+    """The published text is tokenised as text too, or no chat would find it."""
     rules = "Say <|end|> when you are done. " * 8
     message = {"role": "system", "content": rules}
     with server.client(server.admin_key) as operator:

@@ -76,7 +76,7 @@ def test_a_visitor_waits_for_the_rest_of_one_small_step(floods: int) -> None:
     waits = sorted(flooded.waits())
     assert len(waits) == ASKS
     assert waits[ASKS // 2] <= SMALL
-    # It may arrive while the next step is being launched.
+    # The visitor may arrive while the next step is being launched.
     assert waits[-1] <= 2 * SMALL
     seconds = flooded.replay.time.now - flooded.since
     assert flooded.replay.device.idle - flooded.idle < 0.005 * seconds
@@ -161,7 +161,7 @@ def steps_before(max_step_s: float | None) -> list[int]:
 def test_who_is_always_there_is_in_the_next_step_too() -> None:
     before = sorted(steps_before(MAX_STEP_S))
     assert before[: ASKS * 3 // 4] == [0] * (ASKS * 3 // 4)
-    assert before[-1] <= 1  # it arrived during the launch
+    assert before[-1] <= 1  # the request arrived during the launch
 
 
 def test_control_without_the_setting_it_waits_for_one_more() -> None:

@@ -279,7 +279,7 @@ def test_nothing_that_one_has_computed_serves_another_in_any_tier(tmp_path: Path
         assert again.drop("one").json()["flushed_blocks"] == 0  # "same" needs its blocks
         assert again.ask("one").status_code == 404
         assert again.answer("same") == (first["one"], 80)
-        assert again.drop("same").json()["flushed_blocks"] == 5  # those without a salt
+        assert again.drop("same").json()["flushed_blocks"] == 5  # blocks without a salt
         assert again.load("same", "one").status_code == 201
         assert again.answer("same") == (first["one"], 0)
         assert again.answer("two") == (first["two"], 80)

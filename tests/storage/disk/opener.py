@@ -88,7 +88,7 @@ class Opener:
 
 def _serve(channel: socket.socket, directory: Path) -> None:
     """Open the directory on each request; never return."""
-    faulthandler.disable()  # its death is no surprise
+    faulthandler.disable()  # the child's death is no surprise
     status = 1
     try:
         while asked := channel.recv(1):

@@ -64,7 +64,7 @@ class Round:
 class Spill:
     """A captured spill."""
 
-    directory: Path  # also has the secret that sealed its records
+    directory: Path  # also has the secret that sealed the file's records
     opener: Opener
     entries: list[Entry]
     rounds: list[Round]

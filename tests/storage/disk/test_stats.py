@@ -38,7 +38,8 @@ def test_a_file_given_up_is_no_failure(log: pytest.LogCaptureFixture) -> None:
     counters.died(disk_full=True)
     stats = counters.stats
     assert (stats.failures, stats.given_up, stats.records, stats.disk_full) == (0, 1, 0, True)
-    counters.died(disk_full=True)  # it could not be opened again, so there is nothing to give up
+    # the file could not be opened again, so there is nothing to give up
+    counters.died(disk_full=True)
     assert counters.stats.given_up == 1
     counters.opened(set_aside=False, given_up=True)
     assert counters.stats.given_up == 2

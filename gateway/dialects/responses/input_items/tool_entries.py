@@ -142,7 +142,7 @@ def _in_space(
 ) -> Offered | PassedOver:
     if isinstance(one, PassedOver):
         return one
-    # only the first member's description begins with the namespace's description
+    # only the first tool of a namespace has the namespace's description before its own
     if is_first and space.description:
         function = one.form["function"]
         said = f"{space.name}: {space.description}"

@@ -148,4 +148,4 @@ class TestPins:
                 await client.ask(prefix(16), None)
             with pytest.raises(EngineError, match="answered Unpin with something else"):
                 await client.ask(Unpin(pin_id="rules-1"))
-            assert (await client.ask(Flush())).blocks == 7  # its answers arrive
+            assert (await client.ask(Flush())).blocks == 7  # a flush gets its own answer

@@ -96,7 +96,7 @@ def test_every_tensor_lands_where_its_name_says(checkpoint: MakeCheckpoint, name
     views = checkpoint_tensors(parameters)
     if name == "phi3" or name.startswith("granite"):
         part(state)
-    # their order is tested through logits
+    # tensor order is tested through logits
     if name.startswith(("nemotron", "gemma4-moe", "mistral4")):
         names = read_model_config(saved.model_dir).names
         state = {names.own(one): tensor for one, tensor in state.items()}

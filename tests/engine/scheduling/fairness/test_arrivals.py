@@ -128,7 +128,7 @@ class TestWhoMayReturn:
         day = Day()
         for number in range(MAX_LEFT + 1):
             day.visit(f"guest{number}", 1.0, 2.0)
-        again = day.come("guest0", 2.0)  # it was forgotten, so it counts as new
+        again = day.come("guest0", 2.0)  # the flow was forgotten, so it counts as new
         last = day.come(f"guest{MAX_LEFT}", 2.0)  # a flow that alternates with others
         assert again in day.arrivals.newcomers()
         assert last not in day.arrivals.newcomers()

@@ -302,7 +302,7 @@ class TestFairness:
         for _ in range(2000):
             sequence = queue.select(nothing_cached)
             assert sequence is not None
-            queue.take(sequence)  # its flow may now be idle while the request runs
+            queue.take(sequence)  # the flow may now be idle while the request runs
             queue.charge(sequence, 60)
             served[sequence.flow] += 60
             queue.push(waiting(sequence.flow, flow=sequence.flow))

@@ -51,7 +51,7 @@ def nothing() -> None:
 
 
 def test_a_pool_made_ahead_is_the_host_tier_and_is_closed_with_the_tiers() -> None:
-    tiers = opened(made(small_pool), host_cache_tokens=64)  # this size would give 4 blocks
+    tiers = opened(made(small_pool), host_cache_tokens=64)  # 64 tokens would give 4 blocks
     assert tiers.host is not None
     assert tiers.lower.tiers.host_blocks == tiers.host.num_blocks == 5
     assert tiers.host.descriptor >= 0

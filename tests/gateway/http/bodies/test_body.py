@@ -281,7 +281,7 @@ def test_the_values_of_the_part_cut_out_are_not_counted() -> None:
     assert parse(COMPLETION, good, 64, prompt_in).stop == ["a"]
     with pytest.raises(BadRequest, match="150000 values"):
         parse(COMPLETION, good, 64)
-    twice = good[:-1] + b', "prompt": "x"}'  # only one prompt is cut out, and both count
+    twice = good[:-1] + b', "prompt": "x"}'  # only one prompt is cut out, but both count
     with pytest.raises(BadRequest, match="150000 values"):
         parse(COMPLETION, twice, 64, prompt_in)
 

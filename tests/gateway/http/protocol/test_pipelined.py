@@ -57,7 +57,7 @@ async def test_what_came_before_the_answer_waits(wire: Wire, packets: list[bytes
             connection.data_received(packet)
         await turns()
         assert answers(wire) == 1
-        connection.data_received(GET)  # this does not speed it up
+        connection.data_received(GET)  # one more request speeds up no answer
         await turns()
         assert answers(wire) == 1
         assert wire.asked.count("close") == 0

@@ -68,7 +68,8 @@ def test_no_token_of_it_begins_in_the_prompt() -> None:
 
 
 def test_one_that_is_longer_than_the_context_is_refused() -> None:
-    family = FAMILIES["mistral-legacy"]()  # its texts are not cut, so all of them are tokenised
+    # a family whose texts are not cut, so all of them are tokenised
+    family = FAMILIES["mistral-legacy"]()
     assert len(prompt_and_continuation(family, "7" * 990)[1]) > 900
     with pytest.raises(BadRequest) as refused:
         prompt_and_continuation(family, "7" * 1_100)

@@ -323,7 +323,7 @@ async def test_processes_open_and_write_one_new_file_at_once(path: Path) -> None
     for writer in writers:
         out, err = writer.communicate(timeout=60)
         assert (out, err, writer.returncode) == ("written", "", 9)
-    store = SqliteStore(path)  # it was never closed, but committed data is there
+    store = SqliteStore(path)  # the store was never closed, but committed data is there
     names = {tenant.name for tenant in await store.every(Tenant)}
     assert names == {f"w{n}-{i}" for n in range(4) for i in range(20)}
     await store.close()

@@ -38,7 +38,7 @@ def test_a_file_that_the_disk_has_cut_down_is_full_because_of_the_disk() -> None
     full = FileUse(500_000, 500_000)
     with pytest.raises(DiskFull):
         room(BOUND, num_slots=500).require(1, full)
-    with pytest.raises(FileFull) as fits:  # this bound has room for as many slots
+    with pytest.raises(FileFull) as fits:  # the bound has room for 300 slots
         room(BOUND, num_slots=300).require(1, full)
     assert not isinstance(fits.value, DiskFull)
 
