@@ -37,9 +37,8 @@ class Alignment:
     def __init__(self, source: DraftSource, index: TextIndex, tokens: TokenIds) -> None:
         """Start without a place.
 
-        The text, that of `index`, may be the sequence's own `tokens`.
-
-        The caller indexes any other text before asking for drafts.
+        The text of `index` may be that of the sequence's own `tokens`. The caller indexes any other
+        text before asking for drafts.
         """
         self.source, self.index = source, index
         self._is_own = index.text is tokens

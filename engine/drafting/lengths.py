@@ -123,9 +123,10 @@ class Payoff:
 
 
 class _Table:
-    """The lengths of a row's draft, and the expected accepted tokens, by threshold.
+    """A table of draft lengths and of the tokens that are expected to be accepted.
 
-    A row of a step is looked up by its acceptance and by the size of its draft (`_place`).
+    `_place` finds the table's line for a row's acceptance and draft size. The line has a length and
+    a number of tokens for each threshold.
     """
 
     def __init__(self, pending: int) -> None:

@@ -97,7 +97,8 @@ class CachedContentWriter:
             # no limit applies: nothing is computed, and a limit may be lower than at the creation
             caller = msgspec.structs.replace(permit.caller, limits=Limits())
             marked = await self._marked(asked, caller)
-        # deleted first, so that of equal contents which are deleted at once the last sees no other
+        # Deleted before the mark is forgotten: of equal contents that are deleted at the same time,
+        # the last deletion then sees no other content.
         await self.contents.delete(found)
         if marked is not None:
             await self._forget(marked, permit.caller.tenant_id)

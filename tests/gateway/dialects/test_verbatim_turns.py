@@ -1,7 +1,7 @@
 """Agents' turns that come back: five turns of a recorded conversation, in each format of calls.
 
 The model spells calls in another way than its template, and thinks before each. With the memory of
-turns a following request has the cached tokens; without it, it does not.
+turns a following request finds the cached tokens, and without the memory it misses them.
 """
 
 from __future__ import annotations

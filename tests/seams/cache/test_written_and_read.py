@@ -56,7 +56,7 @@ class Key:
             return cached
 
     def report(self) -> dict[str, int]:
-        """Return requests, tokens written, and those of them never read."""
+        """Return the numbers of requests, written tokens, and written tokens never read."""
         with self._house.client(self._key) as client:
             rows = client.get("/v1/usage", params={"key": self._id}).json()["usage"]
         names = "requests", "cache_written_tokens", "cache_unread_tokens"

@@ -1,4 +1,4 @@
-"""Two engines that fetch from each other under pressure: all tokens equal those of each alone."""
+"""Two engines that fetch from each other under pressure give all tokens of a single engine."""
 
 from __future__ import annotations
 

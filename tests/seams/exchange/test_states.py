@@ -53,7 +53,7 @@ def test_what_was_fetched_goes_on_from_its_state(pair: Pair) -> None:
 
 
 def test_a_longer_prompt_is_fetched_as_far_as_a_state_was_kept(pair: Pair) -> None:
-    """Recurrent states at the end of the other's first step, rings at their last block's end."""
+    """Recurrent states are kept at the end of the first step, rings at the last block's end."""
     pair.compute("first", PROMPT[: 7 * SIZE + 3], A)
     expected = pair.compute("alone", PROMPT, B)
     assert pair.fetch("again", PROMPT, A) == expected

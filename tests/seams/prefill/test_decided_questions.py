@@ -1,4 +1,4 @@
-"""Decisions of a whole server equal those of transformers, and compute their shared input once."""
+"""A whole server's decisions equal those of transformers, and shared input is computed once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A whole server's ranking equals that of transformers, and computes the shared prefix once."""
+"""A whole server's ranking equals that of transformers, and the shared prefix is computed once."""
 
 from __future__ import annotations
 

@@ -227,7 +227,7 @@ def test_a_size_that_was_asked_for_is_the_size() -> None:
 
 
 def test_a_size_that_leaves_no_room_for_opening_the_model_does_not_fit() -> None:
-    """Too much real memory is refused before it is allocated."""
+    """The size is refused before real memory is allocated."""
     gib = (host_free_bytes() + OPENING_BYTES) / 2**30
 
     def unpinned(

@@ -13,7 +13,7 @@ HI = '"contents":[{"parts":[{"text":"hi"}]}]'
 EMBED = '"content":{"parts":[{"text":"hi"}]}'
 GENERATE, CREATE = f"{PATH}:generateContent", "/v1beta/cachedContents"
 
-# what is sent to which route, with the place of one or both of the members that follow
+# for each member: the route, the body with a place for the member, and the member in two spellings
 TWICE = {
     "a salt": (GENERATE, f"{{{HI},%s}}", '"cacheSalt":"mine"', '"cache_salt":"theirs"'),
     "a salt with an escape": (
