@@ -1,70 +1,95 @@
-"""The acceptance of a source's drafts for one row, as a decayed mean.
+"""The chances that drafted tokens are accepted, by the length of the match before them.
 
-Each row has its own acceptance, because another tenant's drafts must not change its steps.
+A token that follows a long match is rarely wrong, and each accepted token lengthens the match. Each
+source of a row has a scale: how often its tokens were wrong, relative to `_MISSES`. Each row has
+scales of its own, because another tenant's drafts must not change its steps.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import accumulate
+from math import log2
+
+import numpy as np
+import numpy.typing as npt
 
 from engine.drafting.draft import DraftSource
 
-# The acceptance that is assumed before any token was verified. It weighs as much as `PRIOR_WEIGHT`
-# verified tokens.
+MOST_DRAFTS = 16  # maximum number of drafted tokens in one row
+# The share of wrong tokens after a match of each length. The last entry is for all longer matches.
+# From edits, agents' calls and SQL (`benchmarks.engine.draft_texts`).
+_MISSES = (0.3, 0.6, 0.42, 0.33, *[0.28] * 2, *[0.22] * 3, *[0.15] * 8, *[0.08] * 16, 0.05)
+LONGEST_MATCH = len(_MISSES) - 1
+_SUMS = tuple(accumulate(_MISSES, initial=0.0))
+MATCHES = (1, 2, 3, 4, 6, 9, 17, LONGEST_MATCH)  # match lengths that chances are tabulated for
+_AT = tuple(sum(length >= one for one in MATCHES[1:]) for length in range(LONGEST_MATCH + 1))
+# The scale that is assumed before any token was verified. It weighs as much as tokens of which
+# `PRIOR_WEIGHT` were expected to be wrong.
 PRIORS: dict[DraftSource, float] = {
-    "prediction": 0.85,
-    "grammar": 0.95,
-    "tree": 0.8,
-    "own": 0.6,
-    "answers": 0.6,
-    "mtp": 0.7,
+    "prediction": 0.7,
+    "grammar": 0.3,
+    "tree": 0.7,
+    "own": 1.0,
+    "answers": 1.0,
+    "mtp": 1.0,
 }
 PRIOR_WEIGHT = 2.0
 KEPT = 0.97  # earlier counts are multiplied by this factor for each verified token
-LEAST, MOST = 0.02, 0.985
-MOST_DRAFTS = 16  # maximum number of drafted tokens in one row
-_KEPT_AFTER = [KEPT**count for count in range(MOST_DRAFTS + 2)]
+LEVELS = 33  # scales from 1/8 to 32, by quarters of an octave
+_PER_OCTAVE, _MIDDLE = 4, 12
+NUM_CURVES = LEVELS * len(MATCHES)
 
 
 @dataclass(slots=True)
 class Acceptance:
-    """The probability that a drafted token is accepted if the tokens before it are accepted."""
+    """The chances of one source of a row, learned from its wrong tokens."""
 
     prior: float
-    accepted: float = 0.0
-    rejected: float = 0.0
-    probability: float = field(init=False)
-    _most_expected: float = field(init=False)  # 0: not computed since the last tokens
+    expected_misses: float = 0.0
+    misses: float = 0.0
+    _curves: int = field(init=False)  # the first curve of the scale
 
     def __post_init__(self) -> None:
-        self.learn(0, is_rejected=False)
+        self._scale()
 
-    @property
-    def most_expected(self) -> float:
-        """The mean number of accepted tokens in a draft of `MOST_DRAFTS` tokens."""
-        if not self._most_expected:
-            self._most_expected = self.expected(MOST_DRAFTS)
-        return self._most_expected
+    def learn(self, matched: int, accepted: int, *, is_rejected: bool) -> None:
+        """Learn that `accepted` tokens were right after a match, and whether the next was wrong."""
+        count = accepted + is_rejected
+        short = min(count, max(LONGEST_MATCH - matched, 0))
+        matched = min(matched, LONGEST_MATCH)
+        expected = _SUMS[matched + short] - _SUMS[matched] + (count - short) * _MISSES[-1]
+        kept = KEPT**count
+        self.expected_misses = self.expected_misses * kept + expected
+        self.misses = self.misses * kept + is_rejected
+        self._scale()
 
-    def learn(self, accepted: int, *, is_rejected: bool) -> None:
-        """Learn that `accepted` leading tokens were right, and whether the next was wrong."""
-        self.take(self.after(accepted, is_rejected=is_rejected))
+    def curve(self, matched: int) -> int:
+        """Return the number of the curve in `curves` for a draft after `matched` equal tokens."""
+        return self._curves + _AT[matched if matched < LONGEST_MATCH else LONGEST_MATCH]
 
-    def after(self, accepted: int, *, is_rejected: bool) -> tuple[float, float, float]:
-        """Return what `learn` would learn from these tokens, for `take`."""
-        kept = _KEPT_AFTER[accepted + is_rejected]
-        right, wrong = self.accepted * kept + accepted, self.rejected * kept + is_rejected
-        probability = (right + PRIOR_WEIGHT * self.prior) / (right + wrong + PRIOR_WEIGHT)
-        if not LEAST < probability < MOST:
-            probability = LEAST if probability <= LEAST else MOST
-        return right, wrong, probability
+    def _scale(self) -> None:
+        weight = PRIOR_WEIGHT
+        scale = (self.misses + weight * self.prior) / (self.expected_misses + weight)
+        level = round(log2(scale) * _PER_OCTAVE) + _MIDDLE
+        level = 0 if level < 0 else level if level < LEVELS else LEVELS - 1
+        self._curves = level * len(MATCHES)
 
-    def take(self, learned: tuple[float, float, float]) -> None:
-        """Learn what `after` returned."""
-        self.accepted, self.rejected, self.probability = learned
-        self._most_expected = 0.0
 
-    def expected(self, size: int) -> float:
-        """Return the mean number of accepted tokens in a draft of `size` tokens."""
-        probability = self.probability
-        return probability * (1.0 - probability**size) / (1.0 - probability)
+def curves(length: int) -> npt.NDArray[np.float64]:
+    """Return the chance of each drafted token if the tokens before it are accepted.
+
+    The shape is (curves, length).
+    """
+    scales = 2.0 ** ((np.arange(LEVELS) - _MIDDLE) / _PER_OCTAVE)
+    lengths = np.add.outer(MATCHES, np.arange(length)).clip(max=LONGEST_MATCH)
+    misses = np.multiply.outer(scales, np.array(_MISSES)[lengths])
+    chances: npt.NDArray[np.float64] = 1.0 - misses.clip(max=0.98)
+    return chances.reshape(NUM_CURVES, length)
+
+
+def gains() -> list[list[float]]:
+    """Return the expected number of accepted tokens, by curve and by length from 0 on."""
+    accepted = np.cumsum(np.cumprod(curves(MOST_DRAFTS), axis=1), axis=1)
+    found: list[list[float]] = np.pad(accepted, ((0, 0), (1, 0))).tolist()
+    return found

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from engine.drafting.text_index import WINDOW, TextIndex
+from engine.drafting.text_index import TextIndex
 from prefix_cache.hashing import TokenIds
 from prefix_cache.tree.node import Node
 
-MOST_TOKENS = WINDOW
+MOST_TOKENS = 1 << 17
 LEAST_TOKENS = 1 << 8
 ERASED = -1  # replaces an erased token, and separates answers
 

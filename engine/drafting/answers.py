@@ -69,6 +69,11 @@ class FollowedAnswer:
         self._scope = answers.scope(sequence.path.last)
         self._alignment: Alignment | None = None
 
+    @property
+    def matched(self) -> int:
+        """The number of last known tokens that the earlier answer also has."""
+        return self._alignment.matched if self._alignment is not None else 0
+
     def draft(self, known: int, most: int) -> tuple[int, ...]:
         """Return the tokens that followed the sequence's last tokens in an earlier answer."""
         text, alignment = self._answers.text_in(self._scope), self._alignment

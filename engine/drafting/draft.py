@@ -35,6 +35,11 @@ class Drafter(Protocol):
         """The name of the source."""
         ...
 
+    @property
+    def matched(self) -> int:
+        """The number of last known tokens that the text before the draft also has."""
+        ...
+
     def draft(self, known: int, most: int) -> tuple[int, ...]:
         """Return at most `most` tokens that probably follow the sequence's first `known` tokens.
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from collections.abc import Sequence as Ordered
 
-from engine.drafting.acceptance import MOST_DRAFTS, PRIORS, Acceptance
+from engine.drafting.acceptance import MOST_DRAFTS, PRIORS, Acceptance, gains
 from engine.drafting.alignment import Alignment
 from engine.drafting.draft import BeginDrafts, Draft, Drafter
 from engine.drafting.lengths import Payoff
@@ -19,126 +19,165 @@ from engine.sequences.sequence import Sequence
 PATIENCE = 24  # number of tokens without a right guess, after which guesses become rare
 OUTWEIGHS = 4  # number of wrongly guessed tokens that one rightly guessed token makes up for
 LONGEST_REST = 16  # maximum number of tokens between two guesses for a row
-GOOD = 0.5  # acceptance at which a full draft is taken without asking later sources
+GOOD = 4.0  # expected number of accepted tokens at which later sources are not asked
 
 
 class DraftedRow:
     """The guess for one sequence, and the acceptance of each of its sources."""
 
     __slots__ = (
-        "_coming",
-        "_guessed",
-        "_learned",
+        "_acceptance",
+        "_drafter",
+        "_gains",
+        "_guess",
+        "_matched",
         "_missed",
+        "_most_known",
         "_own",
+        "_right",
+        "_size",
         "_sources",
+        "_text",
         "_tokens",
-        "_verified",
-        "guess",
         "known",
         "rests_until",
     )
 
-    def __init__(self, sequence: Sequence, sources: Iterable[BeginDrafts]) -> None:
-        """Draft for a sequence from `sources`, which are asked in order."""
+    def __init__(
+        self, sequence: Sequence, sources: Iterable[BeginDrafts], gains: list[list[float]]
+    ) -> None:
+        """Draft for a sequence from `sources`, which are asked in order.
+
+        `gains` has the expected number of accepted tokens by curve and by length.
+        """
         drafters = [drafter for begin in sources if (drafter := begin(sequence)) is not None]
         self._sources = [(drafter, Acceptance(PRIORS[drafter.source])) for drafter in drafters]
         texts = (one for one in drafters if isinstance(one, Alignment))
         self._own = next((one for one in texts if one.source == "own"), None)
         self._tokens = sequence.tokens.data if self._own is None else self._own.index.tokens
+        self._most_known = len(self._tokens) - 1
+        self._gains = gains
         self.known = 0
-        self.guess: tuple[int, ...] = ()
-        self._guessed: tuple[Drafter, Acceptance] | None = None
-        self._verified = 0  # number of the guess's tokens that the launched step verifies
-        self._coming: list[int] = []  # next tokens for which the next guess is prepared
-        self._learned = 0.0, 0.0, 0.0  # update of the source if the tokens in `_coming` come
+        self._drafter: Drafter | None = None
+        self._acceptance: Acceptance | None = None
+        # The guess is what a text has at the place that is followed there, or else these tokens.
+        self._text: Alignment | None = None
+        self._guess: tuple[int, ...] = ()
+        self._size = 0  # number of guessed tokens
+        self._matched = 0  # number of equal tokens before the first guess that was followed
+        self._right = 0  # number of tokens since then, which were guessed rightly
         self._missed = 0
         self.rests_until = 0
 
     def look(self, known: int) -> bool:
         """Learn from new tokens and guess the next tokens. Return whether there is a guess."""
         before = self.known
-        if known != before:
-            if self.guess:
-                self._learn(self._tokens[before:known].tolist())
-            elif before:
-                self._missed += known - before
-            self.known, self.guess, self._verified = known, (), 0
-            if known >= self.rests_until:
-                self._ask(known)
-                if self._missed > PATIENCE:
-                    self.rests_until = known + 1 + min(self._missed // PATIENCE, LONGEST_REST)
-        return bool(self.guess)
+        if known == before:
+            return self._size > 0
+        self.known = known
+        if self._size:
+            if self._goes_on(before, known):
+                return True
+            self._learn(before, known)
+        elif before:
+            self._missed += known - before
+        if known >= self.rests_until:
+            if self._own is not None:
+                self._own.catch_up(before or known - 1)
+            self._ask(known)
+            if self._missed > PATIENCE:
+                self.rests_until = known + 1 + min(self._missed // PATIENCE, LONGEST_REST)
+        return self._size > 0
 
-    def chance(self, pending: int) -> tuple[float, int]:
-        """Return the acceptance of a guessed token, and the maximum number of drafted tokens.
+    def chance(self, pending: int) -> tuple[int, int]:
+        """Return the curve of the guess, and the maximum number of drafted tokens.
 
         The draft head's guess follows the `pending` tokens. These tokens then count as drafted too.
         """
-        assert self._guessed is not None
-        drafter, acceptance = self._guessed
-        size = len(self.guess) + (pending if pending and drafter.source == "mtp" else 0)
-        left = len(self._tokens) - self.known - 1
-        return acceptance.probability, size if size < left else left
+        assert self._drafter is not None
+        assert self._acceptance is not None
+        size, left = self._size, self._most_known - self.known
+        if pending and self._drafter.source == "mtp":
+            size += pending
+        return self._acceptance.curve(self._matched + self._right), size if size < left else left
 
     def draft(self, length: int) -> Draft:
         """Return the first `length` tokens of the guess."""
-        assert self._guessed is not None
-        drafter, acceptance = self._guessed
-        self._verified = length
-        return Draft(self.guess[:length], drafter.source, acceptance.probability)
+        drafter, acceptance, text = self._drafter, self._acceptance, self._text
+        assert drafter is not None
+        assert acceptance is not None
+        token_ids = self._guess[:length] if text is None else text.draft(self.known, length)
+        gains = self._gains[acceptance.curve(self._matched + self._right)]
+        chance = gains[length] - gains[length - 1]  # the chance that all tokens are accepted
+        return Draft(token_ids, drafter.source, chance ** (1 / length))
 
     def prepare(self) -> None:
-        """Prepare the next guess, while a launched step samples the next tokens."""
+        """Index the sequence's own tokens, while a launched step samples the next tokens."""
         if self._own is not None and self.known:
             self._own.catch_up(self.known)
-        if self.guess and self._guessed is not None:
-            drafter, acceptance = self._guessed
-            if isinstance(drafter, Alignment):
-                self._coming = drafter.prepare(self.known, self._verified + 1, MOST_DRAFTS)
-                right = min(len(self._coming), len(self.guess))
-                self._learned = acceptance.after(right, is_rejected=False)
 
-    def _learn(self, token_ids: list[int]) -> None:
-        assert self._guessed is not None
-        right, guess = 0, self.guess
-        drafter, acceptance = self._guessed
-        coming, self._coming = self._coming, []
-        if token_ids == coming and isinstance(drafter, Alignment):
-            right = min(len(token_ids), len(guess))
-            drafter.advance(len(token_ids))
-            acceptance.take(self._learned)
+    def _goes_on(self, before: int, known: int) -> bool:
+        """Return whether all new tokens were guessed rightly, and the source has a next guess."""
+        text, drafter, count = self._text, self._drafter, known - before
+        assert drafter is not None
+        if text is not None:
+            if not text.follow(before, known):
+                return False
+            self._size = text.left(MOST_DRAFTS)
         else:
-            for expected, token_id in zip(guess, token_ids, strict=False):
-                if expected != token_id:
-                    break
-                right += 1
-            is_rejected = right < len(token_ids) and right < len(guess)
-            acceptance.learn(right, is_rejected=is_rejected)
-        if right:
-            missed = self._missed - OUTWEIGHS * right
-            self._missed, self.rests_until = missed if missed > 0 else 0, 0
-        else:
-            self._missed += len(token_ids)
+            if self._guess[:count] != tuple(self._tokens[before:known]) or drafter.source == "mtp":
+                return False
+            guess = drafter.draft(known, MOST_DRAFTS)
+            if not guess:
+                return False
+            self._guess, self._size = guess, len(guess)
+        self._count(count, count)
+        return self._size > 0
+
+    def _count(self, right: int, new: int) -> None:
+        """Count how many of the `new` tokens were guessed rightly."""
+        if not right:
+            self._missed += new
+            return
+        self._right += right
+        self.rests_until = 0
+        if self._missed:
+            self._missed = max(self._missed - OUTWEIGHS * right, 0)
+
+    def _learn(self, before: int, known: int) -> None:
+        """Learn from the tokens after a guess that cannot be followed on."""
+        assert self._acceptance is not None
+        count, text = known - before, self._text
+        if text is not None and text.known == known:
+            return  # the text is used up, and nothing in it was wrong
+        guess = self._guess if text is None else text.ahead(count)
+        right = 0
+        for expected, token_id in zip(guess, self._tokens[before:known], strict=False):
+            if expected != token_id:
+                break
+            right += 1
+        self._count(right, count)
+        is_rejected = right < count and right < len(guess)
+        self._acceptance.learn(self._matched, self._right, is_rejected=is_rejected)
 
     def _ask(self, known: int) -> None:
-        highest = 0.0
+        highest, self._right, self._size = 0.0, 0, 0
         for drafter, acceptance in self._sources:
-            if highest and acceptance.most_expected <= highest:
-                continue
-            token_ids = drafter.draft(known, MOST_DRAFTS)
-            if not token_ids:
-                continue
-            is_good = len(token_ids) == MOST_DRAFTS and acceptance.probability >= GOOD
-            if is_good and not highest:
-                self.guess, self._guessed = token_ids, (drafter, acceptance)
-                return
-            expected = acceptance.expected(len(token_ids))
-            if expected > highest:
-                highest, self.guess = expected, token_ids
-                self._guessed = drafter, acceptance
-                if is_good:
-                    return
+            guess: tuple[int, ...] = ()
+            if isinstance(drafter, Alignment):
+                size = drafter.look(known, MOST_DRAFTS)
+            else:
+                guess = drafter.draft(known, MOST_DRAFTS)
+                size = len(guess)
+            if size:
+                matched = drafter.matched
+                expected = self._gains[acceptance.curve(matched)][size]
+                if expected > highest:
+                    highest, self._size, self._matched = expected, size, matched
+                    self._drafter, self._acceptance, self._guess = drafter, acceptance, guess
+                    if expected >= GOOD:
+                        break
+        self._text = self._drafter if isinstance(self._drafter, Alignment) else None
 
 
 class ChosenDrafts:
@@ -153,13 +192,14 @@ class ChosenDrafts:
         """Ask `sources` in order. Call `keep` with each sequence that has ended."""
         self._sources = tuple(sources)
         self._payoff, self._keep = payoff, keep
+        self._gains = gains()
         self._rows: dict[Sequence, DraftedRow] = {}
         self._has_paid = False
 
     def prepare(self, sequence: Sequence) -> None:
         row = self._rows.get(sequence)
         if row is None:
-            self._rows[sequence] = DraftedRow(sequence, self._sources)
+            self._rows[sequence] = DraftedRow(sequence, self._sources, self._gains)
         else:
             row.prepare()
 
@@ -190,7 +230,7 @@ class ChosenDrafts:
         for sequence in decodes:
             known, row = sequence.num_tokens, self._rows.get(sequence)
             if row is None:
-                row = self._rows[sequence] = DraftedRow(sequence, self._sources)
+                row = self._rows[sequence] = DraftedRow(sequence, self._sources, self._gains)
             elif row.known < known < row.rests_until:
                 continue
             if row.look(known):

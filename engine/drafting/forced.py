@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from engine.drafting.acceptance import LONGEST_MATCH
 from engine.drafting.draft import DraftSource
 from engine.sequences.sequence import Sequence
 from engine.sequences.token_constraint import TokenConstraint
@@ -20,6 +21,7 @@ class ForcedTokens:
 
     constraint: TokenConstraint
     source: ClassVar[DraftSource] = "grammar"
+    matched: ClassVar[int] = LONGEST_MATCH
 
     def draft(self, known: int, most: int) -> tuple[int, ...]:
         """Return the next tokens while the constraint allows no other tokens."""

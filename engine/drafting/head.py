@@ -18,6 +18,7 @@ class HeadDraft:
 
     sequence: Sequence
     source: ClassVar[DraftSource] = "mtp"
+    matched: ClassVar[int] = 3  # a head's token is as often wrong as one after so short a match
 
     def draft(self, known: int, most: int) -> tuple[int, ...]:
         """Return the draft head's tokens if they follow the last known token."""

@@ -1,9 +1,9 @@
 """The lengths of drafts, chosen for the most tokens per second.
 
-A drafted token costs about as much as a further row of one token. The i-th token of a draft is
-accepted with probability p^i, where p is the row's acceptance. A step verifies the drafted tokens
-whose probability reaches a threshold. The threshold that yields the most tokens per second is
-chosen. A step with drafts also waits for the host, whose work otherwise overlaps with the step
+A drafted token costs about as much as a further row of one token. It is accepted if all drafted
+tokens before it are accepted, and with its own chance (`acceptance`). A step verifies the drafted
+tokens whose probability reaches a threshold. The threshold that yields the most tokens per second
+is chosen. A step with drafts also waits for the host, whose work otherwise overlaps with the step
 before.
 """
 
@@ -14,13 +14,12 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from engine.drafting.acceptance import MOST_DRAFTS
+from engine.drafting.acceptance import MOST_DRAFTS, NUM_CURVES, curves
 
 StepSeconds = Callable[[int], float | None]  # seconds of a step by its number of one-token rows
 
 THRESHOLDS = (0.85, 0.7, 0.55, 0.42, 0.3, 0.2, 0.12, 0.06)
 COUNT = len(THRESHOLDS)
-LEVELS = 64
 SIZES = MOST_DRAFTS + 1
 GAIN = 1.02  # minimum gain in tokens per second, since predictions are not exact
 UNKNOWN_ROWS = 64  # assumed fixed cost of a step in rows, while seconds are unknown
@@ -61,13 +60,11 @@ class Payoff:
         most = ((rows * n, rows * n) for n in (1, 4, MOST_DRAFTS))
         return self._fastest(rows, most) is not None
 
-    def lengths(
-        self, rows: int, chances: Sequence[tuple[float, int]], pending: int = 0
-    ) -> list[int]:
+    def lengths(self, rows: int, chances: Sequence[tuple[int, int]], pending: int = 0) -> list[int]:
         """Return how many tokens of each draft to verify in a step of `rows` rows.
 
-        `chances` has each draft's acceptance of a token, in (0, 1), and its length. The first
-        `pending` tokens of each draft will be known before the verification.
+        `chances` has the number of each draft's curve of chances (`curves`), and its length. The
+        first `pending` tokens of each draft will be known before the verification.
         """
         if not chances:
             return []
@@ -76,7 +73,7 @@ class Payoff:
         table = self._tables.get(pending)
         if table is None:
             table = self._tables[pending] = _Table(pending)
-        places = [_place(probability, size) for probability, size in chances]
+        places = [curve * SIZES + min(size, MOST_DRAFTS) for curve, size in chances]
         sums: list[float] = np.add.reduce(table.both.take(places, axis=0)).tolist()
         best = self._fastest(rows, zip(sums[:COUNT], sums[COUNT:], strict=True))
         if best is None:
@@ -125,30 +122,24 @@ class Payoff:
 class _Table:
     """A table of draft lengths and of the tokens that are expected to be accepted.
 
-    `_place` finds the table's line for a row's acceptance and draft size. The line has a length and
-    a number of tokens for each threshold.
+    A row of a step is looked up by its draft's curve and size.
     """
 
     def __init__(self, pending: int) -> None:
         """Tabulate drafts whose first `pending` tokens will be known before any is verified."""
-        levels = (np.arange(LEVELS)[:, None] + 0.5) / LEVELS
-        # `chances` (levels, tokens) are the chances that all of the first tokens are accepted.
+        # `chances` (curves, tokens) are the chances that all of the first tokens are accepted.
         # `gains` are their sums.
-        chances = levels ** np.arange(1, 2 * MOST_DRAFTS + 1)
+        chances = np.cumprod(curves(2 * MOST_DRAFTS), axis=1)
         gains = np.pad(np.cumsum(chances, axis=1), ((0, 0), (1, 0)))
-        # `longest` has the shape (thresholds, levels), `lengths` (thresholds, levels, sizes). A
+        # `longest` has the shape (thresholds, curves), `lengths` (thresholds, curves, sizes). A
         # draft's size bounds `lengths`.
         longest = np.array([(chances >= least).sum(axis=1) for least in THRESHOLDS])
         room = np.maximum(np.arange(SIZES) - pending, 0)
         lengths = np.minimum(np.maximum(longest - pending, 0)[:, :, None], room)
-        at = np.arange(LEVELS)[:, None]
+        at = np.arange(NUM_CURVES)[:, None]
         gained = gains[at, lengths + pending] - gains[at, pending]
-        # Each row is for a place (`_place`). The columns are the lengths and then the gains, by
+        # Each row is for a curve and a size. The columns are the lengths and then the gains, by
         # threshold.
         both: npt.NDArray[np.float64] = np.concatenate((lengths, gained)).reshape(2 * COUNT, -1)
         self.both = np.ascontiguousarray(both.T)
         self.lengths: list[list[int]] = lengths.reshape(COUNT, -1).tolist()
-
-
-def _place(probability: float, size: int) -> int:
-    return int(probability * LEVELS) * SIZES + (size if size < SIZES else MOST_DRAFTS)

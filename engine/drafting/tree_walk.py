@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from engine.drafting.acceptance import LONGEST_MATCH
 from engine.drafting.draft import DraftSource
 from engine.sequences.sequence import Sequence
 from prefix_cache.leases.lease import Lease
@@ -50,6 +51,7 @@ class TreeWalk:
 
     __slots__ = ("_followed", "_lease", "_nothing", "_num_children", "_sequence", "_tree")
     source: ClassVar[DraftSource] = "tree"
+    matched: ClassVar[int] = LONGEST_MATCH
 
     def __init__(self, tree: RadixTree, sequence: Sequence, lease: Lease) -> None:
         self._tree, self._sequence, self._lease = tree, sequence, lease

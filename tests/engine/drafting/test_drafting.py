@@ -36,6 +36,7 @@ class Oracle:
 
     def __init__(self, answer: Ordered[int], lies: float, source: DraftSource = "own") -> None:
         self._answer, self._lies, self._source = answer, lies, source
+        self.matched = 3
         self._random = random.Random(1)
         self.asked = 0
 
@@ -60,6 +61,7 @@ class Silent:
     """A drafter without drafts that counts how often it is asked."""
 
     source: DraftSource = "own"
+    matched = 0
 
     def __init__(self) -> None:
         self.asked = 0
@@ -108,7 +110,7 @@ def test_a_source_that_lies_is_drafted_less_and_then_not_at_all() -> None:
         lengths, _ = play(drafting, row([1], 500), answer)
         means.append(float(np.mean(lengths)))
     assert means[0] > means[1] > means[2]
-    assert means[2] < 0.1
+    assert means[2] < 0.2
 
 
 def test_a_source_that_was_wrong_is_drafted_again_once_it_is_right() -> None:
@@ -116,7 +118,7 @@ def test_a_source_that_was_wrong_is_drafted_again_once_it_is_right() -> None:
     wrong, right = list(range(1000, 1060)), list(range(60, 400))
     drafting = ChosenDrafts([Oracle(list(range(400)), 0.0).begin], Payoff(flat))
     lengths, _ = play(drafting, row([1], 500), [*wrong, *right])
-    assert sum(lengths[20:60]) < 20
+    assert sum(lengths[20:60]) < 60, "a tenth of full drafts"
     assert max(lengths) == MOST_DRAFTS
 
 
@@ -241,7 +243,8 @@ def test_all_sources_together() -> None:
     assert drafting.propose([other])[other].source == "tree"
     give(other, 1, *FILE[2:5])
     draft = drafting.propose([other])[other]
-    assert draft[:2] == (tuple(FILE[5:8]), "own")
+    assert draft.source == "own"
+    assert draft.token_ids[:8] == (*FILE[5:10], 600, 601, 1)
 
 
 @pytest.mark.parametrize("seed", range(8))
