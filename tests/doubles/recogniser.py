@@ -11,7 +11,7 @@ from engine.grammars.syntax.expression import All, AnyOf, Chars, Expression, Rep
 
 
 class Recogniser:
-    """The texts of a grammar's rule."""
+    """A recogniser of the texts of one rule of a grammar."""
 
     def __init__(self, rules: Mapping[str, Expression], root: str = "root") -> None:
         self._rules = rules

@@ -187,7 +187,7 @@ def pins(server: Server) -> list[tuple[str, str]]:
 def served(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Server]:
-    """Run both; the last test ends them."""
+    """Run a gateway and its engine; the last test ends both."""
     data_dir = tmp_path_factory.mktemp("together") / "data"
     with running_server(data_dir, {"RATOON_WORKERS": request.param}) as server:
         yield server

@@ -55,7 +55,7 @@ class Scene:
         text = canary(prefix)
         with self.server.client() as client:
             answer = client.post("/tokenize", json={"prompt": text, "add_special_tokens": False})
-        # Tokens at its edges depend on the text around it.
+        # Tokens at the canary's edges depend on the text around it.
         self.secrets[name] = forms(text, answer.json()["tokens"][2:-2])
         return text
 

@@ -1,4 +1,4 @@
-"""Reasoning: separate from the answer, whole and streamed, counted; its switches reach models."""
+"""Reasoning is counted and separate from the answer; requests can switch it on and off."""
 
 from __future__ import annotations
 
