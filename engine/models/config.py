@@ -44,7 +44,7 @@ OF_THE_WHOLE = ("dtype", "torch_dtype")
 
 
 class ModelSizes(msgspec.Struct, kw_only=True):
-    """The sizes of a model, in elements. Optional fields are optional in config.json."""
+    """The sizes of a model, as numbers of elements. config.json may lack fields with a default."""
 
     vocab_size: Positive
     hidden_size: Positive

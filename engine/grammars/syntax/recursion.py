@@ -23,7 +23,8 @@ from engine.grammars.syntax.expression import (
     walk,
 )
 
-_Ways = tuple[list[Expression], list[Expression]]  # branches that repeat, and that end
+# the branches that repeat, and the branches that end
+_Ways = tuple[list[Expression], list[Expression]]
 
 
 def with_loops(name: str, body: Expression) -> Expression:

@@ -111,7 +111,7 @@ def keeps_kv(layer: LayerConfig) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class DecoderLayer:
-    """A layer with its tensors, H hidden. `index` is its number in the model."""
+    """A layer with its tensors and a hidden size of H. `index` is its number in the model."""
 
     config: LayerConfig
     index: int

@@ -149,7 +149,7 @@ def consumer(
     WINDOW: gl.constexpr,
     HALVES: gl.constexpr,
 ) -> None:
-    """Attend group `which` of M query rows of the block to the copied tiles.
+    """Compute attention for M of the block's query rows, group `which`, over the copied tiles.
 
     With two HALVES, both consumers take the same rows, each for its half of the values' columns.
     A row's output goes to `out`, at token `out_start` plus the number of the row's token. With

@@ -212,7 +212,9 @@ def test_a_checkpoint_is_worth_less_once_its_conversation_has_gone_on() -> None:
     requests.run(IDS[:16], 16)
     requests.run(np.concatenate([IDS[:16], IDS[:8]]), 16)  # starts there, and continues differently
     assert worth_at(requests, 16) == 4 / 8
-    requests.run(IDS[:24], 24)  # a second start there, so others may start there too
+    requests.run(
+        IDS[:24], 24
+    )  # a second start from this state, so further requests may start from it too
     assert worth_at(requests, 16) == 4
 
 
