@@ -82,7 +82,7 @@ class StepBuilder:
         return row
 
     def verify(self, sequence: Sequence, draft: Draft | None) -> ScheduledRow:
-        """Add a row of tokens to compute again, the sequence's last token and a draft."""
+        """Add a row: tokens computed again, then the sequence's last token, then a draft."""
         row = verify_row(sequence, draft)
         self.rows.append(row)
         self._count(row, row.num_new)

@@ -1,6 +1,6 @@
 """The tile sizes of attention, measured once on an H200 and shipped.
 
-Nothing is tuned while serving, because the head dim and the dtype decide.
+Nothing is tuned while serving, because the head dim and the dtype decide the sizes.
 docs/lab/performance-log.md has the measurements.
 """
 

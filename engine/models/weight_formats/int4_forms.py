@@ -92,7 +92,7 @@ class Int4Views:
     def checked(
         self, suffix: str, is_served: Callable[[Tensor], bool], what: str
     ) -> CheckpointTensor:
-        """Return a tensor that is not kept. Loading raises CheckpointError unless `is_served`."""
+        """Describe a tensor that is only checked: CheckpointError unless `is_served`."""
         nothing = self.values.new_empty(0)
 
         def convert(value: Tensor) -> Tensor:
