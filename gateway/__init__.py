@@ -1,13 +1,14 @@
 """The gateway: HTTP, keys, limits, prompts and streams, on asyncio. It needs no torch.
 
     startup         a process from its start to its end: opens, composes and closes all below
-    prefixes        a tenant's own prefixes, in the bodies of every dialect
-    dialects        OpenAI's chats and Responses, Anthropic's Messages: bodies in, streams out
+    prefixes        a tenant's own prefixes, sent as bodies of OpenAI's and Anthropic's routes
+    dialects        OpenAI, Responses, Anthropic, Gemini, OpenRouter: bodies in, streams out
     admin, page     the operator's routes; the operator's page and the tenants' page
     overview        the data that the operator's page shows about a running server
     requests        one request: admitted, permitted, answered, measured, charged
     generation      turns the engine's events into text
     prompts         turns messages into token ids
+    receipts        signed proofs that a deleted tenant's data were erased
     auth, limits, sharing, usage     a tenant: its keys, limits, namespaces, tokens
     http            connections, bodies, errors; knows no dialect
     router_process  one router for all workers
