@@ -72,12 +72,12 @@ def _add_rerank(
     async def rerank(request: Request, permit: Permit) -> Response:
         wire, model = await reader.read(request, permit, _RERANK)
         request_id = request_id_of(request.scope)
-        tokenizer = reader.admission.tokenizer
-        wanted = await reader.understood(
-            permit,
-            permit.body.size // BYTES_PER_CHARACTER,
-            lambda bounds: request_of_rerank(wire, request_id, bounds, tokenizer),
+        welcome = await reader.admission.engine()
+        work = request_of_rerank(
+            wire, request_id, reader.bounds, reader.admission.tokenizer, welcome.max_model_len
         )
+        size = permit.body.size // BYTES_PER_CHARACTER
+        wanted = await reader.admission.off_the_loop(permit.caller, work, size)
         reply = RerankReply(
             model=model.name,
             id=f"rerank-{request_id}",

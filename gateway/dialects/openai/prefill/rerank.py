@@ -25,6 +25,7 @@ from gateway.dialects.prefill_request import (
     check_size,
     prefill_request,
 )
+from gateway.processes.fair_executor import Steps
 from gateway.prompts.chats.chat_json import refuse_unsupported
 from gateway.prompts.chats.messages import Message, Text
 from gateway.prompts.generation_request import ChatPrompt
@@ -38,6 +39,7 @@ SYSTEM = (
 )
 INSTRUCTION = "Given a web search query, retrieve relevant passages that answer the query"
 ANSWERS = ("yes", "no")
+_CHARACTERS_PER_TOKEN = 8  # more than most texts have
 
 
 def texts_of(wire: RerankRequest) -> list[str]:
@@ -46,17 +48,26 @@ def texts_of(wire: RerankRequest) -> list[str]:
 
 
 def request_of_rerank(
-    wire: RerankRequest, request_id: str, bounds: Bounds, tokenizer: Tokenizer
-) -> PrefillRequest:
-    """Convert `wire` into a request; raise BadRequest for a wrong field."""
+    wire: RerankRequest, request_id: str, bounds: Bounds, tokenizer: Tokenizer, max_model_len: int
+) -> Steps[PrefillRequest]:
+    """Convert `wire` into a request; raise BadRequest for a wrong field.
+
+    Documents that may be cut are tokenised, each in a step of its own.
+    """
     refuse_unsupported(wire)
     at_most("documents", len(wire.documents), bounds.max_inputs)
     asked = INSTRUCTION if wire.instruction is None else wire.instruction
     texts, candidates = texts_of(wire), pack_token_ids(tokens_of(tokenizer, ANSWERS))
     # The size is checked before the prompts are made, since each prompt repeats the shared text.
     size = check_size(bytes_of(texts, asked + wire.query), "documents")
-    most = wire.max_tokens_per_doc
-    read = texts if most is None else [_cut(text, most, tokenizer) for text in texts]
+    read = texts
+    if wire.max_tokens_per_doc is not None:
+        most = min(wire.max_tokens_per_doc, max_model_len)  # a longer document is refused
+        yield sum(min(len(text), _CHARACTERS_PER_TOKEN * most) for text in texts)
+        read = []
+        for text in texts:
+            read.append(_cut(text, most, tokenizer))
+            yield
     prompts = tuple(_prompt(asked, wire.query, text) for text in read)
     return prefill_request(
         request_id,
@@ -68,12 +79,17 @@ def request_of_rerank(
 
 
 def _cut(text: str, most: int, tokenizer: Tokenizer) -> str:
-    """Return the beginning of `text` that has at most `most` tokens."""
+    """Return the beginning of `text` that has at most `most` tokens.
+
+    No more of a long text is tokenised than is needed, because only what is read is charged.
+    """
     if len(text.encode()) <= most:  # a token has at least a byte
         return text
-    ids = tokenizer.encode(Rendered((text,)), add_special_tokens=False)
-    if len(ids) <= most:
-        return text
+    end = _CHARACTERS_PER_TOKEN * most
+    while len(ids := tokenizer.encode(Rendered((text[:end],)), add_special_tokens=False)) <= most:
+        if end >= len(text):
+            return text
+        end *= 2
     beginning = tokenizer.decode(ids[:most].tolist(), skip_special_tokens=False)
     return beginning.rstrip("\N{REPLACEMENT CHARACTER}")  # the rest of a character is lacking
 

@@ -20,6 +20,7 @@ from gateway.dialects.openai.prefill.schema import (
 )
 from gateway.dialects.prefill_request import PrefillRequest
 from gateway.errors import BadRequest
+from gateway.processes.fair_executor import at_once
 from gateway.prompts.tokens.tokenizer import Tokenizer
 from tests.seams.support.small_qwen import write_tokenizer
 
@@ -30,7 +31,8 @@ Asking = Callable[[Tokenizer, int, str], PrefillRequest]
 
 def rerank(tokenizer: Tokenizer, copies: int, shared: str = SHARED) -> PrefillRequest:
     body = {"query": shared, "documents": ["a"] * copies, "return_documents": False}
-    return request_of_rerank(msgspec.convert(body, RerankRequest), "r", Bounds(), tokenizer)
+    wire = msgspec.convert(body, RerankRequest)
+    return at_once(request_of_rerank(wire, "r", Bounds(), tokenizer, 1 << 20))
 
 
 def decide(tokenizer: Tokenizer, copies: int, shared: str = SHARED) -> PrefillRequest:
