@@ -149,9 +149,10 @@ def floor(shape: BenchShape, opened: OpenedModel, ceilings: Ceilings) -> float:
 
 @dataclass(frozen=True, slots=True)
 class StepTimes:
-    """A step's median ms between two steps (`ms`) and of a launch (`host_ms`).
+    """A step, and two median times of it.
 
-    Both times are equal on a CPU.
+    `ms` is the time from one step's end to the next step's end. `host_ms` is the host's time to
+    launch a step. On a CPU both are the time of a whole step.
     """
 
     step: Step

@@ -29,7 +29,8 @@ def lint(
 
     Dates, times, ids and Claude Code's billing header (except where it does no harm) in tools,
     system texts and all messages but the last; with '--against' also what differs from an earlier
-    request. Takes requests of all dialects and sends nothing. Exits with 1 if anything is found.
+    request. Takes bodies in OpenAI's or Anthropic's form, and sends nothing. Exits with 1 if
+    anything is found.
 
     Examples:
 

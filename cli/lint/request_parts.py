@@ -1,4 +1,4 @@
-"""The parts of a request in any dialect, in the order that the model reads.
+"""The parts of a request in OpenAI's or Anthropic's form, in the order that the model reads.
 
 The order is tools, system texts, messages, as Anthropic documents it. Most templates have system
 texts before tools, which changes no finding.
@@ -25,7 +25,7 @@ class RequestPart(NamedTuple):
 
 
 def parts_of(request: Mapping[str, Any]) -> list[RequestPart]:
-    """List all parts of a request. Fields that no dialect has are skipped."""
+    """List all parts of a request. Other fields are skipped."""
     return [*_tools(request), *_system(request), *_messages(request)]
 
 

@@ -56,7 +56,8 @@ class DecoderCounts:
     layer_input_weights: int = 0  # number of weights of `layer_inputs`, which stay unquantised
     has_input: bool = True
     has_output: bool = True
-    head: DraftHeadConfig | None = None  # the draft head that the files may have
+    # the draft head that the config describes, even if the weight files lack it
+    head: DraftHeadConfig | None = None
 
     @property
     def layer_parameters(self) -> int:

@@ -98,7 +98,11 @@ class RankUnits:
     rank: int
 
     def do(self, command: OfUnits) -> Iterator[UnitShape | UnitBytes]:
-        """Carry out a command and yield the reports."""
+        """Carry out a command of rank 0, and yield the reports for rank 0.
+
+        Yields one `UnitShape` for `DescribeUnits`, one or more `UnitBytes` for `ReadUnits`, and
+        nothing for `WriteUnits`. A command takes effect only as the reports are read to the end.
+        """
         match command:
             case DescribeUnits():
                 yield UnitShape(self.own.unit_bytes, self.own.state_units)

@@ -46,7 +46,8 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True, tag="ask"):
     window: int  # maximum number of sent, unconfirmed blocks; 1 to `window_of`
     flow: str = ""  # opaque flow for which the sender loads blocks
 
-    # The request that computes the prompt. Blocks that it computes later are sent too.
+    # The id of the sender's request that is computing the prompt, if any. The sender then also
+    # sends the blocks that this request has yet to compute.
     request_id: str | None = None
     # The asker's host if the asker can open GPU pools there, else None.
     host: bytes | None = None

@@ -57,7 +57,7 @@ def checked(grammar: Grammar, can_be_held: CanBeHeld = can_be_compiled) -> Check
 
 
 def checked_over(grammar: Grammar, vocabulary: Vocabulary) -> Checked:
-    """Check that the grammar is valid and can be followed with these tokens."""
+    """Check that the grammar is valid, and that its masks over `vocabulary` stay within limits."""
     found = checked(grammar, held_over(vocabulary))
     if found.error:
         return found

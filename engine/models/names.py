@@ -1,4 +1,4 @@
-"""The names in a model checkpoint: of the decoder's tensors, and of other tensors in the files.
+"""The tensor names of a model checkpoint, of which the decoder needs some and ignores some.
 
 Checkpoints of vision models keep the decoder below a prefix, beside the vision tower. Other
 checkpoints have draft heads, scales of an fp8 cache, or tables that follow from the config. Text
@@ -46,7 +46,7 @@ _LAYER = re.compile(r"model\.layers\.(\d+)\.")
 
 @dataclass(frozen=True, slots=True)
 class CheckpointNames:
-    """The names of the decoder's tensors in a model checkpoint, and its other tensors."""
+    """The rules that map tensor names of a checkpoint to the decoder's, or call a tensor unused."""
 
     # The prefixes in files, each with the decoder's prefix for it. The first match counts.
     prefixes: tuple[tuple[str, str], ...] = WITHOUT_HEAD
@@ -76,14 +76,14 @@ class CheckpointNames:
         return name
 
     def parts(self, own: str) -> tuple[str, ...]:
-        """Return, in order, the names of the decoder's tensors that `own` joins by rows, if any."""
+        """Return the decoder's names of the tensors that `own` joins by rows, in order, if any."""
         for part, instead in self.merged:
             if part in own:
                 return tuple(own.replace(part, one) for one in instead)
         return self.experts(own)
 
     def experts(self, own: str) -> tuple[str, ...]:
-        """Return, in order, the names of the experts' matrices that `own` stacks, if any."""
+        """Return the names of the experts' matrices that `own` stacks, in order, if any."""
         if not self.stacked_experts or (found := _STACKED.fullmatch(own)) is None:
             return ()
         prefix, joined, suffix = found.groups("weight")

@@ -17,7 +17,7 @@ ALIGNMENT = 512
 
 
 class RunMemory:
-    """The tensors in the bytes `run` (bytes,) uint8. Implements `Memory`."""
+    """A memory that places tensors one after the other in `run` (bytes,) uint8."""
 
     def __init__(self, run: Tensor) -> None:
         self._run = run
@@ -31,7 +31,7 @@ class RunMemory:
 
 
 class CountingMemory:
-    """Tensors without values, whose bytes are counted. Implements `Memory`."""
+    """A memory that counts the bytes of tensors, and makes tensors without values."""
 
     def __init__(self) -> None:
         self.num_bytes = 0

@@ -88,8 +88,8 @@ class Sampler:
     def warm_up(self, vocabulary: int, device: torch.device, dtype: torch.dtype) -> None:
         """Run filters and penalties once, so no request must wait for their compilation.
 
-        Captured steps do not contain these kernels. Logits have `dtype`, or float32 after changes
-        of single logits.
+        Captured steps do not contain these kernels. Filters run on logits of `dtype`, and on
+        float32, since penalties, biases, bans and masks make logits float32.
         """
         ones, first = torch.ones(1, device=device), torch.zeros(1, dtype=torch.int64, device=device)
         seen = torch.zeros((1, vocabulary), dtype=torch.int32, device=device)

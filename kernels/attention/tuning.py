@@ -11,7 +11,9 @@ from dataclasses import dataclass, replace
 import torch
 
 MAX_QUERIES = 64  # maximum number of query rows that fit a decode program's registers
-LEAST_SHARED_TOKENS = 1_024  # minimum, since repeated reads of fewer tokens come from the L2 cache
+# The minimum number of tokens in a prefix that rows read together. A shorter prefix stays in the L2
+# cache, so reading it once for each row costs little.
+LEAST_SHARED_TOKENS = 1_024
 _LEAST_SAVED_BYTES = 2**26  # minimum bytes of KV that sharing must save in one layer
 
 # The minimum window, in keys, for Hopper's kernel. In a smaller window its programs have too few

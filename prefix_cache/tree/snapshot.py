@@ -4,8 +4,9 @@ A reader applies the pieces and all changes (`changes`) in their order. After th
 reader has the tree's blocks. A block that was in the tree at the start is in a piece, unless a
 change has reported that the block left. Every later block is in the changes.
 
-A node is looked up from the position where its parent ended when the parent was visited. So nodes
-that were split off since then are in the piece too.
+A node may be split between the visit of its parent and its own visit: its first blocks then belong
+to a new node above it. The snapshot remembers the position where the parent ended. A piece has all
+blocks from this position on, those of the new nodes too.
 """
 
 from __future__ import annotations

@@ -17,9 +17,10 @@ from engine.grammars.schemas.json_value import JsonObject, canonical
 from engine.grammars.vocabulary import Vocabulary
 
 LENGTHS = {"minLength", "maxLength"}
-CanBeHeld = Callable[[JsonObject], bool]  # whether texts of a JSON schema can be followed
+# A test of whether masks can be made in time for texts with a JSON schema's keywords.
+CanBeHeld = Callable[[JsonObject], bool]
 _KEYWORDS = {"pattern", "format", *LENGTHS}
-_NUM_STEPS = 8  # tokens after which a text's masks take no longer
+_NUM_STEPS = 8  # number of tokens to try; masks after these take no longer
 
 
 def can_be_compiled(schema: JsonObject) -> bool:
@@ -30,7 +31,10 @@ def can_be_compiled(schema: JsonObject) -> bool:
 
 
 def held_over(vocabulary: Vocabulary) -> CanBeHeld:
-    """Return a test of whether texts can be followed with these tokens."""
+    """Return a test of whether masks over this vocabulary can be made in time for a schema's texts.
+
+    The test remembers its results.
+    """
     tried: dict[str, bool] = {}
 
     def can_be_held(schema: JsonObject) -> bool:

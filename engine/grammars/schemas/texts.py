@@ -27,10 +27,10 @@ def spelled(texts: Expression) -> str:
 def with_followable_texts(
     found: JsonObject, pattern: str | None, can_be_held: CanBeHeld, *, is_lenient: bool
 ) -> JsonObject:
-    """Return `found` with keywords of texts that can be followed.
+    """Return `found` with keywords of texts that pass `can_be_held`.
 
-    `pattern` is the pattern as the client wrote it. If `is_lenient`, keywords that cannot be
-    followed are left out: first the lengths, then all. Otherwise raises UnsoundGrammar.
+    `pattern` is the pattern as the client wrote it. If `is_lenient`, keywords that fail the
+    test are left out: first the lengths, then all. Otherwise raises UnsoundGrammar.
     """
     if not ("pattern" in found or ("format" in found and LENGTHS & found.keys())):
         return found

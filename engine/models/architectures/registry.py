@@ -261,7 +261,10 @@ def planned_layers(path: Path, served: ServedModels = SERVED) -> tuple[LayerConf
 
 
 def planned_head(path: Path) -> DraftHeadConfig | None:
-    """Return the draft head that the files may have, or None. An unserved model has none."""
+    """Return the draft head that the model's config describes, or None.
+
+    The weight files may lack it. None also for a model that is not served.
+    """
     try:
         return _planned(path, SERVED).read(path).possible_head
     except ModelError:

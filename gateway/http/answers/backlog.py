@@ -93,7 +93,7 @@ class Backlog:
             await self._hand_over(message)
 
     def cut_off(self, beyond: Bound) -> None:
-        del beyond  # dropping the messages meets each limit
+        del beyond  # whichever limit is exceeded, dropping the messages frees the bytes
         _LOG.info("cutting off an answer of which %d bytes wait to be read", self.size)
         self._is_cut = True
         self._running.cut_off(AnswerNotRead())

@@ -1,4 +1,6 @@
-"""The operator's chat settings, and the variables of chat templates that requests also set.
+"""The operator's chat settings, among them variables of the chat template.
+
+Requests may set these variables too.
 
 This module loads no template library, because `ratoon serve` uses it to read a flag at its start.
 """

@@ -197,8 +197,8 @@ async def ask(target: Target) -> float:
     """
     clock = asyncio.get_running_loop().time
     started = clock()
-    # Connect and send without a pause: other tasks of this loop may take longer than a silent
-    # connection may last.
+    # Connect and send without awaiting. Otherwise this loop's other tasks could run in between for
+    # so long that the server closes the connection, on which it has read nothing.
     plain = socket.create_connection(("127.0.0.1", target.port))
     plain.sendall(target.chat("hello", max_tokens=1))
     reader, writer = await asyncio.open_connection(sock=plain, limit=1 << 12)

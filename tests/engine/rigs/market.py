@@ -74,7 +74,7 @@ class Shopper:
     flow: str | None = None  # None: the tenant's name
     most: int | None = None  # maximum number of requests
     sent: int = 0
-    service: float = 0.0  # received tokens, at the scheduler's prices
+    service: float = 0.0  # cost of the tokens served so far, as the scheduler's fairness counts it
     queued_steps: list[int] = field(default_factory=list)
 
 

@@ -1,4 +1,4 @@
-"""Decodes of one sequence that follow each other: their tokens in order, and a single state."""
+"""Runs: consecutive tokens of one sequence that a step decodes in order, writing one state."""
 
 from __future__ import annotations
 

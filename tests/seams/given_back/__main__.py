@@ -26,7 +26,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=None, help="the first one")
     parser.add_argument("--only", choices=[*WAITS, *HANDED_ON], help="one game alone")
     given = parser.parse_args()
-    logging.disable()  # disturbances of the games are logged as in service
+    logging.disable()  # the faults that games cause on purpose would fill the output with warnings
     sys.setswitchinterval(1e-5)  # makes threads alternate in more orders
     first = random.SystemRandom().randrange(10**9) if given.seed is None else given.seed
     names = [given.only] if given.only else [*WAITS, *HANDED_ON]

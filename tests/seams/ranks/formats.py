@@ -45,7 +45,7 @@ SIZES: dict[str, Any] = {
     "moe_intermediate_size": 512,
     "head_dim": 64,
     "num_attention_heads": 8,
-    "num_key_value_heads": 2,  # fewer than four ranks
+    "num_key_value_heads": 2,  # fewer heads than ranks, of which there are four
     "max_position_embeddings": 2048,
 }
 POSITIONS, ROWS, CACHE_TOKENS = 2048, 4, 16_384

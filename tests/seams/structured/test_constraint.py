@@ -97,7 +97,8 @@ def test_what_is_forbidden_is_never_said_and_the_neighbours_say_what_they_say_an
     assert likely not in other
     assert len(other) == MAX_TOKENS
     first = freely.index(likely)
-    if how != "filtered":  # without one token, a filter keeps other tokens
+    # With top_k, a banned token makes room for a less likely one, so earlier draws may differ.
+    if how != "filtered":
         assert other[:first] == freely[:first], "what is allowed stays as it is"
     assert house.made[0].told == other
     assert house.neighbours() == free.neighbours()

@@ -64,7 +64,7 @@ def test_erasing_in_need_may_go_down_to_the_head_room_and_on_if_others_did() -> 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_whatever_is_written_the_file_leaves_the_head_room_to_others(seed: int) -> None:
-    """The file always takes all that it may, while others write and remove files."""
+    """Grow the file to its bound at every step, while others write and remove files."""
     rng = random.Random(seed)
     disk = CountedDisk(rng.randrange(1000, 10**9))
     max_bytes = rng.randrange(500, 2 * disk.size)
