@@ -69,8 +69,13 @@ class Erasing:
         return await self._flushing.record(of.id, GROUP_KNOWN_S, of)
 
     async def erase(self, flush: CacheFlush) -> FlushResult:
-        """Drop a deleted tenant's prefixes. What fails now is done later, as it is recorded."""
+        """Drop a deleted tenant's prefixes. What fails now is done later, as it is recorded.
+
+        The flush is recorded anew. The time until all gateways know runs from the deletion, which
+        may have taken long.
+        """
         try:
+            flush = await self._flushing.record(flush.tenant_id, GROUP_KNOWN_S, flush.erased)
             return await self._flushing.carry_out(flush)
         except (EngineError, Unavailable):
             return FlushResult(None)

@@ -52,6 +52,18 @@ async def test_it_is_complete_once_all_gateways_know_and_all_engines_are_done() 
     assert tier.blocks == 4, "of both flushes"
 
 
+async def test_the_time_until_all_gateways_know_runs_from_the_end_of_the_deletion() -> None:
+    rig = Rig()
+    recorded = await rig.erasing.record(OF)
+    await rig.flushing.recorded()  # as each gateway reads it
+    rig.clock.advance(GROUP_KNOWN_S)  # the state takes this long to delete the tenant's responses
+    assert (await rig.receipt()).is_complete, "the control"
+    await rig.erasing.erase(recorded)
+    assert not (await rig.receipt()).is_complete
+    rig.clock.advance(GROUP_KNOWN_S)
+    assert (await rig.receipt()).is_complete
+
+
 async def test_what_is_open_is_named() -> None:
     rig = Rig()
     await rig.erasing.erase(await rig.erasing.record(OF))
