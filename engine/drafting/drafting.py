@@ -145,7 +145,7 @@ class DraftedRow:
             self._missed = max(self._missed - OUTWEIGHS * right, 0)
 
     def _learn(self, before: int, known: int) -> None:
-        """Learn from the tokens after a guess that cannot be followed on."""
+        """Learn how many of a guess's tokens were right, once the guess is wrong or used up."""
         assert self._acceptance is not None
         count, text = known - before, self._text
         if text is not None and text.known == known:

@@ -77,7 +77,7 @@ def _followed(text: str, vocabulary: Vocabulary) -> LLMatcher:
     """Compile a prepared grammar as the engine does, and follow it.
 
     Raises InvalidGrammar. An error while following is not raised, because it ends only the answer
-    that meets it.
+    in which it occurs.
     """
     matcher = compiled(text, vocabulary).matcher
     walk_at_random(matcher, NUM_STEPS)

@@ -30,14 +30,14 @@ class CompiledGrammar:
 
     matcher: LLMatcher
     vocabulary: Vocabulary
-    text: str  # what was compiled
+    text: str  # the grammar's source
 
 
 @dataclass(slots=True, eq=False)
 class Compilation:
     """The outcome of compiling a grammar.
 
-    The compiling thread sets the result or the error. A sequence that meets an error of the lexer
+    The compiling thread sets the result or the error. A sequence that gets an error from the lexer
     may replace the result.
     """
 

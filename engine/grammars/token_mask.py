@@ -240,7 +240,7 @@ class GrammarConstraint(TokenConstraint):
         return self._mask(0)
 
     def _write_again(self) -> float:
-        with suppress(InvalidGrammar):  # the former matcher has the error
+        with suppress(InvalidGrammar):  # then the matcher that was not replaced has the error
             self._renew()
         return self._write_mask(self._own(), 0)
 

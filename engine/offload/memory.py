@@ -17,7 +17,7 @@ ALIGNMENT = 512
 
 
 class RunMemory:
-    """A memory that places tensors one after the other in `run` (bytes,) uint8."""
+    """A memory that places tensors one after the other in `run` (bytes,). Implements `Memory`."""
 
     def __init__(self, run: Tensor) -> None:
         self._run = run
@@ -31,7 +31,7 @@ class RunMemory:
 
 
 class CountingMemory:
-    """A memory that counts the bytes of tensors, and makes tensors without values."""
+    """A memory that makes tensors without values and counts their bytes. Implements `Memory`."""
 
     def __init__(self) -> None:
         self.num_bytes = 0

@@ -144,7 +144,7 @@ class StepBuilder:
 
 
 def _up_to_state(sequence: Sequence, num_new: int) -> int:
-    """Return how many of `num_new` tokens a row may have, given where states are kept."""
+    """Return how many of `num_new` tokens a row may compute before it must store a state."""
     states = None if sequence.lease is None else sequence.lease.states
     if states is None:
         return num_new

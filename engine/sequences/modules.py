@@ -115,7 +115,7 @@ class SequenceModules:
     blocks: tuple[ModuleBlocks, ...]
     request: Generate
     is_awaited: bool = True  # False once all modules are on the device
-    leases: tuple[Lease, ...] = ()  # held as long as the sequence's own lease
+    leases: tuple[Lease, ...] = ()  # released together with the sequence's own lease
     block_ids: BlockIds = field(default_factory=lambda: NO_SLOTS)
     begun: Counter[bytes] = field(default_factory=Counter)
     awaits: set[bytes] = field(default_factory=set)  # namespaces of modules being computed

@@ -62,8 +62,8 @@ class Sequence:
 
     # The prompt tokens that the cache had at the first start.
     found: TierTokens = field(default_factory=TierTokens)
-    # The tokens with cached blocks at the first start. More than `found` if no recurrent state was
-    # kept at their end.
+    # The number of prompt tokens with cached blocks at the first start. It exceeds `found.total` if
+    # the last of these blocks had no recurrent state at its end.
     matched: int = 0
     state_tier: StateTier | None = None  # tier of the recurrent state, as in `Reused.state_tier`
     num_pending: int = 0  # tokens that launched steps will sample

@@ -33,7 +33,7 @@ class Balance:
     # is counted over the replica that was given the fewest tokens.
     ahead: float = 4.0
     least_prompts: int = 16  # minimum number of prompts that an empty cache is assumed to hold
-    copies: float = 0.3  # price of fetching tokens, as a share of computing them
+    copies: float = 0.3  # price of fetching tokens, as a share of the price of computing
     alike: float = 0.02  # ignored difference, as a share of the time to the first token
     alike_s: float = 0.002  # ignored difference in seconds
 

@@ -41,7 +41,7 @@ class StructuralTag(Struct, frozen=True):
     triggers: list[str] = field(default_factory=list)
 
     def problem(self) -> str | None:
-        """Return the reason why the structural tag cannot be followed, or None."""
+        """Return the reason why the server refuses the structural tag, or None."""
         tree = self._tree()
         if _count(tree) > MAX_PARTS:
             return f"it has more than {MAX_PARTS} parts and triggers"

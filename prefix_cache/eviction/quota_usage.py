@@ -64,7 +64,7 @@ class QuotaUsage:
     def __init__(self, total: int) -> None:
         self.total = total
         self.held: defaultdict[str, int] = defaultdict(int)
-        self.moved: set[str] = set()  # owners whose rank may have changed
+        self.moved: set[str] = set()  # owners whose place in the order may have changed
         self.quotas: dict[str, Quota] = {}
         self.scale = 1.0  # factor of all floors, below 1 if they do not all fit
         self.parts: Mapping[str, float] = {}  # shares of partitions, if there are any

@@ -24,7 +24,7 @@ FEW_DECODES, MANY_DECODES = 32, 64  # between these counts, decode-only buckets 
 FEW_PREFILLS = (1, 2)
 MIN_PREFILLS, MAX_PREFILLS = 8, 32  # minimum and maximum number of prefills in a mixed bucket
 SHARING = (4, 8, 16, 32, 48, 64, 96, 128, 160, 192, 224, 256)
-# The numbers of decodes that share, in buckets that also have other rows.
+# The numbers of decodes that share a prefix, in buckets that also have other rows.
 SHARING_BESIDE = (16, 64, 128, 256)
 TOKENS_PER_PREFILL = 16
 

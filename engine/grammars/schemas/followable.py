@@ -56,9 +56,9 @@ def schema_of(text: str) -> JsonValue:
 def followable(
     schema: JsonValue, *, is_lenient: bool = False, can_be_held: CanBeHeld = can_be_compiled
 ) -> JsonObject:
-    """Convert `schema` for llguidance.
+    """Convert `schema` to a JSON schema that llguidance can follow.
 
-    Raises UnsoundGrammar if `schema` cannot be followed. If `is_lenient`, unsupported keywords and
+    Raises UnsoundGrammar if there is none. If `is_lenient`, unsupported keywords and
     patterns are left out, not refused. The error begins with the JSON schema's own `$comment`.
     """
     try:

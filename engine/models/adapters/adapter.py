@@ -42,7 +42,7 @@ from engine.models.names import CheckpointNames
 _PREFIX = "base_model.model."
 _ENDS = (".lora_A.weight", ".lora_B.weight")
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16)
-_VERSION = b"lora 1"  # increased when the same files give another product than before
+_VERSION = b"lora 1"  # increased when the same files would give another product in a new release
 
 Shapes = Mapping[str, tuple[int, int]]  # rows and columns of matrices by their names in the decoder
 Pair = tuple[Tensor, Tensor]  # A (rank, in), and B (out, rank) times the scale

@@ -100,7 +100,7 @@ class _Raw(ModelSizes, kw_only=True):
 
     @property
     def has_served_head(self) -> bool:
-        """True if the files may have a draft head with attention and then experts."""
+        """True if the config describes one draft head: an attention layer, then an expert layer."""
         listed = self.mtp_layers_block_type
         if listed is None:
             listed = [LETTERS.get(one, one) for one in self.mtp_hybrid_override_pattern or "*E"]

@@ -50,7 +50,7 @@ def said_in(pieces: Iterable[Piece]) -> Said | None:
 
 
 def said_by(message: Message) -> Said | None:
-    """Read an assistant's message's content; return None for too deeply nested arguments."""
+    """Read the content of an assistant's message; return None for too deeply nested arguments."""
     reasoning = "".join(part.text for part in message.parts if isinstance(part, Reasoning))
     text = "".join(part.text for part in message.parts if isinstance(part, Text))
     calls = [part for part in message.parts if isinstance(part, ToolCall)]

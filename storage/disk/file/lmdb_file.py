@@ -93,7 +93,7 @@ class LmdbFile:
         directory.mkdir(mode=0o700, exist_ok=True)
         self._directory = directory
         self._bound = max(bound, LEAST_BOUND)
-        self._mapped = ReadWriteLock()  # held alone while the memory map is replaced
+        self._mapped = ReadWriteLock()  # write-locked while the memory map is replaced
         self._check_file()
         self._allocate_lock()
         self._open(readahead=False)

@@ -11,7 +11,7 @@ from functools import partial
 
 from tests.doubles.gateway.attacks import CHAT, Attack, Target
 
-TIMES = 100  # requests, one after the other
+TIMES = 100  # number of requests, each sent after the last has ended
 PIPELINED_BYTES = 222_000  # bytes of requests sent at once
 POURED_MIB = 25  # MiB of one request
 FEWER_MIB = 10  # MiB of one request; the server needs seconds for each MiB

@@ -28,7 +28,7 @@ H, EPS = 1024, 1e-5
 ROUNDS = 50
 STEPS = 10_000  # steps of 64 exchanges, as in a model of 32 layers
 ROWS = (1, 8, 3, 300, 1, 9000)  # the last size needs several launches
-# bytes that a two-shot sum must save to be used, with more than two ranks
+# The bytes that a two-shot sum of more than two ranks must save to be used: always, and never used.
 IN_TWO, IN_ONE = 0, 1 << 40
 PATIENCE = timedelta(seconds=60)
 

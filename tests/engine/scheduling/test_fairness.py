@@ -10,7 +10,7 @@ from engine.scheduling.fairness.queue import QueueLimits
 from tests.engine.rigs.market import Market, Shopper, documents, jain
 from tests.examples import in_the_zoo
 
-MAX_STEP_S = 0.1  # seconds of `market`'s runner, about 64 tokens
+MAX_STEP_S = 0.1  # a step of 92 tokens takes `WeightlessRunner` this long
 POOL = 700  # blocks; all documents together need 1,080
 
 

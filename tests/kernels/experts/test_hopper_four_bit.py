@@ -23,8 +23,9 @@ from tests.kernels.experts.four_bits import drawn
 
 EXPERTS, TOP_K, TOKENS = 3, 2, 150
 LIMITED = Gate(limit=1.0, alpha=1.702)
-# Less than 128 columns, multiples, and remainders of every size; rows that fill no tile.
-SHAPES = [(96, 160), (256, 288), (320, 128), (608, 64)]  # columns, rows
+# (columns, rows). Columns: fewer than 128, a multiple of 128, and multiples with remainders. Rows:
+# some of these numbers fill no tile.
+SHAPES = [(96, 160), (256, 288), (320, 128), (608, 64)]
 
 
 def scale_of_place(

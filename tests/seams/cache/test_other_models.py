@@ -71,7 +71,7 @@ def drawn_mix(seed: int) -> list[Ask]:
 
 
 def pressure(kind: str, kv_dtype: KvDtype) -> Bounds:
-    """Return bounds that alternate, so that each kind meets both with one of its caches."""
+    """Return one of the two `PRESSURES`. Each kind of model gets the other one with its fp8 KV."""
     return replace(
         PRESSURES[(list(MAKES).index(kind) + (kv_dtype == "fp8")) % 2], kv_dtype=kv_dtype
     )

@@ -1,6 +1,8 @@
-"""The games of this package for any time: `-m tests.seams.given_back --minutes 60 [--seed N]`.
-Each game is played in turn with each seed, from a random or given one on. A seed that finds a fault
-is printed, and finds it again in the same game. The exit status is then 1.
+"""A command that plays this package's games: `-m tests.seams.given_back --minutes 60 [--seed N]`.
+
+A game is a random run of the users of one resource (`games.py`). All games are played with one seed
+after another, from `--seed` or a random seed on, until the minutes are over. If a game finds a
+fault, the command prints the game and its seed, which find the fault again, and exits with 1.
 """
 
 from __future__ import annotations

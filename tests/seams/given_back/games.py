@@ -1,4 +1,7 @@
-"""The games: one for each hand-written resource that is taken and given back, or waited for."""
+"""The games: random runs of the users of a resource, one game for each hand-written resource.
+
+Users take a resource and give it back, or wait for it.
+"""
 
 from __future__ import annotations
 

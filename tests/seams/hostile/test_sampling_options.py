@@ -16,7 +16,7 @@ import pytest
 from gateway.config import Bounds
 from tests.seams.support.server import Server
 
-PROMPTS, CHOICES = 8, 16  # together the most that a request may have
+PROMPTS, CHOICES = 8, 16  # their product is the maximum of a request (`max_prompts`)
 FORCED = " 7"
 TOKENS = 12
 QUESTION = "The support code for Oslo is 1417. What is the support code for Oslo?"

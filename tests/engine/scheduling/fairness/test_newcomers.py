@@ -18,7 +18,7 @@ from tests.engine.rigs.rig import OTHER, Rig, generate
 
 BUDGET, BATCH_SLOTS, QUANTUM = 128, 8, 128
 QUESTIONS = 6
-MAX_STEP_S = 0.15  # seconds of `market`'s runner, more than a whole step
+MAX_STEP_S = 0.15  # a step of BUDGET tokens takes `WeightlessRunner` 0.136 s
 
 FLOODS: dict[str, dict[str, Any]] = {
     "long answers on every slot": {"documents": documents(40, 16, 3), "output": 400},
@@ -39,7 +39,7 @@ def market_of(
     backlog: int = 200,
     max_step_s: float | None = None,
 ) -> Market:
-    """Return the market of a quiet tenant's questions beside `flooders` that flood."""
+    """Make an engine that one tenant asks few questions and `flooders` tenants many."""
     crowd = [
         Shopper(f"flood{n}", **FLOODS[flood], backlog=backlog, flow=flow) for n in range(flooders)
     ]
