@@ -138,7 +138,7 @@ class DraftStats(msgspec.Struct, frozen=True, kw_only=True):
     A verified row yields one token more than it accepts.
     """
 
-    drafts: int = 0  # verified rows
+    drafts: int = 0  # number of verified drafts, each of one row in one step
     drafted_tokens: int = 0
     accepted_tokens: int = 0
 

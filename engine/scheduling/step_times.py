@@ -57,8 +57,8 @@ class StepShape(NamedTuple):
 
     decodes: int = 0
     keys: int = 0
-    new: int = 0  # prompt tokens
-    pairs: float = 0.0  # pairs of a prompt token and an earlier key
+    new: int = 0  # number of prompt tokens
+    pairs: float = 0.0  # number of pairs of a prompt token and an earlier key
 
     @classmethod
     def of(cls, rows: Iterable[Row | ScheduledRow]) -> StepShape:

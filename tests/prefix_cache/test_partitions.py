@@ -25,7 +25,7 @@ from tests.prefix_cache.support.tiers_scene import TierScene
 SIZE = 2
 WORKING = 10  # blocks of the working area, as large as LONGEST needs beside a partition of 12
 MOST = SIZE * (12 + WORKING)  # tokens of the longest request
-LONGEST = {"spy": 12 + WORKING, "other": 12 + WORKING}  # blocks
+LONGEST = {"spy": 12 + WORKING, "other": 12 + WORKING}  # blocks of the longest request
 SPY, OTHER = "spy", "other"
 ONLY_DEVICE, WITH_HOST, WITH_DISK, ALL = (0, 0), (14, 0), (0, 30), (12, 30)
 Lower = tuple[int, int]

@@ -50,7 +50,10 @@ ONE_PLUS = RmsNormConfig(1e-5, one_plus=True)
 
 @dataclass(frozen=True)
 class Alternating:
-    """Implements `Architecture`. `window`: that of layers with a window; None: no layer has one."""
+    """An architecture in which only some layers have a window. Implements `Architecture`.
+
+    `window` is the number of keys in it; None: no layer has one.
+    """
 
     window: int | None = WINDOW
     examples: tuple[str, ...] = ("none",)

@@ -47,7 +47,7 @@ class Tally:
     preemptions: int = 0
     failed_loads: int = 0
     checkpoints: Counter[str] = field(default_factory=Counter)
-    written_in_place: int = 0  # states
+    written_in_place: int = 0  # number of recurrent states
 
 
 class World:

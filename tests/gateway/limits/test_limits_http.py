@@ -257,7 +257,7 @@ def test_a_prompt_abandoned_before_its_first_token_counts(shop: Shop) -> None:
     shop.engine.script, shop.engine.pace = saying("a" * 900), hanging_at(0)
     tenant.leave(after_first_token=False, max_tokens=50)  # reserves 300, has used at most 100
     shop.engine.pace = at_once
-    assert tenant.ask(prompt="y" * 99, max_tokens=80).status_code == 429  # 420 of 400
+    assert tenant.ask(prompt="y" * 99, max_tokens=80).status_code == 429  # would use 420 of 400
     assert tenant.ask(prompt="y" * 99, max_tokens=75).status_code == 200
 
 

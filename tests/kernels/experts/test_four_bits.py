@@ -28,7 +28,7 @@ from tests.kernels.cases import poisoned_memory, relative_error
 from tests.kernels.experts.four_bits import drawn, moved
 
 NUM_EXPERTS, TOP_K, HIDDEN, SIZE = 4, 2, 160, 96  # HIDDEN and SIZE are no multiples of 128
-OF_EACH_TILE = (1, 10, 45, 150, 350)  # numbers of tokens
+OF_EACH_TILE = (1, 10, 45, 150, 350)  # numbers of tokens, one for each tile size
 LIMITED = Gate(limit=1.0, alpha=1.702)
 KINDS: list[tuple[Kind, int]] = [("mxfp4", 32), ("int4", 32), ("int4", 64), ("int4", 128)]
 FORMS = pytest.mark.parametrize(("kind", "group"), KINDS)

@@ -24,7 +24,7 @@ from kernels.ops import Ops
 from tests.kernels.cases import poisoned_memory, relative_error
 
 NUM_EXPERTS, TOP_K, HIDDEN, SIZE = 4, 2, 256, 128
-OF_EACH_TILE = (9, 20, 60, 200)  # numbers of tokens
+OF_EACH_TILE = (9, 20, 60, 200)  # numbers of tokens, one for each tile size
 LIMITED = Gate(limit=1.0, alpha=1.702)
 Keep = Callable[[Tensor], ExpertMatrix]
 

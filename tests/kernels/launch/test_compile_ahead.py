@@ -54,7 +54,7 @@ class NamedKernel(KernelInterface):  # type: ignore[misc]
     compiled: list[str] = field(default_factory=list)
     devices: list[int] = field(default_factory=list)
     threads: set[str] = field(default_factory=set)
-    done: list[str] = field(default_factory=list)  # loads and launches
+    done: list[str] = field(default_factory=list)  # names of the loads and launches, in order
 
     def run(self, variant: str, *, grid: tuple[int, ...], warmup: bool) -> None:
         compiled = self.memory.get(variant) or self._compile(variant)
