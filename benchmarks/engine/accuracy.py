@@ -113,7 +113,7 @@ def _emit_answers(formats: list[Format], device: Device, asked: list[list[Case]]
 
 
 def answers(of: Format, device: Device, asked: list[list[Case]]) -> tuple[list[bool], list[bool]]:
-    """Judge the first answer about each handbook, and the later answers."""
+    """Return which first answers about handbooks are right, and which later answers are."""
     rounds = [asked[first : first + AT_ONCE] for first in range(0, len(asked), AT_ONCE)]
     room = max(room_for([case for cases in some for case in cases], BLOCK_SIZE) for some in rounds)
     engine = AskedEngine(*of.open(device, room))

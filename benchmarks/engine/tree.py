@@ -88,7 +88,7 @@ class Bench:
 
 
 def micros(work: Callable[..., object], *arguments: object) -> float:
-    """Time one call in microseconds."""
+    """Return the time of one call in microseconds."""
     start = thread_time_ns()
     work(*arguments)
     return (thread_time_ns() - start) / 1000

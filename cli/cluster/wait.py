@@ -57,7 +57,7 @@ class PredictedWait:
         self._rate_at = float("-inf")
 
     async def look(self, engine: WaitSource) -> Prediction:
-        """Query the engine, and predict. Raises EngineError."""
+        """Query the engine; predict its use and a new request's wait. Raises EngineError."""
         now = self._clock()
         if now - self._rate_at >= RATE_S:
             self._rate_at = now

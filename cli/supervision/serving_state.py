@@ -164,7 +164,7 @@ class ServingState:
         return self.children[name]
 
     def having(self, name: ChildName, child: ChildState) -> ServingState:
-        """Replace this child's state."""
+        """Return this state with `child` as the state of the child `name`."""
         if name == GATEWAY:
             return replace(self, gateway=child)
         return replace(self, engines={**self.engines, name: child})

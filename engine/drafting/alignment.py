@@ -66,7 +66,7 @@ class Alignment:
         return self.left(most)
 
     def follow(self, before: int, known: int) -> bool:
-        """Move the place past the tokens from `before` to `known` if they equal the text."""
+        """Move the place past the tokens from `before` to `known`; False if the text differs."""
         place = self._place
         assert place is not None
         after = place + known - before

@@ -70,9 +70,9 @@ class Compilation:
         self.failure = error.code, error.message
 
     def renew(self, broken: CompiledGrammar) -> CompiledGrammar:
-        """Replace a result that has an error of the lexer, unless another sequence replaced it.
+        """Compile the grammar again if `broken` is still its result, and return the current result.
 
-        Raises InvalidGrammar.
+        `broken` has an error of the lexer. Raises InvalidGrammar.
         """
         if self.grammar is broken:
             self.grammar = compiled(broken.text, broken.vocabulary)

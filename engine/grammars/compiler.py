@@ -53,7 +53,7 @@ class GrammarCompiler:
         self._is_closed = False
 
     def compile(self, flow: str, grammar: Grammar) -> Compilation:
-        """Queue the grammar for compilation. Raises QueueFull if too many wait."""
+        """Queue the grammar; return the compilation, which a thread will end. Raises QueueFull."""
         if not self._threads:
             self._start()
         with self._changed:

@@ -91,7 +91,7 @@ class Launches:
         """Launch the sampling of the last launched step, if it waits for masks.
 
         If the device lacks memory, one constrained row's request fails. All other rows then sample
-        in a later step.
+        in a later step. Returns the events of requests that ended or failed.
         """
         masked, self._masked = self._masked, None
         if masked is None:
@@ -165,7 +165,7 @@ class Launches:
         The first failure halves the budget. After that, the request with the largest row fails.
         Sequences that started in this step start over, since their first block may be a half-made
         copy. Sequences whose recurrent state the step may have overwritten start over too. The
-        other rows are computed again and write the same values.
+        other rows are computed again and write the same values. Returns the failed request's event.
         """
         now = self._clock()
         self._num_refused += 1

@@ -55,9 +55,10 @@ class CacheOrders:
             _log.error("the cache is not divided anew: %s", error.message)
 
     def flush(self, message: Flush, alive: Collection[Sequence]) -> Flushed:
-        """Drop all blocks, the blocks of a flow, or the blocks of a namespace.
+        """Drop all blocks, the blocks of a flow, or the blocks of a namespace, and report how many.
 
-        Leased blocks stay until released.
+        Leased blocks stay until released. The report tells of an erasure if the flush has an id and
+        a flow.
         """
         erasure = None
         if message.namespace is not None:
@@ -83,7 +84,7 @@ class CacheOrders:
         self._flush_all(message.flushes, alive)
 
     def drop_adapter(self, message: DropAdapter, alive: Collection[Sequence]) -> AdapterDropped:
-        """Forget a flow's adapter, and drop the blocks that its sequences computed with it.
+        """Forget a flow's adapter; drop and count the blocks that its sequences computed with it.
 
         Running sequences of the flow that use the adapter leave no blocks in the cache.
         """

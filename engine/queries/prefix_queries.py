@@ -56,7 +56,10 @@ class PrefixQueries:
                 return MarkedForgotten(query_id=query.query_id, blocks=self._forget(query, now))
 
     def _forget(self, query: ForgetMarked, now: float) -> int | None:
-        """Forget a prefix, and stop the flow's fetches, which might fetch the prefix again."""
+        """Forget a prefix and stop the flow's fetches, which might fetch the prefix again.
+
+        Returns the number of forgotten blocks, or None if there is no such prefix.
+        """
         flow, is_marked = query.flow, query.is_marked
         blocks = self._cache.forget_prefix(flow, query.prefix_id, now=now, is_marked=is_marked)
         if blocks is not None or not is_marked:

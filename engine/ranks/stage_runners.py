@@ -48,12 +48,12 @@ class EarlierStageRunner:
         return self
 
     def sample(self, allowed: Sequence[Bitmask | None]) -> Launched:
-        """Do nothing, because only the last stage samples."""
+        """Return a step without samples, because only the last stage samples."""
         del allowed
         return self.skip()
 
     def skip(self) -> Launched:
-        """Do nothing, because only the last stage samples."""
+        """Return a step without samples, because only the last stage samples."""
         return LaunchedWithoutOutput(record_event(self.device))
 
 

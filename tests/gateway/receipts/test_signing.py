@@ -189,7 +189,7 @@ LOW_ORDER = [
 
 
 def accepts(public: bytes, signature: bytes, content: bytes) -> bool:
-    """Whether the library alone takes the signature for genuine."""
+    """Return whether the cryptography library alone accepts the signature."""
     try:
         Ed25519PublicKey.from_public_bytes(public).verify(signature, content)
     except (InvalidSignature, ValueError):

@@ -36,7 +36,7 @@ class Port:
         self._opened.close()
 
     def connect(self, wire: Wire, owner: str | None = None) -> BoundedConnection:
-        """Connect once more, as `owner` if one is given (whose key was accepted)."""
+        """Connect once more; with `owner`, the connection has shown a key of this owner."""
         connection = self._opened.enter_context(connection_to(wire, self._state, self._kind))
         if owner is not None:
             connection.holders.tell(connection, owner)
