@@ -37,9 +37,10 @@ from gateway.limits.refusal_throttle import RefusalThrottle
 from gateway.limits.token_bucket import most_running
 from gateway.processes.periodic import repeated
 from gateway.prompts.generation_request import AdmittedRequest
-from gateway.tenant_limits import Prices, RateStatus, TokenCounts
+from gateway.tenant_limits import MICRO, Prices, RateStatus, TokenCounts
 
 RENEW_EVERY_S = HOLD_S / 4
+_SHARES = {"month": "a month", "total": "in all"}  # the periods of budgets, in errors
 _SHORT = 64  # a `max_tokens` below this number of tokens is never shortened
 
 
@@ -265,7 +266,7 @@ def refusal(
 ) -> GatewayError:
     """Make the error for a refusal, with advice if the request can never pass."""
     if refused.reason == "budget":
-        return BudgetSpent("the tenant's remaining budget does not cover this request")
+        return BudgetSpent(_budget_text(demand))
     limits = demand.limits
     more = ""
     if refused.retry_after_s is None and admitted is not None:
@@ -282,4 +283,16 @@ def refusal(
         reason=refused.reason,
         standing=refused.standing,
         retry_after_s=refused.retry_after_s,
+    )
+
+
+def _budget_text(demand: Demand) -> str:
+    budget = demand.limits.budget
+    assert budget is not None, "only a request with a budget is refused for its budget"
+    until = ""
+    if budget.period == "month" and demand.most.cost <= budget.units * MICRO:
+        until = "wait for the next month (UTC), or "
+    return (
+        f"limited to {budget.units:.10g} units {_SHARES[budget.period]}; "
+        f"those left do not cover this request: {until}have the budget raised"
     )

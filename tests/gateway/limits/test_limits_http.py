@@ -197,6 +197,14 @@ def test_a_spent_budget_gets_no_retry_after(shop: Shop) -> None:
     error = error_of(refused)
     assert (error["type"], error["code"]) == ("insufficient_quota", "insufficient_quota")
     assert "retry-after" not in refused.headers
+    assert error["message"].startswith("limited to 0.0003 units a month;")
+    assert "wait for the next month (UTC), or have the budget raised" in error["message"]
+    more = tenant.ask(prompt="more" * 25, max_tokens=70)  # needs more than a whole month's budget
+    assert "month" not in error_of(more)["message"].removeprefix("limited to 0.0003 units a month")
+    shop.patch(tenant.id, {"limits": {"budget": {"units": 0.0002, "period": "total"}}})
+    text = error_of(tenant.ask(prompt="third" * 60, max_tokens=2))["message"]
+    assert text.startswith("limited to 0.0002 units in all;")
+    assert "month" not in text, "a budget in all has no next month"
     shop.patch(tenant.id, {"limits": {"budget": {"units": 1.0, "period": "total"}}})
     assert tenant.ask().status_code == 200
 
