@@ -1,4 +1,4 @@
-"""The captured step sizes, which are numbers of tokens without padding."""
+"""The step sizes, in tokens, for which CUDA graphs are captured. Sizes between are padded."""
 
 from __future__ import annotations
 

@@ -83,7 +83,8 @@ class BlockRecord:
     namespace: bytes  # the block's namespace, 16 bytes
     owner: str  # the owner whose data key encrypts the block
     token_ids: bytes  # the block's tokens: block_size int32, little endian
-    hits: int = 0  # requests that found the block before it was written to disk; not compared
+    # How many requests had found the block when it was written to disk. Reading ignores this field.
+    hits: int = 0
     # number of this part of the recurrent state after the block; None: the block's KV
     state_part: int | None = None
 

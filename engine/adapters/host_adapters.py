@@ -52,7 +52,7 @@ class HostAdapters:
     def __init__(
         self, reader: AdapterReader, most_bytes: int, others: OtherHosts | None = None
     ) -> None:
-        """Keep up to `most_bytes` of adapters on all ranks together. Always keep the last one."""
+        """Keep adapters of up to `most_bytes` on all ranks together, or one larger adapter."""
         self._reader = reader
         self._most_bytes = most_bytes
         self._others = others or NoOtherHosts()

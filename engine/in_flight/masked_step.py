@@ -100,7 +100,7 @@ class MaskedStep:
         return self._left_out, self._masked[-1]
 
     def collect(self) -> list[Sampled]:
-        """Wait for the step. Rows get `LEFT_OUT` in place of samples without a mask."""
+        """Wait for the step. Return the rows' samples, with `LEFT_OUT` for tokens not sampled."""
         assert self._launched is not None
         sampled = iter(self._launched.collect())
         values = list[Sampled]()

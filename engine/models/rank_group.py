@@ -38,7 +38,8 @@ class RankGroup(Protocol):
         """Sum the ranks' products, in rank order, with the same bits on all ranks.
 
         The products are (T, H) or in parts (S, T, H), and the sum is (T, H) of `dtype`. With
-        `in_parts` the result may be in parts of each rank, or an object that the next norm sums.
+        `in_parts` the result may instead be the addends, (num_ranks, T, H), or a `PeerProduct`,
+        which the next norm sums.
         The result may be read only once.
         """
         ...

@@ -32,7 +32,7 @@ class StepLimits:
 
     max_batch_tokens: int
     max_running: int
-    # The maximum length of a step with decodes that have no target, or None without a bound.
+    # The maximum seconds of a step with a decode whose gaps have no target. None: no bound.
     max_step_s: float | None = None
     stages: int = 1  # pipeline stages, which compute steps of different sequences in parallel
     target_itl_s: float | None = None

@@ -146,7 +146,7 @@ class Account(Sums):
     def owe(self, limits: Limits, requests: int, tokens: int, moment: Moment) -> None:
         """Count requests and tokens that another limiter has admitted.
 
-        A full bucket stays as it is.
+        A bucket whose limit is used up stays as it is.
         """
         self._bring_up(limits, moment)
         self._drain_requests(limits, moment)

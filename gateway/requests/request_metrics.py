@@ -159,7 +159,8 @@ class RequestMetrics:
     def missed(self) -> CacheMiss | None:
         """Return why the prompt missed the cache, or None.
 
-        The result is None unless the prompt was compared and the answer has begun.
+        The result is None until the answer has begun, and if the prompt was not compared with the
+        tenant's earlier prompts.
         """
         reused = self._reused_by_prompt()
         return self._cache_miss(sum(one.tokens for one in reused)) if reused else None

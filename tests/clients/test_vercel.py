@@ -18,7 +18,8 @@ from tests.doubles.gateway.served import MODEL, Served
 from tests.gateway.dialects.openai.calling.hermes import written
 
 SCRIPT = Path(__file__).with_name("vercel.mjs")
-# OpenAI's provider reads only summaries of reasoning, and none in chats. Mistral's reads parts.
+# OpenAI's provider reads reasoning only as summaries, and not in chats. Mistral's provider reads it
+# only as parts of the content.
 REASONING = {"responses": None, "chat": None, "mistral": None}
 PACKAGES = {
     "responses": "@ai-sdk/openai",

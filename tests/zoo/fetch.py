@@ -113,7 +113,7 @@ def _address_of_sdist(package: Sdist) -> str:
 
 
 def _read(package: Tarball, archive: IO[bytes], kept: Path) -> None:
-    """Keep the members, and read no further than the last."""
+    """Keep the wanted members, and stop reading when the last of them is found."""
     wanted = dict(package.members)
     for name, content in _members(archive):
         if name not in wanted:

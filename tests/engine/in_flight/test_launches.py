@@ -53,9 +53,10 @@ class TestMeasuring:
         assert not rig.core.components.times.is_measured
 
     def test_it_began_when_the_one_before_is_predicted_to_have_ended(self) -> None:
-        """A long launch hides the end of a short step.
+        """The host is still launching the next step when a short step ends, and misses its end.
 
-        The long step's time is learned all the same.
+        The time of the next step is learned all the same, from when the short step should have
+        ended.
         """
         rig = ahead()
         times = rig.core.components.times

@@ -23,7 +23,7 @@ TENANTS = "abc"
 
 
 class Bodies(Resource):
-    """A game of `BodyMemory`: room for two large bodies of a tenant, and for three in all."""
+    """The use of `BodyMemory` at random: two large bodies of a tenant fit, and three in all."""
 
     refusals = (TooManyRequests, Unavailable)
     most_of_one, most = 256 * KIB, 448 * KIB
@@ -146,7 +146,7 @@ def steps(many: int, *, breaks: bool = False) -> Steps[None]:
 
 
 class Turns(Resource):
-    """A game of `HottestFirst`, which runs one at a time."""
+    """The use of `HottestFirst` at random. It runs one user at a time."""
 
     def __init__(self) -> None:
         self.turns = HottestFirst()
@@ -179,7 +179,7 @@ def link_to_nobody() -> RedisLink:
 
 
 class Redis(Resource):
-    """A game of the link's places for calls, each of which times out."""
+    """The use of a Redis link at random. Its calls are bounded in number, and all time out."""
 
     refusals = (NoAnswer, Unavailable)
     places = 16

@@ -26,7 +26,7 @@ from tests.seams.given_back.interleaving import WAIT_S, Resource
 
 
 class Events(Resource):
-    """A game of `EventQueue`: its readers take each event once and in order."""
+    """The use of `EventQueue` at random: its readers take each event once and in order."""
 
     def __init__(self) -> None:
         self.queue = EventQueue()
@@ -71,7 +71,7 @@ class Events(Resource):
 
 
 class Queries(Resource):
-    """A game of an engine's queries: replies come, repeat, come too late, or the engine goes."""
+    """Queries to an engine: replies come, repeat, come too late, or the engine goes."""
 
     refusals = (EngineUnavailable,)
 
@@ -121,7 +121,7 @@ class _NotedQueries(EngineQueries):
 
 
 class Routes(Resource):
-    """A game of a worker and the router process: answers are late or missing, and connections end.
+    """A worker and its router process: answers are late or missing, and connections end.
 
     The router's running requests must equal the worker's.
     """

@@ -94,7 +94,7 @@ class SlowRedis(RedisLimiter):
 
 
 class PermitsOverRedis(Resource):
-    """A game of permits: running choices, holds in Redis or beside it, and the room of bodies."""
+    """The use of permits at random: streams, body memory, and holds in Redis or in the process."""
 
     refusals = (LimitReached, TooManyRequests, Unavailable)
     limits = Limits(max_concurrent=3, tokens_per_minute=10**8)
@@ -157,7 +157,7 @@ class PermitsOverRedis(Resource):
 
 
 class WholeAnswers(Resource):
-    """A game of whole answers: the largest holder of memory is cut off when another one grows."""
+    """The use of answer memory at random: when an answer has no room to grow, the largest ends."""
 
     refusals = (AnswerTooLarge, TooManyRequests, Unavailable)
 
@@ -208,7 +208,7 @@ class WholeAnswers(Resource):
 
 
 class Sequences:
-    """A game of an engine's sequences, whose ends take a few turns of the loop."""
+    """The running sequences of an engine. Ending one takes a few turns of the event loop."""
 
     def __init__(self) -> None:
         self.running = 0
@@ -227,7 +227,7 @@ class Sequences:
 
 
 class Answers(Resource):
-    """A game of answers streamed to clients that leave, with merged choices and keep-alives."""
+    """The streaming of answers, with merged choices and keep-alives, to clients that leave."""
 
     refusals = (ClientGone,)
 

@@ -38,7 +38,7 @@ class Semaphore(Protocol):
 
 
 class Places(Resource):
-    """A game of a semaphore."""
+    """The use of a semaphore at random."""
 
     def __init__(self, kind: Callable[[int], Semaphore]) -> None:
         self.semaphore = kind(PLACES)

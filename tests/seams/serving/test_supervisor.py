@@ -1,4 +1,4 @@
-"""The process of `ratoon serve` that remains keeps no key or secret, and dumps no core."""
+"""The process that supervises the others keeps no key or secret, and dumps no core."""
 
 from __future__ import annotations
 

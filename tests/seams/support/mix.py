@@ -1,4 +1,4 @@
-"""Requests of several namespaces with shared prefixes, and each request's answer alone."""
+"""Requests of several namespaces with shared prefixes, and the answer of each when run alone."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ Alone = Callable[[Ask], list[int]]
 
 
 def alone_on(model_dir: Path, served: ServedModels = SERVED, bounds: Bounds = UNPRESSED) -> Alone:
-    """Return a prompt's answer alone: nothing is reused, and no other request runs."""
+    """Return a function that answers a request: no other request runs, and nothing is reused."""
     engine = RealEngine(str(model_dir), bounds, served=served)
     number = 0
 
