@@ -68,7 +68,7 @@ def compared(this: Iterable[Records], other: Iterable[Records]) -> list[NumberCo
 
 
 def one_sided(this: Iterable[Records], other: Iterable[Records]) -> list[Key]:
-    """Return the numbers that only one checkout has, which are not compared."""
+    """Return the keys of numbers that only one checkout has. These are not compared."""
     own, theirs = _values(this), _values(other)
     return [key for key in {**own, **theirs} if key not in own or key not in theirs]
 

@@ -113,7 +113,7 @@ def _emit_answers(formats: list[Format], device: Device, asked: list[list[Case]]
 
 
 def answers(of: Format, device: Device, asked: list[list[Case]]) -> tuple[list[bool], list[bool]]:
-    """Return which first answers about handbooks are right, and which later answers are."""
+    """Return whether each handbook's first answer is right, and whether each later answer is."""
     rounds = [asked[first : first + AT_ONCE] for first in range(0, len(asked), AT_ONCE)]
     room = max(room_for([case for cases in some for case in cases], BLOCK_SIZE) for some in rounds)
     engine = AskedEngine(*of.open(device, room))

@@ -62,7 +62,7 @@ def judged(
     """
     whole = (control.prompt_tokens - 1) // block_size * block_size
     may_reuse = {"anything": None, "published": published}.get(cell.case.expected, 0)
-    # The other tenant, which may share them, has loaded the KV blocks before the control.
+    # Before the control, the other tenant has loaded the KV blocks if it may share them.
     in_place = may_reuse is None or _came_from(cell.tier, control, published)
     full = in_place and control.is_full(block_size)
     note = "refused with 400" if other is None else ""

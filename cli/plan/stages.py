@@ -32,7 +32,7 @@ class StageFit:
 
     first_layer: int
     last_layer: int
-    weight_bytes: int  # bytes of the weights of all ranks of the stage
+    weight_bytes: int  # bytes of weights, on all the stage's ranks together
     kv_bytes_per_token: int
     step_ms: float  # time of a step of the stage's requests, at half of the output length
 

@@ -51,6 +51,6 @@ class GatewaysRouter:
         return self._gateways[0].known_blocks(replica)
 
     def _of(self, request_id: str) -> Router:
-        """Return the router of the gateway of a request `ID` or of its remote prefill `ID~p`."""
+        """Return the router of the gateway of request `ID`, also for its remote prefill `ID~p`."""
         own = request_id.partition("~")[0]
         return self._gateways[crc32(own.encode()) % len(self._gateways)]

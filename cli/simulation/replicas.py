@@ -71,7 +71,7 @@ class SimulatedReplica:
         return served, load
 
     def has(self, admitted: KeyedRequest) -> int:
-        """Count the tokens of a prompt that other replicas may fetch."""
+        """Count how many tokens of a prompt other replicas may fetch."""
         found, *_ = self.replay.cache.probe(admitted.path, admitted.request.ids)
         return (found.device + found.host + found.disk) * self._costs.block_size
 

@@ -30,7 +30,7 @@ class TextIndex:
     __slots__ = ("_arrays", "_places", "_shift", "end", "text", "tokens")
 
     def __init__(self, text: TokenIds) -> None:
-        """Prepare to index `text` (int32), whose later tokens may still be unknown."""
+        """Prepare to index `text` (int32), whose tokens at the end may still be unknown."""
         least, most = _TABLE_BITS
         bits = min(max(len(text).bit_length(), least), most)
         self._shift = _BITS - bits

@@ -105,7 +105,7 @@ class Slots(msgspec.Struct, frozen=True, kw_only=True, tag="slots"):
 
 
 class Still(msgspec.Struct, frozen=True, tag="still"):
-    """A reply to `Taken`, which says that the confirmed blocks were leased until now."""
+    """A reply to `Taken`. It says that the confirmed blocks were leased until now."""
 
     number: int
     blocks: int

@@ -42,7 +42,7 @@ class RingRows:
     scratch_starts: Ints
 
     def blocks(self, rows: Wide, blocks: Wide, shape: RingShape) -> Wide:
-        """Return the window pool's ids (N,) of `blocks` of the sequences of `rows`."""
+        """Return the window pool's ids (N,) for `blocks` of the sequences in `rows`."""
         ids: Wide = self.rings[rows].astype(np.int64) * shape.places + blocks % shape.places
         is_new = blocks >= self.ring_ends[rows]
         ids[is_new] = (blocks + self.scratch_starts[rows])[is_new]

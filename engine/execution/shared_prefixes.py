@@ -100,7 +100,7 @@ class Sharing:
 
 
 def nobody_shares(most_rows: int) -> Sharing:
-    """Make a `Sharing` without groups, for a step of padding alone."""
+    """Make a `Sharing` without groups, for a step that has only padding."""
     nothing = np.zeros(0, np.int32)
     return Sharing(nothing.astype(np.int64), np.zeros(1, np.int32), nothing, most_rows)
 

@@ -42,7 +42,7 @@ class Checked(msgspec.Struct, frozen=True):
 
 
 def checked(grammar: Grammar, can_be_held: CanBeHeld = can_be_compiled) -> Checked:
-    """Check that the grammar is valid, which may take long."""
+    """Check that the grammar is valid. This may take long."""
     try:
         text = prepared(grammar, can_be_held)
     except UnsoundGrammar as error:

@@ -112,7 +112,7 @@ class Finished(msgspec.Struct, frozen=True, kw_only=True, tag="finished"):
 
     request_id: str
     reason: FinishReason
-    stop_token_id: int | None = None  # the token that ended the answer, which is not in Tokens
+    stop_token_id: int | None = None  # the token that ended the answer; it is not in `Tokens`
     stop_logprobs: TokenLogprobs | None = None  # logprobs of `stop_token_id`, if requested
     prompt_tokens: int
     reused: Reused = Reused()

@@ -164,7 +164,7 @@ class PromptModule(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def whole(self) -> range:
-        """The module's tokens that are read in place, which fill whole blocks."""
+        """The module's tokens that fill whole blocks. These are read in place."""
         size = len(self.token_ids) // _ID_BYTES // (len(self.block_keys) // _KEY_BYTES)
         start = min(-(-(self.head_tokens or 0) // size) * size, self.num_tokens)
         return range(start, max(self.num_tokens // size * size, start))

@@ -169,7 +169,7 @@ class GapStats(msgspec.Struct, frozen=True, kw_only=True):
     alone_s: float = 0.0  # predicted seconds of the last late step without its prompts
 
     def __add__(self, other: GapStats) -> GapStats:
-        """Add up the counts, and keep the larger target and the larger seconds."""
+        """Add up the counts, and take the larger of both targets and of each pair of seconds."""
         return GapStats(
             target_s=max(self.target_s, other.target_s),
             gaps=self.gaps + other.gaps,

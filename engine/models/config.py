@@ -55,7 +55,7 @@ class ModelSizes(msgspec.Struct, kw_only=True):
     head_dim: Positive | None = None
     tie_word_embeddings: bool = False
     dtype: str | None = None
-    torch_dtype: str | None = None  # the older spelling
+    torch_dtype: str | None = None  # the older spelling of `dtype`
 
     @property
     def num_kv_heads(self) -> int:

@@ -38,7 +38,7 @@ class CheckpointError(ModelNotServed):
 
 
 class WrongSetting(ModelError):
-    """An error: the model cannot fulfil a setting, such as a longer context."""
+    """An error: the model cannot fulfil a setting, such as a context longer than its own."""
 
 
 class DeviceUnavailable(ModelError):

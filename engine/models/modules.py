@@ -121,7 +121,7 @@ class Linear(Module):
 
     @property
     def takes_fp8(self) -> Scaling | None:
-        """The quantisation of the input that the previous kernel may do, or None."""
+        """The quantisation that the previous kernel may apply to the input, or None."""
         return None
 
     @abstractmethod

@@ -45,7 +45,7 @@ class LayerHomes(Protocol):
         ...
 
     def buffer(self, index: int) -> Memory:
-        """Return the device buffer in which a layer is computed, which several layers share."""
+        """Return the device buffer in which a layer is computed. Several layers share a buffer."""
         ...
 
     def keep(self, index: int) -> None:

@@ -69,7 +69,7 @@ class SequenceEvents:
         return AddressedEvent(sequence.client, tokens)
 
     def stopped_by(self, sequence: Sequence, token_id: int, result: Sampled) -> StoppedBy:
-        """Describe the token that stops a sequence, which is no part of the answer."""
+        """Describe the token that stops a sequence. This token is no part of the answer."""
         told = _told(sequence, result)
         return StoppedBy(token_id, None if told is None else told[0])
 

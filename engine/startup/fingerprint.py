@@ -21,7 +21,7 @@ from engine.models.config import ModelConfig
 from engine.models.model_files import opened
 from storage.layouts.kv_layout import KvLayout
 
-# The version of the order of bytes in a block, which increases whenever that order changes.
+# The version of a block's byte order. It increases whenever that order changes.
 LAYOUT_VERSION = 1
 DIGEST_BYTES = 16
 

@@ -103,7 +103,7 @@ def dialect_of(scope: Scope) -> ErrorDialect:
 
 
 def path_sent(scope: Scope) -> str:
-    """Return the path that the client sent, which may differ from the path of the route."""
+    """Return the path that the client sent. The route may have another path."""
     path: str = scope[_PATH]
     return path
 

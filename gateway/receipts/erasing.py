@@ -50,7 +50,7 @@ class Erasing:
         return self._key
 
     async def drop(self, tenant_id: str, *, again: bool) -> FlushResult:
-        """Drop the prefixes of a tenant that remains.
+        """Drop the prefixes of a tenant that is not deleted.
 
         With `again`, the prefixes are dropped once more when all gateways refuse the tenant's
         requests. If dropping fails, the caller's change stands. Either the flush is recorded for

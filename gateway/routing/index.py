@@ -25,7 +25,7 @@ TIERS: tuple[TierName, ...] = ("device", "host", "disk")  # the fastest tier fir
 _LEVEL = {tier: level for level, tier in enumerate(TIERS)}
 _ON_DEVICE, _ON_DISK = _LEVEL["device"], _LEVEL["disk"]
 _STEPS = 64
-# maximum bytes of keys that are shortened one by one, which is faster for few keys
+# maximum bytes of keys that are shortened one by one; `keys_of` is faster only for more keys
 _FEW_BYTES = 32 * KEY_BYTES
 
 

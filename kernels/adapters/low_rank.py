@@ -82,7 +82,7 @@ def _shrink_kernel(
     DEPTH: tl.constexpr,
     DEPENDENT: tl.constexpr,
 ) -> None:
-    """Multiply COLUMNS columns of a tile of tokens by FEATURES rows of A (N, K) of the tile's slot.
+    """Multiply COLUMNS columns of a tile's tokens by FEATURES rows of A (N, K) in the tile's slot.
 
     out (slices, tiles, ROWS, N) float32.
     """

@@ -25,7 +25,7 @@ class Retention:
         return node.retained_until > self.now
 
     def retain(self, node: Node, seconds: float) -> None:
-        """Retain `node` for at least `seconds` from now on. A longer retention stays."""
+        """Retain `node` for at least `seconds` from now on. A retention that ends later stays."""
         if not self.keeps(node) or node.retained_for < seconds:
             node.retained_for = seconds
         self.used(node)

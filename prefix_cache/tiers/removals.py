@@ -88,7 +88,7 @@ class Removals:
         return is_copied
 
     def forget_copies(self, tier: Tier, node: Node, start: int, end: int, owner: str) -> None:
-        """Forget the copies in `tier` of the blocks [start, end), which have slower copies."""
+        """Forget the copies in `tier` of the blocks [start, end), which slower tiers have too."""
         self._forget(tier, node, slice(start, end), COPIED, owner)
 
     def forget_redundant(self, tier: Tier, wanted: int, owner: str = "") -> bool:

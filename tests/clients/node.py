@@ -35,7 +35,7 @@ def run(command: Sequence[str], home: Path, environment: Mapping[str, str]) -> s
         command,
         cwd=home,
         env={
-            # some packages need a newer node
+            # some packages need a newer node than the one in PATH
             "PATH": f"{Path(command[0]).parent}:{os.environ['PATH']}",
             "HOME": str(home),
             "HTTP_PROXY": nowhere,

@@ -40,7 +40,7 @@ COMMAND = [sys.executable, "-c", "from cli.main import main; main()"]
 # Ray gives the agents of a node 15 s to start, which is too short on a busy machine.
 ATTEMPTS = 4
 RAY_VARIABLES = {
-    "PYTHONDONTWRITEBYTECODE": "",  # fewer files: each node starts four processes
+    "PYTHONDONTWRITEBYTECODE": "",  # each of the four processes of a node compiles fewer files
     "RAY_memory_monitor_refresh_ms": "0",
     "RAY_raylet_start_wait_time_s": "40",
 }

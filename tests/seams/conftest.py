@@ -27,5 +27,5 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
 
 @pytest.fixture(scope="session")
 def alone(checkpoint: Checkpoint) -> Alone:
-    """Return a function that computes a prompt's answer alone."""
+    """Return a function that computes the answer of a request that runs alone."""
     return alone_on(checkpoint.model_dir)

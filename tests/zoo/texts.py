@@ -1,6 +1,6 @@
 """Texts that were not written for tests: code, HTML, tables, and names in the world's scripts.
 
-The standard library has the first, Babel the last.
+The code and the HTML come from the standard library, the names from Babel.
 """
 
 from __future__ import annotations

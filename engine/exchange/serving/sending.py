@@ -67,7 +67,7 @@ class BlocksToSend:
         return self.slots[start * SLOT_BYTES : end * SLOT_BYTES]
 
     def alike(self, start: int) -> int:
-        """Return the end of the run of blocks of one namespace that begins at `start`."""
+        """Return up to which block the blocks from `start` on have the same namespace."""
         _, end = self.path.span_at(self.first + start)
         return len(self) if end is None else min(end - self.first, len(self))
 
@@ -110,7 +110,7 @@ class Sending:
         )
 
     def add(self, blocks: BlocksToSend) -> None:
-        """Add blocks after the earlier blocks."""
+        """Add blocks, which are sent after all blocks added before."""
         if blocks:
             self._waiting.append(blocks)
 

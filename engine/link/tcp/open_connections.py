@@ -19,7 +19,7 @@ import struct
 MOST_OPEN = 16_384
 _PART = 4  # each of three ports gets 1 / 4 of the descriptors, and files get the last part
 _ENOUGH = _PART * MOST_OPEN
-_FEW = 1024  # fewer possible connections log a warning; each worker opens one
+_FEW = 1024  # if fewer connections are possible, a warning is logged; each worker opens one
 # constants from asm-generic/socket.h, missing in Python
 _SO_ATTACH_FILTER, _SO_DETACH_FILTER = 26, 27
 _RETURN = 0x06  # BPF_RET | BPF_K: the number of bytes to keep of a packet; 0 drops it

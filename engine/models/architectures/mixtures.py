@@ -93,7 +93,7 @@ def check_experts(mixture: MixtureConfig) -> MixtureConfig:
 class _Qwen3Moe(msgspec.Struct, kw_only=True):
     moe_intermediate_size: Positive
     num_experts: ExpertCount | None = None
-    num_local_experts: ExpertCount | None = None  # the newer spelling
+    num_local_experts: ExpertCount | None = None  # the newer spelling of `num_experts`
     num_experts_per_tok: Positive = 8
     norm_topk_prob: bool = False
     decoder_sparse_step: Positive = 1

@@ -1,6 +1,6 @@
 """Phi-3, Phi-3.5 and Phi-4 mini: Llama with joined QKV and joined gate and up matrices.
 
-The longer models have LongRoPE. Phi-4 mini rotates three quarters of a head.
+The models with long contexts have LongRoPE. Phi-4 mini rotates three quarters of a head.
 """
 
 from __future__ import annotations

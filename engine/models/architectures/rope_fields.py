@@ -35,7 +35,7 @@ ROPES = ("default", "linear", "llama3", "longrope", "proportional", "yarn")  # t
 
 class _Common(msgspec.Struct):
     rope_type: str | None = None
-    type: str | None = None  # the older spelling
+    type: str | None = None  # the older spelling of `rope_type`
     rope_theta: PositiveFloat | None = None
     partial_rotary_factor: Annotated[float, msgspec.Meta(gt=0, le=1)] = 1.0
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class LayerInputsConfig:
-    """The config of inputs of `size` numbers for each of `num_layers` layers."""
+    """The config of layer inputs: `size` numbers for each of `num_layers` layers."""
 
     vocab_size: int
     hidden_size: int

@@ -100,7 +100,7 @@ def small_states(layout: SlotLayout | None, device: torch.device) -> tuple[Layer
 
 
 def state_rows(layout: BatchLayout) -> StateRows:
-    """Return rows that all write to one slot of `small_states`, which no row reads."""
+    """Return rows that all write to one slot of `small_states`. No row reads that slot."""
     like = torch.zeros_like(layout.context_lens)
     return StateRows(
         row_starts=layout.query_starts,

@@ -33,7 +33,7 @@ def keys_of(tenant_id: str) -> str:
 
 
 def members_of(group_id: str) -> str:
-    """Return the Redis key of the set of ids of a group's tenants and live prefixes."""
+    """Return the Redis key of a set: the ids of a group's tenants and live prefixes."""
     return f"ratoon:group-members:{group_id}"
 
 

@@ -15,7 +15,7 @@ from gateway.state.redis.link import RedisLink
 
 T = TypeVar("T")
 
-UNSIZED = 2 << 20  # number of bytes assumed of an answer of unknown size
+UNSIZED = 2 << 20  # bytes assumed for an answer whose size is unknown
 
 
 class LargeLink(RedisLink):

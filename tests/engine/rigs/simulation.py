@@ -148,7 +148,7 @@ class World:
         return self.random.choice(NAMESPACES), trunk
 
     def _judge(self, tally: Tally) -> None:
-        """Check that each ended request got the tokens of its prompt alone, or a fitting error."""
+        """Check that each ended request got a fitting error, or the tokens that it gets alone."""
         for message in self.rig.link.sent.pop(CLIENT, []):
             for event in message.events if isinstance(message, StepReply) else ():
                 self.told.setdefault(event.request_id, []).append(event)

@@ -121,7 +121,7 @@ SPELLED: list[Callable[[str], str]] = [last_bits, lambda text: text + "=" * (-le
 
 
 def test_a_name_given_twice_is_refused() -> None:
-    """A reader may show the first value, while the signature is of the last."""
+    """A reader may show the first of two values, while the signature covers the second."""
     spelled = json.dumps(signed())
     twice = spelled.replace('"keys":', '"keys": 9, "keys":', 1)
     assert json.loads(twice) == json.loads(spelled), "the control"

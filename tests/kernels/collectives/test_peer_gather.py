@@ -1,4 +1,4 @@
-"""Data gathered or shared over peer memory equal the data of all ranks, or of the first."""
+"""Data gathered over peer memory equal all ranks' data, and shared data equal rank 0's."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ class NamedKernel(KernelInterface):  # type: ignore[misc]
 
 @pytest.fixture(autouse=True)
 def no_device(monkeypatch: pytest.MonkeyPatch) -> NoDevice:
-    """Use Triton's driver for this test, with another current device than the first."""
+    """Make a double Triton's driver for this test. Its current device is not device 0."""
     double = NoDevice()
     double.set_current_device(DEVICE)
     monkeypatch.setattr(driver, "_active", double)

@@ -175,7 +175,7 @@ def test_what_a_lease_may_read_is_not_evicted() -> None:
     lease = requests.open(IDS[:24])
     assert lease.cached_tokens == 16
     taken = requests.cache.acquire(path("b"), IDS[:8], owner="me", now=9.0)
-    assert taken is None  # only the slot that is read remains
+    assert taken is None  # only the checkpoint that the lease may read could be evicted
     requests.cache.release(lease, now=9.0)
     assert requests.cache.acquire(path("b"), IDS[:8], owner="me", now=9.0) is not None
 

@@ -1,4 +1,4 @@
-"""Real weights and KV: cached answers equal those of the same prompt alone, without a cache.
+"""Real weights and KV: cached answers equal those of prompts that run alone without a cache.
 
 Prompts share prefixes, and are chunked, preempted and evicted.
 """

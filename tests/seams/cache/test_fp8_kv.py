@@ -37,7 +37,7 @@ PRESSED = {
 
 @pytest.fixture(scope="module")
 def in_fp8(checkpoint: Checkpoint) -> Alone:
-    """Compute the tokens of a request alone, once for all tests."""
+    """Return a function that computes the answer of a request that runs alone."""
     return alone_on(checkpoint.model_dir, bounds=replace(UNPRESSED, kv_dtype="fp8"))
 
 

@@ -1,4 +1,4 @@
-"""Real weights, host memory and disk: answers equal those of a prompt alone, without a cache.
+"""Real weights, host memory and disk: answers equal those of prompts that run alone, uncached.
 
 Pools are so small that every block is moved.
 """

@@ -20,7 +20,7 @@ from tests.doubles.waiting import wait_for
 from tests.seams.support.server import START_S, Server, running_server
 
 WITHIN_S = 30.0  # five seconds are promised, but this machine may be busy
-ENDLESS, LENGTH = 4000, 1500  # tokens; the second outlast the event that ends the first
+ENDLESS, LENGTH = 4000, 1500  # tokens; the event that ends ENDLESS does not end LENGTH
 
 
 @pytest.fixture(scope="module")

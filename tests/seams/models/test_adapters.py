@@ -232,7 +232,7 @@ def test_a_tenant_loads_its_own_where_it_may(tenant: Tenant, other: Tenant, plac
         stolen = other.http.post("/v1/load_lora_adapter", json=wish | {"lora_path": path})
         assert stolen.status_code == 400
     assert tenant.load("given", "one").status_code == 201
-    for name, status in (("given", 404), ("mine", 200)):  # the operator's remains
+    for name, status in (("given", 404), ("mine", 200)):  # the operator's adapter stays
         gone = tenant.http.post("/v1/unload_lora_adapter", json={"lora_name": name})
         assert gone.status_code == status
     assert tenant.models() == ["tiny", "given"]

@@ -32,7 +32,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def alone(made: Path) -> Alone:
-    """Return the tokens of a request alone, computed once for all tests."""
+    """Return a function that computes the answer of a request that runs alone."""
     return alone_on(made, SERVED)
 
 

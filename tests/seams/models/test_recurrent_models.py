@@ -33,7 +33,7 @@ def saved(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 @pytest.fixture(scope="module")
 def alone(saved: Checkpoint) -> Alone:
-    """Return the tokens of a request alone, computed once for all tests of a model."""
+    """Return a function that computes the answer of a request that runs alone."""
     return alone_on(saved.model_dir)
 
 

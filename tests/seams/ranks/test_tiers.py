@@ -151,7 +151,7 @@ def test_what_one_rank_has_not_flushed_is_flushed_at_its_next_start(
 def test_what_two_ranks_wrote_one_does_not_find_nor_the_reverse(
     tmp_path: Path, checkpoint: Checkpoint, filled: tuple[Path, list[int]]
 ) -> None:
-    """No record remains that nobody will read."""
+    """Records that nobody will read are removed from disk."""
     disk, tokens = filled
     copy = Path(shutil.copytree(disk, tmp_path / "blocks"))
     one = replace(TWO, ranks=1)

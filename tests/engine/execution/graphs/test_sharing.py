@@ -1,4 +1,4 @@
-"""Decodes that share the reads of a prefix give the same results as alone, eagerly and captured."""
+"""Decodes that share a prefix's reads give the same results as without, eagerly and captured."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def run(driven: HandDriven, max_tokens: int = 5) -> list[list[int]]:
 
 
 def together(driven: HandDriven, max_tokens: int = 2) -> list[list[int]]:
-    """Run decodes alone, in few steps."""
+    """Compute each prompt in one step, then decode all sequences together."""
     sequences = forest(driven, max_tokens)
     for sequence in sequences:
         if sequence.num_tokens - sequence.num_computed > 1:

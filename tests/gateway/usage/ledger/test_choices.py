@@ -1,4 +1,4 @@
-"""Many choices of one prompt: their computation fits a limit, or the tenant owes the rest."""
+"""Many choices of one prompt: their computation fits a limit, or the tenant owes the excess."""
 
 from __future__ import annotations
 
