@@ -1,4 +1,4 @@
-"""`ratoon cluster`: engines on the machines of a Ray cluster, which gateways find by themselves."""
+"""`ratoon cluster`: engines on a Ray cluster's machines. Gateways find them by themselves."""
 
 import signal
 import threading

@@ -30,7 +30,7 @@ LEVELS = (0, 160, 320, 640, 1280)  # numbers of new tokens of the victim
 _PIECES = 8
 _PLAIN: Mapping[str, str] = {"cache_salt": "victim"}
 _MARKED: Mapping[str, str] = {**_PLAIN, "prompt_cache_retention": "24h"}
-# number of shuffles of the levels, which measure chance, and the seed of random numbers
+# how often the levels are shuffled to measure chance, and the seed of random numbers
 _SHUFFLES, _SEED = 500, 1
 
 Observation = tuple[int, ...]

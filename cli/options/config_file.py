@@ -51,7 +51,7 @@ OTHER_VARIABLES = frozenset(
     )
 )
 _OF_TESTS = PREFIX + "TEST_"
-MAX_BYTES = 1 << 20  # maximum bytes of a file of settings, which takes seconds to read
+MAX_BYTES = 1 << 20  # maximum bytes of a settings file; this many take seconds to read
 
 
 class BadConfigFile(CliError):

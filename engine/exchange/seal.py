@@ -90,7 +90,7 @@ class Seal:
             raise NotSound from error
 
     def seal_slots(self, place: SealedPlace, slots: bytes) -> bytes:
-        """Make a tag for the slots of `place`'s blocks, which does not cover the blocks' bytes.
+        """Make a tag for the slots of `place`'s blocks. The tag does not cover the blocks' bytes.
 
         `slots` are int32, little endian, one for each block.
         """

@@ -116,7 +116,7 @@ def most_groups(num_rows: int) -> int:
 
 @dataclass(slots=True, eq=False)
 class _Members:
-    """The leases of one group, which begin with the same `run` blocks."""
+    """The leases of one group. All begin with the same `run` blocks."""
 
     run: int
     leases: list[int]

@@ -29,10 +29,7 @@ from kernels.ops import Ops
 
 
 class PendingLayers(Protocol):
-    """An interface to the later layers of the KV pool, which may be loading when a step begins.
-
-    `first` is the first of these layers.
-    """
+    """An interface to the KV pool's layers from `first` on, if they load while a step runs."""
 
     first: int
 

@@ -49,7 +49,7 @@ class Memories:
         return StateMemory(self.states.layers[place.index], self.states.rows)
 
     def layout_of(self, layer: int, layout: BatchLayout) -> BatchLayout:
-        """Return a step's layout for a layer, which is the rings' layout if rings have its KV."""
+        """Return a step's layout for a layer: the rings' layout if rings have the layer's KV."""
         return self._windows.layout if self.places[layer].in_ring else layout
 
     @property

@@ -115,7 +115,7 @@ class RingReader:
         self._begun = b""
 
     def fileno(self) -> int:
-        """Return the descriptor for `select`, which is readable after a write."""
+        """Return a descriptor for `select`. It is readable after a write."""
         return self._ends.filled
 
     def read(self) -> bytes | None:

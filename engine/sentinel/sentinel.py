@@ -185,7 +185,7 @@ class Sentinel:
         return msgspec.structs.replace(check.request, request_id=self._running)
 
     def give_way(self) -> str | None:
-        """Return the id of the running request, which must be cancelled.
+        """Return the id of the running request, for the caller to cancel.
 
         The check is due again later.
         """

@@ -131,7 +131,7 @@ class Sequence:
 
     @property
     def num_before(self) -> int:
-        """The number of module tokens in whole blocks, which precede the sequence's own tokens."""
+        """The number of module tokens in whole blocks, all before the sequence's own tokens."""
         return 0 if self.modules is None else self.modules.num_tokens
 
     @property

@@ -261,7 +261,7 @@ class SequenceCache:
         sequence.written = tuple(written)
 
     def keep_out(self, sequence: Sequence) -> None:
-        """Commit no more blocks of the sequence, which may still use its blocks."""
+        """Commit no more blocks of the sequence. It may still use its blocks."""
         sequence.use_cache = False
         self._single_flight.end(sequence)
         if sequence.lease is not None:

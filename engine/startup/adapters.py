@@ -23,7 +23,10 @@ from engine.step import Runner
 def open_adapters(
     config: EngineConfig, slots: AdapterSlots | None, runner: Runner | None, team: Ranks | None
 ) -> AdapterParts | None:
-    """Open the adapters of all ranks, which compute with `runner`. Return None without slots."""
+    """Open the adapters of all ranks, or return None without slots.
+
+    The ranks compute with `runner`.
+    """
     reader, most_bytes = _reader(config, slots), int(config.model.adapter_host_gib * GIB)
     if slots is None or reader is None:
         return None

@@ -19,7 +19,7 @@ from gateway.errors import BadRequest
 from gateway.http.bodies.names import check_all_names
 from gateway.receipts.receipt import Receipt, SignedReceipt
 
-# maximum bytes of a receipt's file, which takes some hundred bytes for each engine
+# maximum bytes of a receipt's file; a receipt has some hundred bytes for each engine
 MAX_BYTES = 4 << 20
 _KEY_BYTES = 32
 _PRIME = 2**255 - 19  # prime of the curve's field

@@ -37,7 +37,7 @@ class FoundBlocks(msgspec.Struct, frozen=True, gc=False):
 
 
 class Lower(NamedTuple):
-    """The counts of found blocks in slower tiers, which are the last found blocks."""
+    """The counts of found blocks in slower tiers. These blocks are the last ones found."""
 
     host: int
     disk: int

@@ -84,7 +84,7 @@ class Routing(RouterEvents, Protocol):
         ...
 
     async def route(self, question: RouteQuestion) -> Route:
-        """Choose the route of a request, which counts as sent from then on. Never fails.
+        """Choose the route of a request. The request counts as sent from then on. Never fails.
 
         If the call is cancelled, the request does not count as sent.
         """

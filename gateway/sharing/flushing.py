@@ -122,7 +122,7 @@ class Flushing(Renewed):
             yield
 
     async def ask(self, flush: CacheFlush, flush_id: str) -> FlushResult:
-        """Ask all engines for a recorded flush, which they do once for each id, and for its result.
+        """Ask all engines to do a recorded flush, once for each id, and return its result.
 
         Raises EngineError other than EngineUnavailable.
         """

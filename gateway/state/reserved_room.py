@@ -29,7 +29,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class ReservedRoom:
-    """The ballast file of a data directory, which several processes may share. Thread-safe."""
+    """The ballast file of a data directory. Several processes may share it. Thread-safe."""
 
     def __init__(self, data_dir: Path) -> None:
         self._directory = data_dir

@@ -41,7 +41,7 @@ class Link(Protocol):
 
     @property
     def dropped_frames(self) -> int:
-        """The number of dropped frames, which were no valid messages of a gateway."""
+        """The number of frames dropped because they were no valid messages of a gateway."""
         ...
 
     def receive(self, *, timeout_s: float) -> list[Incoming]:

@@ -75,7 +75,7 @@ class OpenConnections:
             self.is_full = False
 
     def close(self) -> None:
-        """Close this object's copy of the descriptor, which would keep the port open."""
+        """Close this object's copy of the descriptor. An open copy would keep the port open."""
         self._listening.close()
 
 

@@ -150,7 +150,7 @@ def _blocks_per_row(batch_tokens: int, max_model_len: int, block_size: int) -> i
 def largest_batch(
     batch_tokens: int, max_model_len: int, block_size: int, device: torch.device
 ) -> Batch:
-    """Build `batch_tokens` tokens in rows of up to `max_model_len`, which share all blocks."""
+    """Build `batch_tokens` tokens in rows of up to `max_model_len`. The rows share all blocks."""
     lengths = [
         min(max_model_len, batch_tokens - start) for start in range(0, batch_tokens, max_model_len)
     ]

@@ -27,7 +27,7 @@ def new_mark() -> str:
 
 
 def marked(chat: ChatPrompt, mark: str) -> ChatPrompt:
-    """Put the placeholder at the beginning of the system message, which is added if absent."""
+    """Put the placeholder at the beginning of the system message. Add that message if absent."""
     first, *others = chat.messages
     if first.role not in _SYSTEM:
         return replace(chat, messages=(Message("system", (Text(mark),)), *chat.messages))

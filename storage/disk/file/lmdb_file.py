@@ -86,7 +86,7 @@ class LmdbFile:
     """A file of bytes by slot. One thread writes, and any number of threads read meanwhile."""
 
     def __init__(self, directory: Path, bound: int) -> None:
-        """Open or create the file in `directory`, which may grow to `bound` bytes.
+        """Open or create the file in `directory`. It may grow to `bound` bytes.
 
         Raises FileDamaged, FileFull, OSError.
         """

@@ -1,4 +1,4 @@
-"""Drafts from the cached tree, which they leave unchanged: the namespaces that they may read."""
+"""Drafts from the cached tree: which namespaces they may read. The tree stays unchanged."""
 
 from __future__ import annotations
 

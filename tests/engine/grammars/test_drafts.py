@@ -1,4 +1,4 @@
-"""Masks after drafts equal those of an advanced constraint, which itself does not move."""
+"""Masks after drafts equal those after advancing, but the constraint does not advance."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from tests.engine.rigs.rig import CLIENT, NAMESPACE, OTHER, Rig, generate
 
 
 def two_namespaces() -> Rig:
-    """Cache three prompts in one namespace, which share 4 blocks, and one prompt in another."""
+    """Cache three prompts that share 4 blocks in one namespace, and one prompt in another."""
     rig = Rig(num_blocks=128)
     for n in range(3):
         rig.submit(generate(f"r{n}", [*range(1, 17), *range(20 + n, 28 + n)], flow="a"))

@@ -96,7 +96,7 @@ class BrokenWork(Exception):
 
 
 class Lane(Resource):
-    """Threads for work, which tenants use in turn, and which may be closed meanwhile."""
+    """Threads that tenants use in turn, and that may be closed meanwhile."""
 
     refusals = (BrokenWork, TooManyRequests, Unavailable)
     threads = 2

@@ -43,7 +43,7 @@ def disk(tmp_path: Path) -> Iterator[SmallDisk]:
 
 
 class Clock:
-    """A clock of the real time, which a test can stop."""
+    """A clock that shows the real time until a test stops it."""
 
     def __init__(self) -> None:
         self.stands_at: float | None = None
