@@ -1,4 +1,4 @@
-"""`ratoon engine --register`: an engine and its host, which a signal ends."""
+"""`ratoon engine --register`: an engine and its host, both ended by a signal."""
 
 import asyncio
 import signal

@@ -98,7 +98,7 @@ def section_in(
 ) -> dict[str, Any]:
     """Read the section `name` of a file, with settings of `command`. Raises BadConfig.
 
-    `taken` are the settings of other parts of the file, which are refused in the section.
+    `taken` are settings that belong to other parts of the file. The section refuses them.
     """
     options = {key: option for key, option in _options_of(command).items() if key not in taken}
     return _checked(path, options, values, f"{name}.")

@@ -104,7 +104,7 @@ def test_no_more_is_loaded_than_asked_for(loads: int | None, cached: int) -> Non
 
 
 def test_discard_forgets_blocks_computed_in_place_of_lower_copies() -> None:
-    """Numbers were not finite, so the recomputed blocks of a lower prefix are forgotten."""
+    """Recomputed blocks with copies in a lower tier are forgotten if numbers were not finite."""
     scene = TierScene(3, host=4)
     down(scene)
     lease = scene.acquire_loading(A, PROMPT, 0)

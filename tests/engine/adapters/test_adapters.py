@@ -130,9 +130,9 @@ def test_a_third_adapter_waits_until_a_slot_is_of_no_request(tmp_path: Path) -> 
 
 
 def test_a_flow_leaves_a_slot_to_others(tmp_path: Path) -> None:
-    """The slot stays free even if the flow's own requests have waited longer.
+    """The slot stays free even if the flow's own requests have waited longer than the others'.
 
-    Without other flows it is used.
+    If there is no other flow, the flow uses the slot.
     """
     with opened(tmp_path) as requests:
         first, second, third = (requests.ask(name, seed) for seed, name in enumerate("abc"))

@@ -176,7 +176,7 @@ def test_padding_is_in_groups_without_keys() -> None:
 
 @pytest.mark.parametrize("most_rows", [1, 2, 3])
 def test_groups_of_fewer_than_four_rows_are_refused(most_rows: int) -> None:
-    """`most_groups` would be too small for smaller groups."""
+    """`most_groups` would be too small if groups had fewer rows."""
     with pytest.raises(ValueError, match="too small"):
         SharingRule(BLOCK, 1, BLOCK, most_rows)
 

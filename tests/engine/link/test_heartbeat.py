@@ -130,7 +130,7 @@ class TestIsAlive:
         assert subprocess.run(command, cwd=ROOT, check=False).returncode == 1
 
     def test_not_one_whose_loop_stands(self, context: zmq.Context[Socket], path: str) -> None:
-        """Such an engine hangs, or still loads its model."""
+        """An engine whose loop does not turn hangs, or still loads its model."""
         with publishing(context, path, lambda: 0):
             assert not is_alive(path, patience_s=4 * BEAT_S)
 

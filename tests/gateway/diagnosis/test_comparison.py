@@ -182,7 +182,7 @@ def test_a_change_near_the_end_costs_nothing() -> None:
 
 
 def test_the_larger_loss_is_named_where_there_are_two() -> None:
-    """The second half of 128 tokens has changed; another replica may lack some of the others."""
+    """The second half of 128 tokens has changed; a replica may also lack some of the first half."""
     seen = memory(prompt("a" * 64 + "b" * 64))
     changed = compared(seen, "a" * 64 + "c" * 64)
     none, less, one = (cache_miss(changed, cached, None) for cached in (0, 16, 64))

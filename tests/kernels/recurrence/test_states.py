@@ -22,7 +22,7 @@ BOUND = 1e-5  # rounding of sums of the logarithms of decays
 LAYERS: list[StateLayer] = [ConvLayer(), DeltaLayer(), SsdLayer()]
 EACH = pytest.mark.parametrize("layer", LAYERS, ids=lambda layer: type(layer).__name__)
 # Decodes that start or continue; prompts shorter than the convolution, near a chunk's size, and
-# longer.
+# longer than a chunk.
 MIXED = [(1, 1), (1, 9), (1, 2), (2, 2), (70, 70), (64, 100), (1, 5), (3, 8), (130, 131)]
 # Places near the convolution's width, a chunk or the end, each beside its neighbour.
 CUTS = (1, 2, 3, 4, 15, 16, 17, 33, 64, 63, 66, 65)

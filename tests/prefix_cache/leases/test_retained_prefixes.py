@@ -119,7 +119,7 @@ def test_marks_cost_nobody_else_a_block_and_nobody_else_sees_them() -> None:
 
 
 def test_of_a_published_namespace_nothing_is_retained_listed_or_forgotten() -> None:
-    """Others can find such a prefix even if no pin has adopted it from its tenant."""
+    """Other tenants can find a published prefix even if no pin has adopted it from its tenant."""
     scene = two_owners()
     anna, ben = path("published", "anna", length=2), path("published", "ben", length=2)
     ids, published = prompt(1, blocks=3), prompt(1, blocks=2)

@@ -245,7 +245,7 @@ def test_marked_prefixes_lose_their_state_last() -> None:
     requests.compute(lease, IDS[:9])
     requests.cache.retain(lease, IDS[:8], 100.0, now=requests.now)
     requests.cache.release(lease, now=requests.now)
-    requests.run(IDS[:28] + 500)  # saves more, and is newer
+    requests.run(IDS[:28] + 500)  # saves more than the marked prefix, and is newer
     requests.open(IDS[:8] + 900)
     assert requests.usable(IDS[:9]) == 8
     assert requests.usable(IDS[:28] + 500) == 28

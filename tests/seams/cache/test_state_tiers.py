@@ -51,7 +51,7 @@ def prompt(chat: int) -> list[int]:
 
 
 def ask(engine: RealEngine, name: str, ids: list[int], *, use_cache: bool = True) -> list[int]:
-    """Return a request's tokens. Lower blocks are loaded even if computing is faster."""
+    """Return a request's tokens. Blocks in lower tiers are loaded even if computing is faster."""
     engine.submit(name, ids, GREEDY, namespace=NAMESPACES[0], use_cache=use_cache, loads="always")
     engine.run()
     while engine.core.components.copies.pending:

@@ -104,7 +104,7 @@ def no_descriptors() -> Iterator[None]:
 def test_where_no_descriptor_is_to_be_had_the_prompt_is_computed(
     pair: Pair, computed: list[int]
 ) -> None:
-    """This is the first fetch, so its socket is made only now."""
+    """The engine has not fetched before, so it opens its socket only now."""
     pair.compute("first", PROMPT, A)
     with no_descriptors():
         assert pair.fetch("again", PROMPT, A) == computed

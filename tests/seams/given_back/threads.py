@@ -106,7 +106,7 @@ class GatedChecker(GrammarChecker):
 def play_compiler(seed: int) -> int:
     """Ask for grammars at random; return their number. Raises NotGivenBack."""
     random, gates = Random(seed), list[Gate]()
-    compiler = GrammarCompiler(vocabulary=None)  # type: ignore[arg-type]  # none is right
+    compiler = GrammarCompiler(vocabulary=None)  # type: ignore[arg-type]  # none is needed
     compiler._checkers = [GatedChecker(gates, compiler._process) for _ in compiler._checkers]
     asked: list[Compilation] = []
     for number in range(random.randrange(1, 20)):

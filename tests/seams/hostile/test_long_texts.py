@@ -16,7 +16,7 @@ from tests.doubles.gateway.served import MODEL, Served, config_of, serving
 
 HANDBOOK = Path(__file__).parents[3] / "handbook" / "model"
 CONTEXT = 131_072
-HANG_S = 2.0  # a long text once held up the event loop for longer
+HANG_S = 2.0  # a long text once held up the event loop for longer than this
 FITS = "the support code for Berlin is 4821. " * 7500  # 280,000 characters, 120,000 tokens
 CUT_SHORT = FITS * 5  # tokenised only until it is known to be too long
 REFUSED = "日本語" * 560_000  # 5 MB, more than any context's tokens

@@ -162,7 +162,7 @@ def test_activated_adapters_find_what_the_model_has_cached(tenant: Tenant, other
 def test_what_is_published_is_not_shared_by_two_tenants_with_one_adapter(
     tenant: Tenant, other: Tenant
 ) -> None:
-    """Such a block is not pinned, so a hit would reveal that the other tenant has asked."""
+    """The adapter's block is not pinned, so a hit would reveal that the other tenant has asked."""
     text = "A text that the operator publishes for all, of more than three blocks of bytes."
     made = tenant.operator.post("/admin/prefixes", json={"name": "text", "text": text})
     assert made.status_code == 201, made.text

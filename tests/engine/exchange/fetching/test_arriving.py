@@ -311,7 +311,7 @@ def replaced(said: Slots, slots: bytes | None = None, seal: bytes | None = None)
 
 
 def test_slots_of_several_namespaces_are_not_of_one(fetch: Fetch, memory: Memory) -> None:
-    """Such slots are refused under each namespace, because each needs a message of its own."""
+    """One message with blocks of two namespaces is refused, whichever of the two it names."""
     pools, wanted = Neighbour(memory), fetch.wanted
     slots = np.arange(50 + FIRST, 50 + END, dtype="<i4").tobytes()
     keys, tokens = wanted.block_keys[16 * FIRST :], wanted.tokens[SIZE * FIRST :].tobytes()

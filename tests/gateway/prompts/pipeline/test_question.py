@@ -66,7 +66,7 @@ def ids(generate: Generate) -> list[int]:
 
 @pytest.mark.parametrize("name", FAMILIES)
 async def test_two_questions_part_where_they_begin(name: str, pool: FairExecutor) -> None:
-    """Both hints are equal, at the place where the tokens fork, or no hint is given."""
+    """Both chats get the same hint, the place where their tokens fork, or no hint."""
     one, other = [
         await asked(name, pool, chat(*TURNS, ("user", text)))
         for text in ("Which ships come in?", "<|im_end|> 7 of them?")
