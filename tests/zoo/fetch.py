@@ -127,7 +127,7 @@ def _read(package: Tarball, archive: IO[bytes], kept: Path) -> None:
 
 
 def _read_all(package: Sdist, archive: IO[bytes], kept: Path) -> None:
-    """Keep the members; the hash is known at the end."""
+    """Keep the wanted members. The archive's hash is known only when all of it is read."""
     hashing = _Hashing(archive)
     for name, content in _members(cast("IO[bytes]", hashing)):
         if any(fnmatch(name, pattern) for pattern in package.members):

@@ -92,7 +92,7 @@ def test_another_server_s_rows_are_none(body: bytes) -> None:
 
 @pytest.mark.parametrize("name", ["", ".", ".."])
 def test_no_name_makes_the_path_of_what_is_above(name: str) -> None:
-    """The HTTP client resolves such a path: a key's deletion would delete the key's tenant."""
+    """The HTTP client resolves "..": the deletion of a key would delete the key's tenant."""
     with pytest.raises(CliError, match="no name"):
         TENANTS.path_of("tn_1", "keys", name)
     double = AdminDouble()

@@ -58,7 +58,7 @@ def has_ended(pid: int) -> bool:
 
 
 async def test_what_a_child_started_goes_with_it() -> None:
-    """Otherwise the shared pipe would stay open, and `wait` would not return."""
+    """A grandchild that lived on would keep the pipe open, and `wait` would not return."""
     code = (
         "import subprocess, sys;"
         "sleeper = 'import signal; signal.pause()';"

@@ -238,8 +238,8 @@ class TestPatience:
 
     @pytest.mark.parametrize("late", [25, None])
     def test_is_not_learned_from_a_step_that_was_held_up(self, late: int | None) -> None:
-        """Otherwise masks that are always late would make every step wait longer than the step
-        before.
+        """If the time were learned, masks that are always late would make each step wait longer
+        than the step before.
         """
         masks = HeldMasks(held=set() if late is None else {late})
         rig = rig_of(masks, overlap_scheduling=True, num_blocks=512)

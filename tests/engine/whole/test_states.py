@@ -83,7 +83,7 @@ class TestPositions:
 
     @pytest.mark.parametrize(("length", "rows"), [(128, [128]), (129, [128, 1]), (7, [7])])
     def test_a_short_prompt_is_computed_in_one_step(self, length: int, rows: list[int]) -> None:
-        """Without a state at its end, the next prompt computes more, in equally many steps."""
+        """No state is kept at its end. The next prompt computes more, in equally many steps."""
         rig = rig_of(max_batch_tokens=256)
         rig.submit(generate("1", text(length), max_tokens=1))
         rig.run()

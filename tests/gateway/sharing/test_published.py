@@ -119,7 +119,7 @@ async def test_what_another_gateway_stores_is_found_and_pinned_without_news(
 async def test_of_a_model_with_states_the_last_whole_block_is_the_end_of_a_pin(
     gateway: Gateway,
 ) -> None:
-    """Requests continue from the state at that block's end."""
+    """Requests continue from the state at the end of the last whole block."""
     gateway.engine.welcome = replace(WELCOME, has_states=True)
     record = prefix()
     await gateway.store.create(record)

@@ -65,7 +65,7 @@ async def test_the_router_hears_where_a_prompt_is_cached(tmp_path: Path) -> None
 
 
 async def test_a_wrong_index_costs_a_miss_and_no_more(tmp_path: Path) -> None:
-    """The engine compares tokens itself, so missing blocks are computed."""
+    """The engine compares tokens itself, so it computes blocks that only the index has."""
     paths = [str(tmp_path / f"{name}.sock") for name in "ab"]
     with EngineThread(paths[0]), EngineThread(paths[1]):
         async with connected(config_of(tmp_path, "a", "b"), none_recorded()) as engine:

@@ -107,7 +107,7 @@ def test_rows_that_share_a_prefix(ops: Ops, window: int | None) -> None:
 
 
 def test_what_lies_before_a_window_is_not_read(ops: Ops) -> None:
-    """Blocks there contain NaN, up to the tile in which the first query's window begins."""
+    """Blocks before the tile in which the first query's window begins contain NaN."""
     window, (decode, prompt) = 40, ROWS_THAT_SKIP
     case = replace(make_case(Geometry(), [decode, prompt]), window=window)
     tables, tile = case.layout.block_tables.clone(), prefill_tuning(32, torch.float32).tile

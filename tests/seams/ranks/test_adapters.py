@@ -171,7 +171,7 @@ def test_each_rank_holds_its_part(truths: Truths) -> None:
 def test_host_memory_of_all_ranks_forgets_and_reads_again(
     truths: Truths, ranks: int, stages: int
 ) -> None:
-    """Host memory has room only for the last adapter."""
+    """Host memory has room for only one adapter, the last that was read."""
     with served(truths, replace(BOUNDS, ranks=ranks, stages=stages), adapter_host_gib=0.0) as one:
         for turn in range(3):
             expect_as_peft(one, truths, f"-{turn}")

@@ -1,4 +1,4 @@
-"""Buffers, including those that await an answer."""
+"""Buffers shared with the disk process, including those that await its answer."""
 
 from __future__ import annotations
 

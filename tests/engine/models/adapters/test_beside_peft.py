@@ -74,7 +74,7 @@ def test_the_last_layer_is_of_the_tokens_that_are_sampled(
 def test_an_activated_adapter_computes_a_prompt_from_its_invocation_on(
     checkpoint: MakeCheckpoint, tmp_path: Path
 ) -> None:
-    """Tested beside a plain adapter and none, in one row, and in rows split within a block."""
+    """Other rows have a plain adapter or none. The prompt is one row, or split within a block."""
     truth = checkpoint("llama")
     activated = make_adapter(truth, tmp_path / "one", 1, alora_invocation_tokens=[7, 8])
     plain = make_adapter(truth, tmp_path / "two", 2)

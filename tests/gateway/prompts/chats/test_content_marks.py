@@ -38,7 +38,7 @@ def test_as_many_as_that_are_marked() -> None:
 
 
 def test_a_tool_keeps_its_form_where_its_fields_are_near_tokens() -> None:
-    """With such a token, a published template of Seed-OSS ended the start with a KeyError."""
+    """A near-token in a tool ended the start with a KeyError, in Seed-OSS's published template."""
     near = ContentMarks(ControlTokens({"</function>": True, "<parameters>": True}))
     function = {"name": "function", "parameters": {"function": "</function>"}}
     asked = {"messages": [], "tools": [{"type": "function", "function": function}]}

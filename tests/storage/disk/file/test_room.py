@@ -1,4 +1,4 @@
-"""Refusals of writes."""
+"""Refusals of writes for lack of room, in the file or on the disk."""
 
 from __future__ import annotations
 
