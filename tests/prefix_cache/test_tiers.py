@@ -422,7 +422,7 @@ def test_room_that_is_coming_below_is_waited_for_by_one_and_not_by_all() -> None
 
 @pytest.mark.parametrize("leaves", [20, 100])
 def test_making_room_beside_a_stalled_disk_looks_at_few_leaves(leaves: int) -> None:
-    """Otherwise each step would look at all leaves, and sort them again."""
+    """Steps do not look at all leaves, and do not sort them again."""
     policy = CountingPolicy()
     blocks = 2 * leaves + 7  # enough for all of these prompts
     scene = TierScene(blocks, host=6, disk=8, max_disk_writes=2, ahead=leaves, policy=policy)

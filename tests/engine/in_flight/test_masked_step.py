@@ -286,7 +286,7 @@ class TestLeftOut:
         rig.expect_nothing_left()
 
     def test_a_mask_that_came_late_is_not_asked_for_again(self) -> None:
-        """Otherwise the mask would wait behind masks of other rows, and be late again."""
+        """A mask asked for again would wait behind masks of other rows, and be late again."""
         masks = HeldMasks(held={1})
         rig = rig_of(masks, overlap_scheduling=True)
         rig.submit(bound("slow", range(6), 4))

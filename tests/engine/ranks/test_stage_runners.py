@@ -81,7 +81,7 @@ def test_what_is_put_off_is_launched_in_order_as_far_as_it_is_asked_for() -> Non
 
 
 def test_before_a_large_step_is_told_nothing_is_put_off() -> None:
-    """Otherwise a stage that waits for this one would not read, and the ring would fill up."""
+    """A stage that waits for a deferred launch would not read, and the ring would fill up."""
     own, (ours, theirs) = Own(), socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs, closing(OtherRanks(RingWriter(1), [Channel(ours)])) as others:
         runner = RanksRunner(DeferringRunner(own), others)

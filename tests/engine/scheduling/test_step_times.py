@@ -138,7 +138,7 @@ class TestLeast:
         assert times.least(STEP) == pytest.approx(0.02)
 
     def test_a_size_that_was_thought_dear_costs_no_more_than_it_can_have_taken(self) -> None:
-        """Otherwise the size would not be tried again, and its time would not be learned."""
+        """A size that stayed dear would not be tried again, and its time would not be learned."""
         times = taught()
         for _ in range(12):
             times.missed(STEP, 0.005)

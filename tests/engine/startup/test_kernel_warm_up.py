@@ -135,7 +135,7 @@ def test_a_rehearsals_pool_has_the_strides_of_the_one_to_come(checkpoint: MakeCh
 def test_a_copy_within_the_pool_is_rehearsed_with_blocks_of_the_same_size(
     checkpoint: MakeCheckpoint,
 ) -> None:
-    """Otherwise the first prompt that forks within a block would wait for the compilation."""
+    """Without the rehearsal, the first prompt that forks within a block would wait to compile."""
     sizes: list[int] = []
 
     def copied(pool: Tensor, source: Tensor, target: Tensor) -> None:

@@ -163,7 +163,7 @@ async def test_disabling_by_patch_flushes_too(office: Office) -> None:
 
 
 async def test_a_tenant_s_blocks_go_when_its_group_changes(office: Office) -> None:
-    """Otherwise the tenant could see when its former group reads what it wrote for the group."""
+    """With its old blocks, a tenant could see when its former group reads what it wrote for it."""
     groups = [
         body(await office.operator.post("/admin/groups", json={"name": name}))["id"]
         for name in ("first", "second")

@@ -78,7 +78,7 @@ def test_a_stream_that_is_read_to_its_end_cancels_nothing(
 
 
 def test_fifty_resets_do_not_starve_the_others(served: Served, engine: FakeEngine) -> None:
-    """Otherwise a generator that never really waits would keep the loop without its client."""
+    """A generator that never really waits does not keep the loop once its client has gone."""
 
     async def never_waits(_: object, __: int) -> None:
         return

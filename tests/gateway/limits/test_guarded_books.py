@@ -179,7 +179,7 @@ async def test_what_redis_carried_out_too_late_is_given_back_with_the_next_reque
 
 
 async def test_renewals_that_fail_open_the_breaker_too(guarded: Guarded) -> None:
-    """Otherwise a gateway with long streams and no new requests would wait at each renewal."""
+    """A gateway with long streams and no new requests does not wait at each renewal."""
     held = await guarded.hold("a", ONE_AT_ONCE)
     guarded.redis.is_away = True
     for number in range(FAILURES):

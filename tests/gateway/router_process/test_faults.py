@@ -162,7 +162,7 @@ async def test_a_socket_that_is_removed_is_made_anew(tmp_path: Path) -> None:
 
 
 def test_what_is_told_anew_is_less_than_what_may_wait_to_be_sent() -> None:
-    """Otherwise each new connection would end as soon as it begins."""
+    """If more were told anew, each new connection would end as soon as it begins."""
     assert MOST_TOLD_KEY_BYTES < MOST_UNSENT_BYTES
     few = OwnRequests(most_told_key_bytes=3 * KEY_BYTES)
     for own in (few, OwnRequests()):

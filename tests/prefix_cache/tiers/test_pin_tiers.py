@@ -44,7 +44,7 @@ def pin(scene: TierScene) -> Lease | None:
 
 @pytest.mark.parametrize("tiers", [(4, 0), (0, 8), (4, 8)])
 def test_pinning_charges_the_copies_in_lower_tiers_too(tiers: tuple[int, int]) -> None:
-    """Otherwise the copies would remain the tenant's, beyond its ceiling."""
+    """The copies in lower tiers would else stay charged to the tenant, beyond its ceiling."""
     scene = TierScene(3, host=tiers[0], disk=tiers[1])
     on_both(scene)
     pinned = pin(scene)

@@ -125,7 +125,7 @@ def finished(max_step_s: float | None) -> tuple[int, float]:
 
 
 def test_equal_tenants_are_no_visitors_of_each_other() -> None:
-    """Otherwise their steps would be small, and many."""
+    """If equal tenants bounded each other's steps, their steps would be small, and many."""
     (requests, steps), (usual, usual_steps) = finished(MAX_STEP_S), finished(None)
     assert requests >= usual
     assert steps <= usual_steps

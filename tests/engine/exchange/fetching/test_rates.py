@@ -43,8 +43,8 @@ def test_what_is_predicted_to_be_faster_is_done() -> None:
 
 @pytest.mark.parametrize("way", FIRST_GUESS)
 def test_a_way_that_was_never_tried_is_tried_however_fast_computing_is(way: str) -> None:
-    """Otherwise its rate would never be learned: the guessed rate is below that of computing a
-    small model.
+    """The rate of an untried way would never be learned, since the guess is below the rate of
+    computing with a small model.
     """
     fast = rates(5e6)
     assert is_worth_it(fast, 10_000, way=way)
@@ -92,7 +92,7 @@ def ended(why: str, blocks: int, seconds: float, request_id: str | None = None) 
 def test_a_fetch_that_was_given_up_as_too_slow_is_a_measurement_too(
     fetch: Fetch, is_tried_again: bool
 ) -> None:
-    """Otherwise each request would try a slow way, wait in vain, and then compute."""
+    """If it were none, each request would try a slow way, wait in vain, and then compute."""
     compared = rates(10_000.0)  # computing 100 blocks takes 0.16 s
     compared.learn(fetch)
     assert is_worth_it(compared) == is_tried_again

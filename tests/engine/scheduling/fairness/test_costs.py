@@ -81,7 +81,7 @@ def test_a_flow_is_charged_once_for_all_of_its_decodes(rows: int) -> None:
 
 
 def test_decodes_of_both_classes_are_charged_to_their_own() -> None:
-    """Otherwise a tenant with both classes would pay for one class with the other's turns."""
+    """With one common charge, a tenant would pay for one class with the other class's turns."""
     rows = [decode("a") for _ in range(4)]
     for row in rows[1:]:
         row.sequence.priority = "batch"

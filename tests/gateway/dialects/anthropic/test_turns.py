@@ -58,7 +58,7 @@ def test_turns(
 def test_turns_of_calls_that_follow_one_another_are_one(
     claude: anthropic.Anthropic, engine: FakeEngine
 ) -> None:
-    """Otherwise a template could see two assistant turns in a row, or a result without its call."""
+    """No template sees two assistant turns in a row, or a result without its call."""
     other = {**USE, "id": "toolu_2"}
 
     def result(of: dict[str, Any]) -> dict[str, Any]:

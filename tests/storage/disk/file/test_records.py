@@ -161,7 +161,7 @@ def test_swapped_records_are_lost(bench: Bench) -> None:
 
 
 def test_a_scan_gives_up_what_lies_in_another_s_slot_or_was_changed(bench: Bench) -> None:
-    """Otherwise such a record would be in the tree after a restart, or occupy its slot for ever."""
+    """A misplaced or changed record is not in the tree after a restart, and frees its slot."""
     bench.write_all(5)
     (header_1, payload_1), (header_2, payload_2) = (_kept(bench.file, slot) for slot in (1, 2))
     changed, payload_3 = _kept(bench.file, 3)
