@@ -5,8 +5,8 @@ are first changed to camel case. Names within arguments, results and schemas are
 and stay as they are. An empty body is an empty message, as Google's client sends it.
 
 A name in both spellings is given twice: a proxy that sets `cacheSalt` would else be overruled by
-the client's `cache_salt` (`http/bodies/names.py`). In this dialect an answer's limits are in
-`generationConfig`, so this object too has no name twice.
+the client's `cache_salt` (`http/bodies/names.py`). In this dialect salt, model and limits may be in
+objects within the body (`_Bearing`). These objects too have no name twice.
 """
 
 import re
@@ -51,18 +51,23 @@ _OWN = {
 }
 _CONTENT = {one.encode_name for one in msgspec.structs.fields(schema.GeminiPrefix)}
 _EMPTY = b"{}"
+_OBJECT = re.compile(rb"\s*\{")
 # a name in snake case, or an escaped ASCII letter or underscore, which may be in such a name
 _SNAKE = re.compile(rb'"(?:%b)"\s*:|\\u00[4-7]' % "|".join(_CAMEL).encode())
 
 
-class _Limits(Struct):
-    """The limits of an answer, in either spelling."""
+class _Bearing(Struct):
+    """The objects within a body that hold a salt, a model or limits, in either spelling."""
 
-    camel: Raw = field(default_factory=Raw, name="generationConfig")
-    snake: Raw = field(default_factory=Raw, name="generation_config")
+    config: Raw = field(default_factory=Raw, name="generationConfig")
+    snake_config: Raw = field(default_factory=Raw, name="generation_config")
+    whole: Raw = field(default_factory=Raw, name="generateContentRequest")
+    snake_whole: Raw = field(default_factory=Raw, name="generate_content_request")
+    requests: Raw = field(default_factory=Raw)
 
 
-_LIMITS = msgspec.json.Decoder(_Limits)
+_BEARING = msgspec.json.Decoder(_Bearing)
+_LIST = msgspec.json.Decoder(list[Raw])
 
 
 class EitherDecoder(Generic[T]):
@@ -74,9 +79,7 @@ class EitherDecoder(Generic[T]):
     def decode(self, spelled: Body, /) -> T:
         """Decode a body; raise msgspec's DecodeError or ValidationError, or BadRequest."""
         value = self._decoder.decode(_in_camel_case(spelled))
-        limits = _LIMITS.decode(spelled or _EMPTY)
-        check_names(bytes(limits.camel))
-        check_names(bytes(limits.snake))
+        _check_within(spelled)
         return value
 
 
@@ -93,6 +96,20 @@ class CreationDecoder:
         wire, members = self._decoder.decode(spelled), self._members.decode(spelled)
         content = {name: one for name, one in members.items() if name in _CONTENT}
         return cached_schema.Creation(wire, Raw(msgspec.json.encode(content)))
+
+
+def _check_within(spelled: Body) -> None:
+    """Raise BadRequest if an object of `_Bearing` within a valid body has a name twice."""
+    if not _OBJECT.match(spelled):
+        return
+    found = _BEARING.decode(spelled)
+    requests = memoryview(found.requests)
+    batch = _LIST.decode(requests) if bytes(requests[:1]) == b"[" else []
+    for one in (found.config, found.snake_config, *batch):
+        check_names(bytes(one))
+    for whole in map(bytes, (found.whole, found.snake_whole)):
+        check_names(whole)
+        _check_within(whole)
 
 
 def _in_camel_case(spelled: Body) -> Body:

@@ -64,6 +64,24 @@ TWICE = {
         '"cacheSalt":"mine"',
         '"cache_salt":"theirs"',
     ),
+    "the salt of an embedding in a batch, in one spelling": (
+        f"{PATH}:batchEmbedContents",
+        f'{{"requests":[{{{EMBED},%s}}]}}',
+        '"cacheSalt":"mine"',
+        '"cacheSalt":"theirs"',
+    ),
+    "the salt of a counted request": (
+        f"{PATH}:countTokens",
+        f'{{"generateContentRequest":{{{HI},%s}}}}',
+        '"cacheSalt":"mine"',
+        '"cacheSalt":"theirs"',
+    ),
+    "a limit of a counted request in snake case": (
+        f"{PATH}:countTokens",
+        f'{{"generate_content_request":{{{HI},"generation_config":{{%s}}}}}}',
+        '"max_output_tokens":3',
+        '"max_output_tokens":30',
+    ),
 }
 
 
