@@ -16,14 +16,15 @@ import cli
 from cli.supervision import parent_death
 from engine.process import DRAIN_SIGNAL
 
-# All variables whose names suggest credentials, among them those of keys.env. Names of files that
-# hold a credential, and numbers of tokens, suggest none.
+# Names with a word that suggests a credential, anywhere: SECRET_KEY_BASE, TF_TOKEN_example_org. The
+# names in keys.env are among them.
 _CREDENTIAL = re.compile(
-    r".*_KEYS?(_ID)?|(.*_)?APIKEYS?"
-    r"|.*PASSWORDS?|(.*_|SSH)?PASS(WD|PHRASE)?|.*_PWD"
-    r"|(.*_)?(TOKEN|SECRETS?|CREDENTIALS?|JWT|COOKIE|AUTH|CONNECTION_STRING)",
+    r"(.*_)?([^_]*(TOKEN|SECRET|PASSWORD|APIKEY|ACCESSKEY)S?|KEYS?|(SSH)?PASS(WD|PHRASE)?"
+    r"|CREDENTIALS?|CREDS?|JWT|PAT|DSN|COOKIES?|AUTH|CONNECTION_STRING)(_.*)?|.*_PWD",
     re.IGNORECASE,
 )
+# names of files that hold a credential, and numbers of tokens
+_NO_CREDENTIAL = re.compile(r".*_(FILE|PATH|DIR|SOCK)|RATOON_.*_TOKENS", re.IGNORECASE)
 _HUB_TOKENS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
 _CHUNK_BYTES = 1 << 16
 _MAX_LINE_BYTES = 1 << 20
@@ -45,8 +46,12 @@ def python_environment() -> dict[str, str]:
     root = str(Path(cli.__file__).parents[1])
     inherited = os.environ.get("PYTHONPATH")
     path = f"{root}{os.pathsep}{inherited}" if inherited else root
-    given = {name: one for name, one in os.environ.items() if not _CREDENTIAL.fullmatch(name)}
+    given = {name: one for name, one in os.environ.items() if not _marks_credential(name)}
     return {**given, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
+
+
+def _marks_credential(name: str) -> bool:
+    return _CREDENTIAL.fullmatch(name) is not None and _NO_CREDENTIAL.fullmatch(name) is None
 
 
 def hub_tokens() -> dict[str, str]:
