@@ -29,6 +29,7 @@ from engine.grammars.schemas.keywords import (
     allows_all,
     binds,
     evaluates_elsewhere,
+    is_count,
 )
 from engine.grammars.schemas.least_properties import with_least
 from engine.grammars.schemas.lengths import CanBeHeld, can_be_compiled
@@ -151,7 +152,9 @@ class _Walk:
                 found[name] = "#" + quote(unquote(value[1:]))
             case "format" if isinstance(value, str) and value not in FORMATS:
                 return
-            case _ if name in COUNTS and isinstance(value, float) and value.is_integer():
+            case _ if name in COUNTS:
+                if not (isinstance(value, int | float) and is_count(value)):
+                    raise UnsoundGrammar(f"the value at {at} is not a count")
                 found[name] = int(value)
             case _ if name in DATA:
                 found[name] = value

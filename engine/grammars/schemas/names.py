@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 
 from engine.grammars.schemas.json_value import JsonObject, JsonValue
-from engine.grammars.schemas.keywords import DESCRIBES, FORMATS
+from engine.grammars.schemas.keywords import DESCRIBES, FORMATS, is_count
 
 _ONLY = {"type", "enum", "const"}
 _LENGTHS = {"type", "minLength", "maxLength"}
@@ -51,7 +51,9 @@ def _conditions(names: JsonObject) -> list[str] | None:
             # Generators such as zod write a format's own pattern beside the format.
             case "format", str() if "pattern" in names or value not in FORMATS:
                 continue
-            case (("minLength" | "maxLength" | "enum" | "const" | "type"), _):
+            case "minLength" | "maxLength", int() | float() if is_count(value):
+                continue
+            case "enum" | "const" | "type", _:
                 continue
             case _:
                 return None
@@ -68,7 +70,12 @@ def _listed(names: JsonObject) -> list[str] | None:
 
 
 def _counted(names: JsonObject) -> str:
-    return f"{{{names.get('minLength', 0)},{names.get('maxLength', '')}}}"
+    least, most = names.get("minLength", 0), names.get("maxLength", "")
+    return f"{{{_whole(least)},{_whole(most)}}}"
+
+
+def _whole(count: JsonValue) -> JsonValue:
+    return int(count) if isinstance(count, float) else count
 
 
 def _literal(name: str) -> str:

@@ -46,6 +46,7 @@ _FORMATS = {
     "uri": r"[a-zA-Z][-+.a-zA-Z0-9]*:[-a-zA-Z0-9._~:/?#\[\]@!$&'()*+,;=%]+",
     "uuid": r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}",
 }
+_TOO_MANY = 1 << 31
 
 
 def bounds_of(schema: Schema) -> list[str]:
@@ -58,11 +59,17 @@ def bounds_of(schema: Schema) -> list[str]:
 
 
 def _bounds(schema: Schema) -> Iterator[str]:
-    least, most = schema.get("minLength"), schema.get("maxLength")
-    if isinstance(least, int) or isinstance(most, int):
+    least, most = _count(schema.get("minLength")), _count(schema.get("maxLength"))
+    if least is not None or most is not None:
         yield f"/(?s:.{{{least or 0},{'' if most is None else most}}})/"
     pattern, kind = schema.get("pattern"), schema.get("format")
     if isinstance(pattern, str):
         yield f"%pattern {json.dumps(pattern)}"
     if isinstance(kind, str) and kind in _FORMATS:
         yield "/" + _FORMATS[kind].replace("/", r"\/") + "/"
+
+
+def _count(value: object) -> int | None:
+    """Return a count, or None for any other value, whose text could change the grammar."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return int(value) if is_number and 0 <= value < _TOO_MANY else None

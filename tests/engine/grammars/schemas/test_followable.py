@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from engine.grammars.schemas.followable import followable
-from engine.grammars.schemas.json_value import JsonObject
+from engine.grammars.schemas.json_value import JsonObject, JsonValue
 from engine.grammars.syntax.expression import UnsoundGrammar
 from engine.grammars.vocabulary import Vocabulary
 from engine.link.messages import GrammarKind
@@ -398,3 +398,25 @@ def test_a_length_beside_a_pattern_is_held_where_it_can_be(vocabulary: Vocabular
     texts = Texts(vocabulary, "lark", f"start: %json {json.dumps(schema)}")
     assert '"abc"' in texts
     assert '"abcd"' not in texts
+
+
+@pytest.mark.parametrize("count", [True, -1, 1.5, "3", "1}|x{2", [1]])
+@pytest.mark.parametrize("is_lenient", [False, True])
+def test_a_count_is_a_whole_number(count: JsonValue, *, is_lenient: bool) -> None:
+    schemas: list[JsonObject] = [
+        {"type": "string", "minLength": count, "pattern": "a+"},
+        {"type": "string", "maxLength": count, "format": "uuid"},
+        {"type": "array", "minItems": count},
+    ]
+    for schema in schemas:
+        with pytest.raises(UnsoundGrammar, match="is not a count"):
+            followable(schema, is_lenient=is_lenient)
+    names: JsonObject = {"type": "object", "propertyNames": {"minLength": count}}
+    with pytest.raises(UnsoundGrammar, match="`propertyNames`"):
+        followable(names)
+
+
+def test_a_count_may_be_written_with_a_point() -> None:
+    for keyword, inner in (("items", "minItems"), ("propertyNames", "maxLength")):
+        whole, pointed = ({"type": "object", keyword: {inner: one}} for one in (3, 3.0))
+        assert followable(whole) == followable(pointed)  # type: ignore[arg-type]

@@ -8,6 +8,7 @@ import jsonschema
 import llguidance
 import pytest
 
+from gateway.turn_formats.shapes.text_bounds import bounds_of
 from gateway.turn_formats.turn_format import ToolSpec
 from tests.gateway.turn_formats.formats import FORMATS
 from tests.gateway.turn_formats.grammars import Bytes
@@ -19,6 +20,7 @@ MARKS = 'a\n</parameter>\nb <|"|> c'
 # For each: a schema, texts that are valid, and texts that are not.
 BOUNDS: dict[str, tuple[dict[str, Any], list[str], list[str]]] = {
     "longest": ({"type": "string", "maxLength": 4}, ["", "a", "äöü\n"], ["abcde"]),
+    "a length with a point": ({"type": "string", "maxLength": 4.0}, ["abcd"], ["abcde"]),
     "shortest": ({"type": "string", "minLength": 2}, ["ab", "abcdef"], ["", "a"]),
     "pattern": ({"type": "string", "pattern": "[0-9]{2}"}, ["a12b", "12"], ["1a2"]),
     "whole pattern": (
@@ -132,3 +134,9 @@ def test_a_bounded_text_never_has_the_mark_that_ends_it() -> None:
     grammar = written.format({}).call_grammar([tool_of({"type": "string", "minLength": 30})])
     assert vocabulary.accepts(grammar, written.turn(("note", {"value": "x" * 30})))
     assert not vocabulary.accepts(grammar, written.turn(("note", {"value": MARKS + "x" * 30})))
+
+
+@pytest.mark.parametrize("count", [True, -1, "3", "1}|x{2", 2**40])
+def test_a_length_that_is_no_count_is_not_written(count: object) -> None:
+    assert bounds_of({"type": "string", "minLength": count}) == []
+    assert bounds_of({"type": "string", "minLength": count, "maxLength": 3}) == ["/(?s:.{0,3})/"]
