@@ -37,10 +37,11 @@ _APPLICATORS = {
 }
 
 
-def is_count(value: JsonValue) -> bool:
+def is_count(value: object) -> bool:
     """Return whether a value of a keyword in `COUNTS` is a count: 3 or 3.0, but not True or -1."""
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return is_number and value >= 0 and value == value // 1
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return value >= 0 and value == value // 1
 
 
 def binds(keyword: str, schema: JsonObject) -> bool:

@@ -71,5 +71,6 @@ def _bounds(schema: Schema) -> Iterator[str]:
 
 def _count(value: object) -> int | None:
     """Return a count, or None for any other value, whose text could change the grammar."""
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return int(value) if is_number and 0 <= value < _TOO_MANY else None
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return int(value) if 0 <= value < _TOO_MANY else None

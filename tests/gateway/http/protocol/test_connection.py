@@ -202,6 +202,22 @@ def test_a_head_names_one_host(served: Served, version: str, hosts: list[str], s
         assert read_answer(connection).status == status
 
 
+@pytest.mark.parametrize(
+    ("version", "status"),
+    [(" HTTP/1.1", 200), (" HTTP/1.0", 200), (" HTTP/2.0", 400), (" HTTP/0.9", 400), ("", 400)],
+)
+def test_a_head_has_a_version_whose_framing_is_known(
+    served: Served, version: str, status: int
+) -> None:
+    with connected(served) as connection:
+        connection.sendall(f"GET /healthz{version}\r\nhost: a\r\n\r\n".encode())
+        answer = read_answer(connection)
+        assert answer.status == status
+        if status == 400:
+            assert answer.error["code"] == "invalid_http"
+            assert connection.recv(1) == b""
+
+
 H2C = ("connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAEAAEAAAAIAAAAB")
 
 
