@@ -1,12 +1,12 @@
 """The engine process, which owns the accelerator: queue, schedule, batch, run, sample, settle.
 
-    main        from a config to a process that serves, until its end
+    main        starts the process from its config, and serves until the process ends
     follower    the process of a rank from 1 on, which carries out rank 0's messages
-    startup     the only composer: device, weights, pool, runner, tiers, and the parts of the core
-    core        the step
+    startup     builds the objects: device, weights, pool, runner, tiers, components of the core
+    core        the loop that runs one step after the other
     in_flight   clients' messages and requests, and launched steps
     queries     queries and orders on the whole cache, from gateways and operators
-    components  the parts of the core, as a record
+    components  a record of the core's components
     adapters    LoRA adapters of requests, in host memory and in slots of the device
     exchange    blocks that engines fetch from each other
     grammars    constraints on the next token
@@ -14,15 +14,16 @@
     drafting    tokens to be verified, several in one step
     sequences   a request, with its blocks and its constraint
     ranks       several processes that compute a step together
-    copies      copies between tiers beside the steps
+    copies      copies between tiers, which run concurrently with steps
     execution   batch, forward pass, captured graphs
-    sampling    the next token
-    transfers   small arrays to the device, and results back
+    sampling    the choice of the next token
+    transfers   copies of small arrays to the device, and of results back
     offload     layers whose weights stay in host memory
     models      architectures, weight formats, checkpoints
     process     the loop of the process: signals, grace, exit codes
     config, step, link, errors, core_dumps
 
-Each module imports only from the modules below it. A step (`step.py`) is data. The scheduler, which
-decides a step, knows no tensors, and the runner, which computes the step, knows no sequences.
+Each module imports only from the modules below it. A step (`step.py`) is a plain data record. The
+scheduler decides a step without using tensors. The runner computes a step without knowing the
+sequences.
 """

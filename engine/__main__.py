@@ -8,13 +8,15 @@ from __future__ import annotations
 import gc
 import sys
 
-_CANNOT_START = 2  # exit status, equal to that of `engine.process`, whose import may fail
+# The exit status of a failed start. This constant repeats the one in `engine.process`, because
+# importing that module may fail.
+_CANNOT_START = 2
 
 if __name__ == "__main__":
-    gc.disable()  # imported modules are never freed, and collection takes a tenth of the start
+    gc.disable()  # modules are never freed, so collecting would only slow the start by a tenth
     try:
         from engine.main import main
-    except (ImportError, MemoryError) as error:  # torch is absent, or does not fit into memory
+    except (ImportError, MemoryError) as error:  # torch is not installed, or too little memory
         print(f"ERROR the engine cannot start: {error}", file=sys.stderr)  # noqa: T201
         sys.exit(_CANNOT_START)
     gc.freeze()

@@ -1,4 +1,4 @@
-"""The components of an engine's core, as a record."""
+"""A record of the components of an engine's core."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ class Components:
     times: StepTimes
     counters: EngineCounters
     welcome: Welcome
-    clock: Callable[[], float]  # seconds, monotonic
+    clock: Callable[[], float]  # returns monotonic seconds
     pause: Callable[[float], None]
-    out_of_memory: type[Exception]  # error of the runner when the device has no memory
+    out_of_memory: type[Exception]  # raised by the runner if device memory runs out
     overlap_scheduling: bool
     stages: int

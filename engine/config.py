@@ -1,6 +1,6 @@
-"""The engine's settings, composed by the command line and passed whole to the engine process.
+"""The engine's settings. The command line builds them and passes them to the engine process.
 
-Derived numbers are not stored here. The deriving functions return them.
+Numbers derived from settings are not stored here. The functions that derive them return them.
 
 Elsewhere: environment variables (`cli`).
 """
@@ -34,14 +34,13 @@ class ModelSettings(msgspec.Struct, frozen=True, kw_only=True):
     dtype: DtypeName = "auto"  # auto: float32 on cpu, the dtype of the model files on cuda
     load_format: LoadFormat = "safetensors"
     quantization: Quantization = "none"
-    # The GiB of each rank's weights that stay in host memory, in whole layers. 0: no layer stays
-    # there.
+    # The GiB of each rank's weights that stay in host memory. Whole layers stay there. 0: none.
     cpu_offload_gb: float = 0.0
-    max_model_len: int | None = None  # maximum context in tokens; None: the model's own
+    max_model_len: int | None = None  # maximum context in tokens; None: the model's maximum
     adapters_dir: str | None = None  # folder of loadable LoRA adapters; None: no adapters
     adapter_slots: int = 8
     adapter_rank: int = 16
-    adapter_experts: bool = False  # True: leave room for adapters that change experts
+    adapter_experts: bool = False  # True: reserve memory for adapters of expert layers
     adapter_host_gib: float = 1.0
 
 
@@ -51,57 +50,58 @@ class CacheSettings(msgspec.Struct, frozen=True, kw_only=True):
     block_size: int = 16
     kv_dtype: KvDtype = "auto"  # auto: the dtype of the weights
     cache_tokens: int | None = None  # tokens of the device tier; None: sized from free memory
-    memory_fraction: float = 0.9  # share of the free memory on cuda, when cache_tokens is None
+    memory_fraction: float = 0.9  # share of free GPU memory to use if cache_tokens is None
 
     # The GiB of the host tier. None: a quarter of the free host memory, at most 0.25 GiB on cpu and
     # 64 GiB on cuda.
     host_cache_gib: float | None = None
     host_cache_tokens: int | None = None  # tokens of the host tier, instead of host_cache_gib
 
-    # The KV of layers with a sliding window. freed: a sequence keeps only its last window's KV. The
-    # cache keeps the KV of a window only where later prompts begin. auto: freed if that saves
-    # memory.
+    # How the KV of sliding-window layers is kept. freed: a running sequence keeps only the KV of
+    # its last window, and the cache keeps a window's KV only at positions where later prompts may
+    # continue. auto: freed if this saves memory.
     windows: WindowsName = "auto"
-    # The bytes of cached recurrent states or windows for each byte of KV, both on the device.
+    # On the device, the bytes reserved for cached recurrent states or windows per byte of KV.
     state_cache_ratio: float = 0.25
     disk_cache_dir: str | None = None
     disk_cache_gib: float = 1.0  # GiB of the disk tier; 0: no disk tier
-    disk_encryption: bool = False  # encrypts each flow's records on disk with the flow's own key
-    spill_grace_s: float = 5.0  # seconds for writing blocks to disk at a stop, hottest first
+    disk_encryption: bool = False  # True: encrypt each flow's disk records with a key of the flow
+    spill_grace_s: float = 5.0  # at shutdown, seconds to write blocks to disk, hottest first
     cache_policy: PolicyName = "lru"
     single_flight_deadline_s: float = 10.0
-    # The share of the answers to cached prompts that are computed again without the cache.
+    # The share of answers to cached prompts that are recomputed without the cache, as a check.
     sentinel_share: float = 0.001
 
 
 class StepSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """The bounds of one step, and settings of its launch."""
+    """The limits of one step, and how it is launched."""
 
     max_batch_tokens: int | None = None  # tokens of one step; None: 512 on cpu, 8192 on cuda
 
-    # The target of the gaps between an answer's tokens in milliseconds, at the 99th percentile. 0:
+    # The target for the 99th percentile of the gap between an answer's tokens, in milliseconds. 0:
     # no target.
     target_itl_ms: float = 0.0
     max_running: int = 256
     max_waiting: int = 1024
-    overlap_scheduling: bool = True  # True: on cuda, a step is decided while another is computed
-    drafts: DraftsName = "auto"  # auto: tokens are drafted and verified where that saves time
+    overlap_scheduling: bool = True  # True: on cuda, schedule a step while another is computed
+    drafts: DraftsName = "auto"  # auto: draft and verify tokens where this saves time
 
     # The minimum length, in tokens, of a common prefix that several decodes read together, on cuda.
     # None: the measured break-even length. 0: never.
     least_shared_tokens: int | None = None
-    graph_tokens: int = MOST_NEW  # maximum tokens of a step replayed as a CUDA graph; 0: no graphs
+    # Maximum tokens of a step that is replayed as a CUDA graph; 0: no graphs.
+    graph_tokens: int = MOST_NEW
 
 
 class RankSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """The ranks that divide each layer, and stages that divide the layers.
+    """The number of ranks that split each layer, and of stages that split the sequence of layers.
 
     The number of processes is the product of both. On cuda each process has its own GPU.
     """
 
     tensor_parallel: int = 1
     pipeline_parallel: int = 1
-    peer_memory: bool = True  # whether ranks exchange over peer memory if possible; only on cuda
+    peer_memory: bool = True  # True: on cuda, ranks exchange data over peer memory if possible
 
     @property
     def num_ranks(self) -> int:
@@ -117,14 +117,14 @@ class ProcessSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     # The phases of requests that gateways send this engine, if there are several engines.
     role: Role = "both"
-    # The address where other engines fetch blocks: a path, tcp://host:port, or tcp://host:*. None:
-    # other engines fetch nothing.
+    # The address at which other engines fetch blocks from this engine: a path, tcp://host:port, or
+    # tcp://host:*. None: other engines cannot fetch blocks.
     exchange: str | None = None
     device: DeviceName = "auto"
-    # The bytes of free host memory from which this replica computes its sizes. None: all.
+    # The bytes of free host memory on which this replica bases its sizes. None: all free memory.
     host_memory_bytes: int | None = None
     num_threads: int | None = None  # number of CPU threads; None: one less than the cores
-    grace_s: float = 5.0  # seconds that running requests may go on after SIGTERM
+    grace_s: float = 5.0  # seconds that running requests may continue after SIGTERM
 
 
 class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -148,7 +148,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def part_with(config: msgspec.Struct, name: str) -> msgspec.Struct:
-    """Return the config or its part that has the setting `name`. Raises KeyError."""
+    """Return the config or the nested config that has the setting `name`. Raises KeyError."""
     parts = (config, *(getattr(config, field) for field in config.__struct_fields__))
     for part in parts:
         if isinstance(part, msgspec.Struct) and name in part.__struct_fields__:

@@ -1,4 +1,4 @@
-"""The start of the engine's process, whose one argument is its config in JSON."""
+"""The start of the engine's process. Its only argument is the config as JSON."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _log = logging.getLogger(__name__)
 def begun_with(arguments: list[str]) -> EngineConfig | None:
     """Set up the process `python -m engine CONFIG`, and return the config from its argument.
 
-    Without an argument, log how to call the process, and return None.
+    Without an argument, log the usage and return None.
     """
     prevent_core_dumps()
     allow_open_files()

@@ -1,16 +1,16 @@
-"""The copies of KV blocks and recurrent states between tiers, beside the engine's steps.
+"""The copies of KV blocks and recurrent states between tiers, concurrent with the engine's steps.
 
     complete   report ended copies to the cache               before a step is scheduled
     start      start the copies that the cache has planned    after the step is scheduled
 
 A copy never conflicts with a launched step:
 
-    - A copy down reads only blocks and states of the tree, which no step writes any more.
+    - A copy to a lower tier reads only blocks and states of the tree. No step writes them any more.
     - A block that a copy reads or fills keeps its slot until the copy is complete
        (`prefix_cache.tree.residency`).
     - A load begins after all work launched so far, since an earlier step may still use its slot.
-    - Loaded blocks are read only after their lease has become ready. After an early release, steps
-       wait on the device for missing bytes.
+    - Loaded blocks are read only after their lease is ready. If it becomes ready early, steps
+       the load has ended, steps wait on the device for the missing bytes.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ from storage.move import Completed, Move, Tier
 
 _log = logging.getLogger(__name__)
 
-COPY_WAIT_S = 0.001  # seconds between polls, when there is nothing to do but wait for copies
+COPY_WAIT_S = 0.001  # seconds between polls while the engine only waits for copies
 
 
 @dataclass(slots=True)
 class CopyCounts:
-    """The numbers of copies from one tier to another, ended and under way, in blocks.
+    """The numbers of copied blocks from one tier to another: copied, and being copied.
 
     A recurrent state counts as the number of blocks that would hold its bytes.
     """
 
     moves: int = 0
     failed: int = 0
-    # The seconds that ended copies took. Copies to and from the disk are not timed one by one. For
-    # them, the seconds with at least one copy under way.
+    # The total seconds of the copies that have ended. Copies to and from the disk are not timed
+    # individually, so for them this is the time with at least one copy under way.
     seconds: float = 0.0
     under_way: int = 0
     busy_since: float = 0.0
@@ -58,10 +58,12 @@ class TierCopies:
         self._cache = cache
         self._mover = mover
         self._rates = rates
-        self._released: set[Move] = set()  # moves released early, which steps await on the device
+        # Moves released before their end; steps wait for them on the device.
+        self._released: set[Move] = set()
         self._generation = 0 if disk is None else disk.generation
         self._unnoted: list[str] = []
-        # The owners to forget again, because a running copy may write more of their records.
+        # The owners to forget again after all copies, because a running copy may still write a
+        # record of theirs.
         self._forget_again: dict[str, None] = {}
 
     @property
@@ -80,7 +82,7 @@ class TierCopies:
         Return whether there were any.
         """
         if self.disk is None and not self._mover.pending:
-            return False  # a disk is polled even without moves: its process may have died
+            return False  # poll a disk even without moves: its process may have died
         ended = self._mover.poll()
         self._look_after_disk()
         self._cache.release_early(ended.released)
@@ -104,10 +106,10 @@ class TierCopies:
             )
 
     def complete_released(self, now: float) -> None:
-        """Tell the cache which of the moves that were released early have ended.
+        """Tell the cache which moves have ended among those that were released before their end.
 
-        This comes before a step is settled. The step waited for these moves. The step's blocks
-        enter the tree after the moves' blocks.
+        Call before a step is settled. The step waited for these moves, and its blocks enter the
+        tree after the moves' blocks.
         """
         if self._released:
             self.complete(now)
@@ -158,7 +160,7 @@ class TierCopies:
             self.disk.erase_unlisted()
 
     def flushed(self, flushes: Iterable[str]) -> None:
-        """Record flushes on disk as done as soon as copies of flushed blocks have ended."""
+        """Record flushes on disk as done, once the copies of flushed blocks have ended."""
         if self.disk is not None:
             self._unnoted += flushes
 
@@ -193,7 +195,7 @@ class TierCopies:
             way.failed += missed
             way.under_way -= arrived + missed
             if direction[1] is Tier.DEVICE and direction[0] in self._rates.copies:
-                # A failed copy counts with its time, because a tier that fails is a slow tier.
+                # The time of a failed copy counts too, so a tier that fails is measured as slow.
                 self._rates.copies[direction[0]].add(max(arrived, 1), seconds)
 
     def _blocks(self, moves: Sequence[Move]) -> int:

@@ -1,4 +1,4 @@
-"""The engine's loop: take, complete copies, schedule, launch, settle, reply, commit.
+"""The engine's loop: take messages, complete copies, schedule, launch, settle, reply, commit.
 
 With `overlap_scheduling`, a step is settled after the next step's launch. The device then computes
 while the host appends tokens and writes messages:
@@ -7,12 +7,12 @@ while the host appends tokens and writes messages:
     device  |  step n .....................| step n+1 .................................| step n+2
 
 A step that verifies drafts is settled before the next step is scheduled. With several pipeline
-stages, the stages compute steps of different sequences at the same time. If a step has constrained
-rows, its sampling is launched after the replies and the commit, because the rows' masks are made
-meanwhile.
+stages, the stages compute steps of different sequences at the same time. If a step has rows with
+constraints, its sampling is launched after the replies and the commit. The rows' token masks are
+computed in the meantime.
 
-Elsewhere: what a message does, which requests the engine makes itself, and steps' times
-(`in_flight`), how copies run (`copies.py`), and the process's end (`process.py`).
+Elsewhere: the effects of messages, the engine's own requests, and the times of steps (`in_flight`),
+the copies (`copies.py`), and the end of the process (`process.py`).
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class EngineCore:
         return not self._clients.alive
 
     def step(self) -> None:
-        """Run one turn of the loop. Without work, wait a moment for messages."""
+        """Run one iteration of the loop. Without work, wait a moment for messages."""
         self._inbox.take(self._link.receive(timeout_s=self._patience()))
         self._copies.complete(self._clock())
         self._exchange_blocks()
@@ -97,7 +97,7 @@ class EngineCore:
         self._clients.send()
         self._settler.commit(self._clock())
         self._sample()
-        if self._launches:  # the device computes
+        if self._launches:  # the device is computing, so the host has time
             self._scheduler.prepare_drafts(launched)
         self._cache_feed.publish(self._link.send)
         self.queries.tree_views.advance()
@@ -111,7 +111,7 @@ class EngineCore:
     def spill(self, seconds: float) -> None:
         """Write the blocks that are not on disk yet, hottest first, for at most `seconds`.
 
-        All requests have ended before the call. New requests are refused meanwhile.
+        All requests must have ended. New requests are refused during the call.
         """
         copies = self._copies
         give_up = self._clock() + seconds
@@ -125,7 +125,7 @@ class EngineCore:
             self._clients.send()
 
     def drain(self) -> None:
-        """Refuse new requests from now on. Accepted requests run on."""
+        """Refuse new requests from now on. Accepted requests continue."""
         self._inbox.is_draining = True
 
     def fail_all(self, error: EngineError) -> None:
@@ -160,8 +160,8 @@ class EngineCore:
     def _time_left(self) -> float:
         """Return the seconds until the next step has to be decided.
 
-        A request that comes meanwhile may be in that step. If a request of another flow waits, the
-        step is decided immediately, since launching a long step takes a while.
+        A request that arrives before then can still join the step. If a request of another flow is
+        waiting, return 0, because launching a long step takes a while.
         """
         if self._inbox.is_awaited or not self._scheduler.is_bounded:
             return 0.0
@@ -193,10 +193,10 @@ class EngineCore:
     def _begin(self, scheduled: Scheduled) -> bool:
         """Launch a step and its planned copies.
 
-        Return whether the step was launched. Usually the copies are started first, to run beside
-        the step. The step is launched first if it copies within the device, since it may read
-        blocks that a planned load will overwrite. With overlap, the step is also launched first if
-        the device is idle and no loads are planned.
+        Return whether the step was launched. Usually the copies are started first, to run
+        concurrently with the step. The step is launched first if it copies blocks within the
+        device, since it may read blocks that a planned load will overwrite. With overlapped
+        scheduling, the step is also launched first if the device is idle and no loads are planned.
         """
         device_waits = not self._launches and not self._cache.in_flight.plans_loads
         launches_first = bool(scheduled.step.moves) or (device_waits and self._overlaps)
@@ -211,10 +211,10 @@ class EngineCore:
         return is_ahead
 
     def _leaving(self, *, is_ahead: bool) -> int:
-        """Return the number of steps that may stay unsettled.
+        """Return the number of launched steps that may stay unsettled.
 
-        `is_ahead` tells that a step was just launched. Otherwise sequences may wait for tokens of
-        launched steps, so one of these steps is settled.
+        `is_ahead` is True if a step was just launched. If not, sequences may be waiting for tokens
+        of launched steps, so one of these steps must be settled.
         """
         if not is_ahead:
             return max(len(self._launches) - 1, 0)
@@ -224,7 +224,7 @@ class EngineCore:
         """Settle the launched steps if the next step may verify drafts.
 
         The events of the settled steps are sent after the next step's launch. With several stages,
-        launched steps have none of the next step's sequences.
+        the launched steps and the next step have no sequences in common.
         """
         if self._has_stages:
             return

@@ -1,14 +1,14 @@
-"""The errors of the engine as types, which the gateway renders in its caller's dialect.
+"""The types of the engine's errors. The gateway renders an error in the API dialect of its caller.
 
 EngineError
- |- RequestRefused          this request can never be served as it is
+ |- RequestRefused          this request can never be served unchanged
  |   |- InvalidRequest      a bound or a type that admission should have caught
  |   |   `- InvalidGrammar  the grammar does not compile, or exceeds the bounds
  |   |- PromptTooLong       more tokens than the context or the pool holds
  |   |- AdapterNotServed    the LoRA adapter is not there, or of a kind that is not served
- |   |- NotCarried          a prefix that cannot be exported or imported as it is
- |   |- PinTooLarge         more blocks than may be pinned, even alone
- |   `- ConstraintUnsatisfied  the constraint and other parameters allow no next token
+ |   |- NotCarried          a prefix that cannot be exported or imported
+ |   |- PinTooLarge         more blocks than may be pinned in total
+ |   `- ConstraintUnsatisfied  constraint and other parameters allow no next token
  |- NoRoomToPin             not now: pinned prefixes leave too few blocks
  |- QueueFull               not now: the bounded queue is full; retry later
  |- EngineUnavailable       not now: no engine is connected, or it is starting or draining
@@ -29,7 +29,7 @@ MOST_SAID = 1000  # maximum characters of an error's message, which may quote th
 
 
 def cut(text: str, most: int = MOST_SAID) -> str:
-    """Shorten `text` to `most` characters: keep both ends, and tell how many are left out."""
+    """Shorten `text` to `most` characters: keep both ends, and insert how many were cut."""
     if len(text) <= most:
         return text
     gap = f" [{len(text) - most} characters more] "
@@ -41,7 +41,7 @@ class EngineError(Exception):
     """The base of all errors that the engine reports about one request."""
 
     code = "engine_error"
-    param: str | None = None  # wrong field of the request, if the gateway knows it
+    param: str | None = None  # name of the wrong field of the request, if known
 
     def __init__(self, message: str, *, retry_after_s: float | None = None) -> None:
         self.message = cut(message)
@@ -86,7 +86,7 @@ class NotCarried(RequestRefused):
 
 
 class PinTooLarge(RequestRefused):
-    """An error: the pin has more blocks than may be pinned at all."""
+    """An error: the pin has more blocks than may be pinned in total."""
 
     code = "pin_too_large"
 

@@ -1,1 +1,1 @@
-"""The LoRA adapters of requests: reading into host memory, copying to the device, waiting."""
+"""The LoRA adapters of requests: read into host memory, copied to the device, waited for."""

@@ -1,4 +1,4 @@
-"""The reading of adapters' files, one after the other, in a separate thread."""
+"""The reader of adapters' files. A separate thread reads one adapter after the other."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _NUMBER_BYTES = 4
 
 
 class AdapterReader:
-    """A reader of adapters that fit a model, or of a rank's part of each adapter."""
+    """A reader of adapters for one model. A rank of several reads its part of each adapter."""
 
     def __init__(self, folder: Path, fits: AdapterShapes) -> None:
         """Read adapters in `folder`."""
@@ -26,8 +26,8 @@ class AdapterReader:
     def read(self, path: str, digest: bytes | None = None) -> Future[Adapter]:
         """Start to read the adapter at `path`.
 
-        The future raises AdapterRefused. With a `digest`, files that have another digest are
-        refused.
+        The future raises AdapterRefused, also if `digest` is given and the files have another
+        digest.
         """
         return self._thread.submit(self._read, path, digest)
 

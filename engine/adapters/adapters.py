@@ -5,8 +5,8 @@
 A slot belongs to its adapter while a request that uses the adapter is alive. Later another adapter
 may take the slot. Requests get slots in order of arrival. A request whose adapter is in a slot may
 overtake a waiting request that arrived at most PATIENCE_S ago. If several flows use adapters, a
-flow that has slots leaves one slot free for other flows. An adapter that a flow drops is forgotten
-unless another flow has it.
+flow that has slots leaves one slot free for other flows. If a flow drops an adapter, the adapter is
+forgotten unless another flow has used it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from prefix_cache.namespace import Namespace
 
 PATIENCE_S = 0.5
 NO_ADAPTERS = "this engine serves no adapters: it has no folder of them (--adapters-dir)"
-FEW_NAMESPACES = 1024  # beyond this number, namespaces without blocks are forgotten
+FEW_NAMESPACES = 1024  # number of stored namespaces from which those without blocks are forgotten
 
 
 class DeviceSlots(Protocol):
@@ -50,7 +50,7 @@ class AdapterParts(NamedTuple):
     device: DeviceSlots
 
 
-_Used = defaultdict[bytes, set[str]]  # flows whose requests use an adapter, by its digest
+_Used = defaultdict[bytes, set[str]]  # adapter's digest -> flows whose requests use it
 
 
 class _Asked(NamedTuple):
@@ -73,7 +73,8 @@ class Adapters:
         self._first_flow: str | None = None
         self._is_shared = False
         self._asked: list[_Asked] = []
-        # by digest, the flows that have had the adapter read or used; without evicted adapters
+        # adapter's digest -> flows that have asked to read or use it; evicted adapters have no
+        # entry
         self._flows: dict[bytes, set[str]] = {}
         self._namespaces: dict[Namespace, bytes] = {}
         self._most_namespaces = FEW_NAMESPACES
@@ -81,12 +82,14 @@ class Adapters:
     def add(self, sequence: Sequence, present: Container[Namespace]) -> None:
         """Add an accepted sequence, which waits if it uses an adapter.
 
-        `present` are the namespaces that have blocks. Other namespaces are forgotten now and then.
+        `present` are the namespaces that have blocks in the cache. The other namespaces are
+        forgotten from time to time.
         """
         if sequence.adapter is None:
             return
         spans = [one for _, one in sequence.path.spans]
-        own = spans[-1:] if sequence.adapter.start else spans  # no adapter computes earlier spans
+        # Earlier spans were computed without adapter.
+        own = spans[-1:] if sequence.adapter.start else spans
         used = dict.fromkeys(own, sequence.adapter.digest)
         if len(self._namespaces) >= self._most_namespaces:
             kept = {one: digest for one, digest in self._namespaces.items() if one in present}
@@ -99,12 +102,12 @@ class Adapters:
         self._is_shared = self._is_shared or sequence.flow != self._first_flow
 
     def check(self, adapter: AdapterUse | None) -> None:
-        """Raise AdapterNotServed for an adapter if the engine serves no adapters."""
+        """Raise AdapterNotServed if `adapter` is given but the engine serves no adapters."""
         if adapter is not None and self._parts is None:
             raise AdapterNotServed(NO_ADAPTERS)
 
     def give(self, alive: Collection[Sequence], now: float) -> list[tuple[Sequence, EngineError]]:
-        """Give slots to waiting sequences in `alive`. Return sequences with refused adapters."""
+        """Give slots to waiting sequences in `alive`. Return sequences whose adapter is refused."""
         if self._parts is None or not (self._waiting or self._parts.host.under_way):
             return []
         there = set(alive)
@@ -141,9 +144,9 @@ class Adapters:
         return free > 1 or not (has_any and self._is_shared)
 
     def _slot(self, adapter: Adapter, flow: str, used: _Used) -> int:
-        """Return the slot of the adapter of `flow`'s request, and add `flow` to `used`.
+        """Return the device slot of an adapter, and add `flow` to the adapter's flows in `used`.
 
-        Copies the adapter to a slot unless a slot has it. Returns 0 if no slot is free.
+        If no slot has the adapter yet, copy it to a free slot. Return 0 if no slot is free.
         """
         assert self._parts is not None
         digest = adapter.digest
@@ -167,7 +170,7 @@ class Adapters:
         return bool(self._asked)
 
     def ask(self, client: bytes, query: ReadAdapter) -> None:
-        """Start to read an adapter for a client. `answers` yields the answer later."""
+        """Start to read an adapter for a client. The method `answers` yields the answer later."""
         if self._parts is None:
             reading = Future[Adapter]()
             reading.set_exception(AdapterRefused(NO_ADAPTERS))
@@ -228,7 +231,7 @@ class Adapters:
         return {one for one, used_with in self._namespaces.items() if used_with == digest}
 
     def drop_all(self, flow: str, alive: Collection[Sequence]) -> None:
-        """Forget the adapters that only this flow has. Call again when its requests have ended."""
+        """Forget the adapters that only this flow has used. Call again when its requests ended."""
         for digest in [one for one, flows in self._flows.items() if flow in flows]:
             self.drop(digest, flow, alive)
 

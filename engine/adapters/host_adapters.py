@@ -1,7 +1,7 @@
 """The adapters in host memory, of which the least recently used is forgotten first.
 
-Each of several ranks holds its part of every adapter. An adapter counts as read once all ranks hold
-their parts.
+With several ranks, each rank holds one part of every adapter. An adapter counts as read once all
+ranks hold their parts.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ class OtherHosts(Protocol):
     def hold(self, digest: bytes, path: str) -> bool:
         """Make all ranks read an adapter, unless this was ordered before.
 
-        Return whether all ranks hold it. Raises AdapterRefused if a rank could not read the
-        adapter, until the adapter is forgotten.
+        Return whether all ranks hold the adapter. If a rank could not read it, raises
+        AdapterRefused until the adapter is forgotten.
         """
         ...
 
@@ -33,7 +33,7 @@ class OtherHosts(Protocol):
 
 
 class NoOtherHosts:
-    """A stand-in for other ranks where there is only one rank. Implements `OtherHosts`."""
+    """A stand-in for other ranks if the engine has only one rank. Implements `OtherHosts`."""
 
     def hold(self, digest: bytes, path: str) -> bool:
         del digest, path
@@ -52,7 +52,7 @@ class HostAdapters:
     def __init__(
         self, reader: AdapterReader, most_bytes: int, others: OtherHosts | None = None
     ) -> None:
-        """Keep adapters of up to `most_bytes` on all ranks together, or one larger adapter."""
+        """Keep up to `most_bytes` of adapters, summed over all ranks, or one larger adapter."""
         self._reader = reader
         self._most_bytes = most_bytes
         self._others = others or NoOtherHosts()
@@ -99,7 +99,7 @@ class HostAdapters:
     def read(self, path: str) -> Future[Adapter]:
         """Start to read the adapter at `path`, whatever its digest.
 
-        The future raises any errors.
+        An error while reading is raised by the future.
         """
         return self._reader.read(path)
 
@@ -111,7 +111,7 @@ class HostAdapters:
         return self.get(digest, path)
 
     def forget_unwanted(self, wanted: Collection[bytes]) -> None:
-        """Forget adapters that were read for requests that are gone.
+        """Forget adapters that were read for requests that have since ended.
 
         `most_bytes` does not bound these adapters.
         """

@@ -1,7 +1,7 @@
 """The commands of rank 0 to the other ranks: read an adapter, copy it to a slot, forget it.
 
-    rank 0     hold --all ranks hold it--> place in a slot, any number of times --> forget
-    others       read by a thread, report    copy
+    rank 0     hold --all ranks hold it--> place in slots, once or repeatedly --> forget
+    others     read in a thread, report    copy
 
 Only rank 0 decides which adapters are in host memory and in slots. Commands go through the same
 ring of messages as steps, so slots change between the same two steps on all ranks.
@@ -21,7 +21,7 @@ from engine.ranks.messages import AdapterHeld, ForgetAdapter, HoldAdapter, Place
 
 @dataclass(slots=True)
 class _Held:
-    """An adapter that other ranks must hold. The `awaited` ranks have not reported yet."""
+    """An adapter that the other ranks must hold. Ranks in `awaited` have not reported it yet."""
 
     number: int
     awaited: int
@@ -67,18 +67,18 @@ class OtherRanksAdapters:
         by_number = {held.number: held for held in self._held.values()}
         for _, report in reports:
             held = by_number.get(report.number)
-            if held is not None:  # None: rank 0 has forgotten the adapter meanwhile
+            if held is not None:  # None if rank 0 forgot the adapter before the report
                 held.awaited -= 1
                 held.refused = held.refused or report.refused
 
 
 @dataclass(frozen=True, slots=True)
 class RanksSlots:
-    """The adapters' slots of all ranks. Implements `DeviceSlots`. `own` are this rank's slots."""
+    """The adapters' slots on all ranks. Implements `DeviceSlots`. `own` are rank 0's slots."""
 
     own: DeviceSlots
     others: OtherRanksAdapters
-    catch_up: Callable[[], None]  # launches on this rank the steps sent to the other ranks
+    catch_up: Callable[[], None]  # launches on rank 0 the steps already sent to others
 
     @property
     def num_slots(self) -> int:

@@ -26,7 +26,7 @@ class RankAdapters:
     def __init__(self, reader: AdapterReader, slots: DeviceSlots) -> None:
         self._reader = reader
         self._slots = slots
-        # adapters by number, including those being read
+        # adapters by number, also those being read
         self._held: dict[int, Future[Adapter]] = {}
         self._unreported: set[int] = set()
 

@@ -1,1 +1,1 @@
-"""The drafts: tokens that probably come next, of which a step verifies several."""
+"""The drafts: guesses of a sequence's next tokens. One step verifies several drafted tokens."""

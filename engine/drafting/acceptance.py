@@ -1,8 +1,8 @@
 """The chances that drafted tokens are accepted, by the length of the match before them.
 
-A token that follows a long match is rarely wrong, and each accepted token lengthens the match. Each
-source of a row has a scale: how often its tokens were wrong, relative to `_MISSES`. Each row has
-scales of its own, because another tenant's drafts must not change its steps.
+A drafted token that follows a long match is rarely wrong, and each accepted token lengthens the
+match. For each source of a row, a scale says how often the source's tokens were wrong, relative to
+`_MISSES`. Rows share no scales, because one tenant's drafts must not change another tenant's steps.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from engine.drafting.draft import DraftSource
 
 MOST_DRAFTS = 16  # maximum number of drafted tokens in one row
 # The share of wrong tokens after a match of each length. The last entry is for all longer matches.
-# From edits, agents' calls and SQL (`benchmarks.engine.draft_texts`).
+# Measured on edits, agents' calls and SQL (`benchmarks.engine.draft_texts`).
 _MISSES = (0.3, 0.6, 0.42, 0.33, *[0.28] * 2, *[0.22] * 3, *[0.15] * 8, *[0.08] * 16, 0.05)
 LONGEST_MATCH = len(_MISSES) - 1
 _SUMS = tuple(accumulate(_MISSES, initial=0.0))
-MATCHES = (1, 2, 3, 4, 6, 9, 17, LONGEST_MATCH)  # match lengths that chances are tabulated for
+MATCHES = (1, 2, 3, 4, 6, 9, 17, LONGEST_MATCH)  # match lengths with tabulated chances
 _AT = tuple(sum(length >= one for one in MATCHES[1:]) for length in range(LONGEST_MATCH + 1))
-# The scale that is assumed before any token was verified. It weighs as much as tokens of which
-# `PRIOR_WEIGHT` were expected to be wrong.
+# The assumed scale of each source before any token is verified. This prior weighs as much as
+# verified tokens with `PRIOR_WEIGHT` expected misses.
 PRIORS: dict[DraftSource, float] = {
     "prediction": 0.7,
     "grammar": 0.3,
@@ -35,8 +35,8 @@ PRIORS: dict[DraftSource, float] = {
     "mtp": 1.0,
 }
 PRIOR_WEIGHT = 2.0
-KEPT = 0.97  # earlier counts are multiplied by this factor for each verified token
-LEVELS = 33  # scales from 1/8 to 32, by quarters of an octave
+KEPT = 0.97  # factor that decays earlier counts with each verified token
+LEVELS = 33  # number of scales from 1/8 to 32, four for each factor of two
 _PER_OCTAVE, _MIDDLE = 4, 12
 NUM_CURVES = LEVELS * len(MATCHES)
 
@@ -48,13 +48,13 @@ class Acceptance:
     prior: float
     expected_misses: float = 0.0
     misses: float = 0.0
-    _curves: int = field(init=False)  # the first curve of the scale
+    _curves: int = field(init=False)  # index in `curves` of the scale's first curve
 
     def __post_init__(self) -> None:
         self._scale()
 
     def learn(self, matched: int, accepted: int, *, is_rejected: bool) -> None:
-        """Learn that `accepted` tokens were right after a match, and whether the next was wrong."""
+        """Learn that `accepted` drafted tokens were right, and whether the next token was wrong."""
         count = accepted + is_rejected
         short = min(count, max(LONGEST_MATCH - matched, 0))
         matched = min(matched, LONGEST_MATCH)
@@ -65,7 +65,7 @@ class Acceptance:
         self._scale()
 
     def curve(self, matched: int) -> int:
-        """Return the number of the curve in `curves` for a draft after `matched` equal tokens."""
+        """Return the index in `curves` of the chances of a draft after `matched` equal tokens."""
         return self._curves + _AT[matched if matched < LONGEST_MATCH else LONGEST_MATCH]
 
     def _scale(self) -> None:
@@ -89,7 +89,7 @@ def curves(length: int) -> npt.NDArray[np.float64]:
 
 
 def gains() -> list[list[float]]:
-    """Return the expected number of accepted tokens, by curve and by length from 0 on."""
+    """Return the expected number of accepted tokens by curve, then by draft length from 0 on."""
     accepted = np.cumsum(np.cumprod(curves(MOST_DRAFTS), axis=1), axis=1)
     found: list[list[float]] = np.pad(accepted, ((0, 0), (1, 0))).tolist()
     return found

@@ -1,4 +1,4 @@
-"""The place in a text that a sequence repeats.
+"""The tracking of a text that a sequence repeats, by the place the sequence has reached in it.
 
 The place moves on while the sequence's new tokens equal the text. After a difference, the longest
 match in the text is the new place.
@@ -20,10 +20,10 @@ class Alignment:
     __slots__ = ("_is_own", "_place", "_text", "_tokens", "index", "known", "matched", "source")
 
     def __init__(self, source: DraftSource, index: TextIndex, tokens: TokenIds) -> None:
-        """Start without a place.
+        """Start without a place in the text.
 
-        The text of `index` may be that of the sequence's own `tokens`. The caller indexes any other
-        text before asking for drafts.
+        The text of `index` may be the sequence's own `tokens`. The caller must index any other text
+        before it asks for drafts.
         """
         self.source, self.index = source, index
         self._is_own = index.text is tokens
@@ -34,7 +34,10 @@ class Alignment:
         self.matched = 0
 
     def begin(self, place: int, known: int, matched: int) -> None:
-        """Follow the text from `place` after `known` tokens, with `matched` equal tokens."""
+        """Follow the text from `place` on, when the sequence has `known` tokens.
+
+        The `matched` tokens before the place equal the sequence's last tokens.
+        """
         self._place, self.known, self.matched = place, known, matched
 
     def draft(self, known: int, most: int) -> tuple[int, ...]:
@@ -47,17 +50,17 @@ class Alignment:
         if place + most <= end:
             return tuple(self._text[place : place + most].tolist())
         found = self._text[place:end].tolist()
-        if self._is_own:  # continue a text that repeats its own end
+        if self._is_own:  # assume that the text goes on repeating its end
             found = (found * (most // len(found) + 1))[:most]
         return tuple(found)
 
     def look(self, known: int, most: int) -> int:
-        """Return the size of the draft after the sequence's first `known` tokens."""
+        """Return how many tokens can be drafted after the sequence's first `known` tokens."""
         before = self.known
         if known != before and (self._place is None or not self.follow(before, known)):
             self.known, self._place = known, None
         if self._place is None:
-            if self._is_own:  # a place after all tokens would find the last tokens themselves
+            if self._is_own:  # indexing the last place would match the last tokens with themselves
                 self.index.extend(min(before, known - 1))
             found = self.index.find(self._tokens, known)
             if found is None:
@@ -66,7 +69,7 @@ class Alignment:
         return self.left(most)
 
     def follow(self, before: int, known: int) -> bool:
-        """Move the place past the tokens from `before` to `known`; False if the text differs."""
+        """Move the place past tokens `before` to `known`. Return False if the text differs."""
         place = self._place
         assert place is not None
         after = place + known - before
@@ -77,7 +80,7 @@ class Alignment:
         return True
 
     def left(self, most: int) -> int:
-        """Return how many of `most` tokens the text has after the place."""
+        """Return the number of tokens that the text has after the place, at most `most`."""
         if self._is_own:
             return most
         assert self._place is not None

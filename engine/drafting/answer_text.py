@@ -1,8 +1,8 @@
-"""The answers of one namespace as an indexed text, while the tree has their KV blocks.
+"""The answers of one namespace as an indexed text. Each answer stays while its KV is in the tree.
 
 An answer is copied when it has ended, and erased when the tree forgets its last block. The text
-holds at most `MOST_TOKENS` tokens, and the oldest answers leave first. Text and index take at most
-1.3 MiB.
+holds at most `MOST_TOKENS` tokens, and the oldest answers are dropped first. Text and index take at
+most 1.3 MiB.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ ERASED = -1  # replaces an erased token, and separates answers
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """An answer's part of the text.
+    """The location of one answer in the text.
 
-    `node` has the answer's last block, which ends before `end_block`.
+    The answer's last block is in `node`, and its index in the prompt is `end_block` - 1.
     """
 
     start: int
@@ -50,7 +50,7 @@ class AnswerText:
         return not self._answers
 
     def add(self, token_ids: TokenIds, node: Node, end_block: int) -> None:
-        """Add an answer (int32), whose last block is in `node` before `end_block`.
+        """Add an answer (int32). Its last block is block `end_block` - 1, in `node`.
 
         An answer that the text already has is not added.
         """
@@ -62,7 +62,7 @@ class AnswerText:
         self._put(token_ids, node, end_block)
 
     def forget(self, node: Node) -> None:
-        """Erase the answers whose last block was in `node` and has left the tree."""
+        """Erase the answers whose last block was in `node` but is no longer in the tree."""
         answers = self._answers.pop(node, [])
         for answer in answers:
             if not answer.is_cached:

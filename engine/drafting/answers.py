@@ -26,12 +26,12 @@ class EarlierAnswers:
         tree.when_shorter = self._forget
 
     def begin(self, sequence: Sequence) -> FollowedAnswer | None:
-        """Return a sequence's drafter, or None if the sequence may not use the cache."""
+        """Make a sequence's drafter, or return None if the sequence may not use the cache."""
         is_cached = sequence.lease is not None and sequence.use_cache
         return FollowedAnswer(self, sequence) if is_cached else None
 
     def keep(self, sequence: Sequence) -> None:
-        """Store a sequence's answer while the tree has the answer's last block."""
+        """Store a sequence's answer, for as long as the tree has the answer's last block."""
         lease, answer = sequence.lease, sequence.output_ids
         if lease is None or not sequence.use_cache or not len(answer):
             return
@@ -42,7 +42,7 @@ class EarlierAnswers:
             )
 
     def text_in(self, scope: Namespace) -> AnswerText | None:
-        """Return the answers in a scope, or None if there are none."""
+        """Return the text of the answers in a scope, or None without answers."""
         return self._texts.get(scope)
 
     def scope(self, namespace: Namespace) -> Namespace:

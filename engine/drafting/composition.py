@@ -1,6 +1,6 @@
 """The composition of an engine's drafters.
 
-Sources whose long drafts are more reliable come first.
+Sources with more reliable long drafts are asked first.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ def choose_drafts(
 ) -> ChosenDrafts:
     """Compose the choice of drafts from all sources.
 
-    `step_seconds(rows)` predicts the seconds of a step of `rows` one-token rows, if known.
-    `host_seconds()` returns the extra seconds of a step that waits for its predecessor's tokens. A
-    step has at most `most_rows` rows and drafted tokens together. If given, `answers` holds the
-    earlier answers of each namespace.
+    `step_seconds(rows)` predicts the seconds of a step with `rows` rows of one token each, or
+    returns None. `host_seconds()` returns the extra seconds that a step takes if it waits for the
+    tokens of the step before. `most_rows` bounds the sum of a step's rows and drafted tokens. If
+    given, `answers` holds the earlier answers of each namespace.
     """
     answers = answers or EarlierAnswers(tree)
     texts = predicted_text, partial(tree_walk, tree), forced_tokens, own_text, answers.begin

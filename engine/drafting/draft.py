@@ -1,7 +1,8 @@
-"""A draft, and the interfaces of drafts' sources and of the choice between them.
+"""The draft of a sequence's next tokens, and interfaces to the sources and the choice of drafts.
 
-A draft never changes an output. Every token is sampled as without drafts, and leading draft tokens
-that equal the sampled tokens are accepted. A wrong draft only costs time.
+A draft never changes an output. Every token is sampled as if there were no draft. The draft's
+tokens are accepted up to the first that differs from the sampled token. A wrong draft only costs
+time.
 
 Elsewhere: how a draft is verified (`engine.step`).
 """
@@ -20,11 +21,11 @@ DraftSource = Literal["own", "tree", "answers", "prediction", "grammar", "mtp"]
 
 
 class Draft(NamedTuple):
-    """The tokens that probably follow the last known token of a sequence."""
+    """The tokens that a source expects after the last known token of a sequence."""
 
     token_ids: tuple[int, ...]
     source: DraftSource
-    probability: float = 0.5  # chance to be accepted if the tokens before it are accepted
+    probability: float = 0.5  # a token's chance to be accepted if those before it are
 
 
 class Drafter(Protocol):
@@ -37,7 +38,7 @@ class Drafter(Protocol):
 
     @property
     def matched(self) -> int:
-        """The number of last known tokens that the text before the draft also has."""
+        """The number of the sequence's last tokens that also precede the draft in its source."""
         ...
 
     def draft(self, known: int, most: int) -> tuple[int, ...]:
@@ -48,7 +49,7 @@ class Drafter(Protocol):
         ...
 
 
-# Makes a source's drafter for a sequence that begins to generate, or None.
+# A function that makes a source's drafter for a sequence that begins to generate, or returns None.
 BeginDrafts = Callable[[Sequence], Drafter | None]
 
 
@@ -58,20 +59,20 @@ class Drafting(Protocol):
     def prepare(self, sequence: Sequence) -> None:
         """Prepare to draft for a sequence whose tokens the launched step samples.
 
-        The preparation uses the time while the device computes. Without this call, `propose`
-        prepares.
+        The preparation runs while the device computes. Without this call, `propose` makes the
+        preparation later.
         """
         ...
 
     def is_worth_waiting(self, decodes: list[Sequence]) -> bool:
-        """Return whether drafts are likely enough to wait for the running steps.
+        """Return whether good drafts are likely enough to wait for the running steps' tokens.
 
-        The check is cheap. The last tokens of these sequences may be pending.
+        The check is cheap. The last tokens of these sequences may not be sampled yet.
         """
         ...
 
     def propose(self, decodes: list[Sequence]) -> dict[Sequence, Draft]:
-        """Return the drafts that the next step, whose rows are `decodes`, should verify.
+        """Return the drafts that the next step should verify for its rows `decodes`.
 
         Drafts are cut to the lengths that save the most time. No sequence has a pending token.
         """
@@ -83,7 +84,7 @@ class Drafting(Protocol):
 
 
 class NoDrafts:
-    """A choice of no drafts. Implements `Drafting`."""
+    """A stand-in that never drafts. Implements `Drafting`."""
 
     def prepare(self, sequence: Sequence) -> None:
         """Prepare nothing."""

@@ -16,10 +16,10 @@ from engine.drafting.draft import BeginDrafts, Draft, Drafter
 from engine.drafting.lengths import Payoff
 from engine.sequences.sequence import Sequence
 
-PATIENCE = 24  # number of tokens without a right guess, after which guesses become rare
-OUTWEIGHS = 4  # number of wrongly guessed tokens that one rightly guessed token makes up for
+PATIENCE = 24  # after this many tokens without a right guess, guess less often
+OUTWEIGHS = 4  # number of wrongly guessed tokens that one right token cancels
 LONGEST_REST = 16  # maximum number of tokens between two guesses for a row
-GOOD = 4.0  # expected number of accepted tokens at which later sources are not asked
+GOOD = 4.0  # expected number of accepted tokens that is enough to ask no further source
 
 
 class DraftedRow:
@@ -46,9 +46,9 @@ class DraftedRow:
     def __init__(
         self, sequence: Sequence, sources: Iterable[BeginDrafts], gains: list[list[float]]
     ) -> None:
-        """Draft for a sequence from `sources`, which are asked in order.
+        """Draft for a sequence from `sources`, asked in this order.
 
-        `gains` has the expected number of accepted tokens by curve and by length.
+        `gains` has the expected number of accepted tokens, by curve and then by draft length.
         """
         drafters = [drafter for begin in sources if (drafter := begin(sequence)) is not None]
         self._sources = [(drafter, Acceptance(PRIORS[drafter.source])) for drafter in drafters]
@@ -60,12 +60,13 @@ class DraftedRow:
         self.known = 0
         self._drafter: Drafter | None = None
         self._acceptance: Acceptance | None = None
-        # The guess is what a text has at the place that is followed there, or else these tokens.
+        # The guess is the next tokens of `_text` if a text is followed. Otherwise the guess is
+        # `_guess`.
         self._text: Alignment | None = None
         self._guess: tuple[int, ...] = ()
         self._size = 0  # number of guessed tokens
-        self._matched = 0  # number of equal tokens before the first guess that was followed
-        self._right = 0  # number of tokens since then, which were guessed rightly
+        self._matched = 0  # number of matched tokens before the guess was first followed
+        self._right = 0  # number of rightly guessed tokens since then
         self._missed = 0
         self.rests_until = 0
 
@@ -90,9 +91,10 @@ class DraftedRow:
         return self._size > 0
 
     def chance(self, pending: int) -> tuple[int, int]:
-        """Return the curve of the guess, and the maximum number of drafted tokens.
+        """Return the index of the guess's curve, and the maximum number of drafted tokens.
 
-        The draft head's guess follows the `pending` tokens. These tokens then count as drafted too.
+        The draft head guesses the tokens after the `pending` tokens, so the pending tokens count as
+        drafted too.
         """
         assert self._drafter is not None
         assert self._acceptance is not None
@@ -108,16 +110,16 @@ class DraftedRow:
         assert acceptance is not None
         token_ids = self._guess[:length] if text is None else text.draft(self.known, length)
         gains = self._gains[acceptance.curve(self._matched + self._right)]
-        chance = gains[length] - gains[length - 1]  # the chance that all tokens are accepted
+        chance = gains[length] - gains[length - 1]  # chance that the whole draft is accepted
         return Draft(token_ids, drafter.source, chance ** (1 / length))
 
     def prepare(self) -> None:
-        """Index the sequence's own tokens, while a launched step samples the next tokens."""
+        """Index the sequence's own tokens. Call while a launched step samples the next tokens."""
         if self._own is not None and self.known:
             self._own.catch_up(self.known)
 
     def _goes_on(self, before: int, known: int) -> bool:
-        """Return whether all new tokens were guessed rightly, and the source has a next guess."""
+        """Return whether all new tokens were guessed rightly and the source can guess again."""
         text, drafter, count = self._text, self._drafter, known - before
         assert drafter is not None
         if text is not None:
@@ -145,11 +147,11 @@ class DraftedRow:
             self._missed = max(self._missed - OUTWEIGHS * right, 0)
 
     def _learn(self, before: int, known: int) -> None:
-        """Learn how many of a guess's tokens were right, once the guess is wrong or used up."""
+        """Learn how many tokens of a guess were right, after a wrong token or the guess's end."""
         assert self._acceptance is not None
         count, text = known - before, self._text
         if text is not None and text.known == known:
-            return  # the text is used up, and nothing in it was wrong
+            return  # the text ended without a wrong token
         guess = self._guess if text is None else text.ahead(count)
         right = 0
         for expected, token_id in zip(guess, self._tokens[before:known], strict=False):
@@ -189,7 +191,7 @@ class ChosenDrafts:
         payoff: Payoff,
         keep: Callable[[Sequence], None] | None = None,
     ) -> None:
-        """Ask `sources` in order. Call `keep` with each sequence that has ended."""
+        """Choose among `sources`, asked in order. Call `keep` with each sequence that has ended."""
         self._sources = tuple(sources)
         self._payoff, self._keep = payoff, keep
         self._gains = gains()

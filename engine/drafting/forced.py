@@ -1,6 +1,6 @@
-"""The drafts of tokens that a sequence's grammar forces by allowing no other token.
+"""The drafts of tokens that a sequence's grammar forces: it allows no other token there.
 
-Such tokens are always accepted, so each token saves a step. Examples are field names of an object
+Forced tokens are always accepted, so each saves a step. Examples are the field names of an object
 and the delimiters around a tool call.
 """
 
@@ -24,7 +24,7 @@ class ForcedTokens:
     matched: ClassVar[int] = LONGEST_MATCH
 
     def draft(self, known: int, most: int) -> tuple[int, ...]:
-        """Return the next tokens while the constraint allows no other tokens."""
+        """Return the next tokens up to the first position where the constraint allows a choice."""
         del known
         return () if self.constraint.is_busy else self.constraint.forced()[:most]
 

@@ -1,6 +1,6 @@
 """The drafts of a model checkpoint's draft head (multi-token prediction).
 
-The head drafts on the device, in the same step as the sampled token before the draft.
+The head runs on the device, in the step that samples the token before the draft.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class HeadDraft:
 
     sequence: Sequence
     source: ClassVar[DraftSource] = "mtp"
-    matched: ClassVar[int] = 3  # a head's token is as often wrong as one after so short a match
+    matched: ClassVar[int] = 3  # head tokens are wrong about as often as tokens after a match of 3
 
     def draft(self, known: int, most: int) -> tuple[int, ...]:
         """Return the draft head's tokens if they follow the last known token."""

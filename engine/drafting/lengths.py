@@ -1,10 +1,10 @@
-"""The lengths of drafts, chosen for the most tokens per second.
+"""The choice of drafts' lengths that yields the most tokens per second.
 
-A drafted token costs about as much as a further row of one token. It is accepted if all drafted
-tokens before it are accepted, and with its own chance (`acceptance`). A step verifies the drafted
-tokens whose probability reaches a threshold. The threshold that yields the most tokens per second
-is chosen. A step with drafts also waits for the host, whose work otherwise overlaps with the step
-before.
+A drafted token costs about as much as a further row of one token. The probability that it is
+accepted is the product of its own chance and the chances of the tokens before it (`acceptance`). A
+step verifies the drafted tokens whose probability reaches a threshold, and the threshold is chosen
+to yield the most tokens per second. A step with drafts costs extra time, because it must wait for
+host work that otherwise overlaps with the step before.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ import numpy.typing as npt
 
 from engine.drafting.acceptance import MOST_DRAFTS, NUM_CURVES, curves
 
-StepSeconds = Callable[[int], float | None]  # seconds of a step by its number of one-token rows
+StepSeconds = Callable[[int], float | None]  # number of one-token rows -> seconds of the step
 
 THRESHOLDS = (0.85, 0.7, 0.55, 0.42, 0.3, 0.2, 0.12, 0.06)
 COUNT = len(THRESHOLDS)
 SIZES = MOST_DRAFTS + 1
-GAIN = 1.02  # minimum gain in tokens per second, since predictions are not exact
-UNKNOWN_ROWS = 64  # assumed fixed cost of a step in rows, while seconds are unknown
-ASKED_AGAIN = 256  # number of decisions after which seconds are predicted again
+GAIN = 1.02  # minimum predicted speed-up for drafting, since predictions are inexact
+UNKNOWN_ROWS = 64  # a step's assumed fixed cost in rows while its seconds are unknown
+ASKED_AGAIN = 256  # number of decisions for which predicted seconds are reused
 
 
 def no_seconds() -> float:
@@ -42,11 +42,12 @@ class Payoff:
         *,
         has_states: bool = False,
     ) -> None:
-        """Choose by `step_seconds`, which predicts a step's seconds from its number of rows.
+        """Choose lengths by `step_seconds`, which predicts a step's seconds from its row count.
 
-        `host_seconds` returns the extra seconds of a step that waits for its predecessor's tokens.
-        `most_rows` bounds a step's rows and drafted tokens together. With `has_states`, accepted
-        tokens are computed again from the recurrent state before them.
+        `host_seconds` returns the extra seconds that a step takes if it waits for the tokens of the
+        step before. `most_rows` bounds the sum of a step's rows and drafted tokens. With
+        `has_states`, accepted tokens cost more: they are computed again from the recurrent state
+        before them.
         """
         self._step_seconds, self._host_seconds = step_seconds, host_seconds
         self._most_rows = most_rows
@@ -56,15 +57,15 @@ class Payoff:
         self._tables: dict[int, _Table] = {}
 
     def can_pay(self, rows: int) -> bool:
-        """Return whether drafts for `rows` rows would save time if every token were accepted."""
+        """Return whether drafts for `rows` rows would save time if all were accepted."""
         most = ((rows * n, rows * n) for n in (1, 4, MOST_DRAFTS))
         return self._fastest(rows, most) is not None
 
     def lengths(self, rows: int, chances: Sequence[tuple[int, int]], pending: int = 0) -> list[int]:
         """Return how many tokens of each draft to verify in a step of `rows` rows.
 
-        `chances` has the number of each draft's curve of chances (`curves`), and its length. The
-        first `pending` tokens of each draft will be known before the verification.
+        `chances` has, for each draft, the index of its curve of chances (`curves`) and its length.
+        The first `pending` tokens of each draft will be known before the verification.
         """
         if not chances:
             return []
@@ -82,7 +83,7 @@ class Payoff:
         return [lengths[place] for place in places]
 
     def _fastest(self, rows: int, choices: Iterable[tuple[float, float]]) -> int | None:
-        """Return the index of the fastest of `choices`, or None if drafts do not help.
+        """Return the index of the choice with the most tokens per second, or None if none helps.
 
         A choice is a pair: the number of drafted tokens, and the expected number of accepted
         tokens.
@@ -120,26 +121,26 @@ class Payoff:
 
 
 class _Table:
-    """A table of draft lengths and of the tokens that are expected to be accepted.
+    """A table of draft lengths and of expected accepted tokens, by threshold.
 
-    A row of a step is looked up by its draft's curve and size.
+    A draft is looked up by its curve of chances and its size.
     """
 
     def __init__(self, pending: int) -> None:
         """Tabulate drafts whose first `pending` tokens will be known before any is verified."""
-        # `chances` (curves, tokens) are the chances that all of the first tokens are accepted.
-        # `gains` are their sums.
+        # `chances` (curves, tokens) has the chance that a token and all tokens before it are
+        # accepted. `gains` has the cumulative sums along the tokens.
         chances = np.cumprod(curves(2 * MOST_DRAFTS), axis=1)
         gains = np.pad(np.cumsum(chances, axis=1), ((0, 0), (1, 0)))
-        # `longest` has the shape (thresholds, curves), `lengths` (thresholds, curves, sizes). A
-        # draft's size bounds `lengths`.
+        # Shapes: `longest` (thresholds, curves), `lengths` (thresholds, curves, sizes). A length is
+        # at most the draft's size.
         longest = np.array([(chances >= least).sum(axis=1) for least in THRESHOLDS])
         room = np.maximum(np.arange(SIZES) - pending, 0)
         lengths = np.minimum(np.maximum(longest - pending, 0)[:, :, None], room)
         at = np.arange(NUM_CURVES)[:, None]
         gained = gains[at, lengths + pending] - gains[at, pending]
-        # Each row is for a curve and a size. The columns are the lengths and then the gains, by
-        # threshold.
+        # After the transposition, each row is for one curve and size. Its columns are the lengths
+        # by threshold, then the gains by threshold.
         both: npt.NDArray[np.float64] = np.concatenate((lengths, gained)).reshape(2 * COUNT, -1)
         self.both = np.ascontiguousarray(both.T)
         self.lengths: list[list[int]] = lengths.reshape(COUNT, -1).tolist()

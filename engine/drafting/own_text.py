@@ -1,7 +1,7 @@
 """The drafts from a sequence's own prompt and answer.
 
-Edits, quotes and tables repeat earlier text. The text is the sequence's own array, so a draft
-cannot contain tokens of another request.
+Edits, quotes and tables repeat earlier text. Drafts are read from the sequence's own token array,
+so a draft cannot contain tokens of another request.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from engine.sequences.sequence import Sequence
 
 
 def own_text(sequence: Sequence) -> Alignment:
-    """Return a source of the tokens that followed earlier occurrences of the last tokens."""
+    """Make a source of drafts: the tokens that followed earlier occurrences of the last tokens."""
     index = TextIndex(sequence.tokens)
     index.extend(sequence.num_tokens - 1)
     return Alignment("own", index, sequence.tokens)

@@ -1,7 +1,7 @@
-"""The drafts from the answer that a request expects (OpenAI's `prediction`).
+"""The drafts from the expected answer that a request states (OpenAI's `prediction`).
 
-The first draft is the prediction's beginning. After a difference, the answer's last tokens are
-searched in the prediction.
+The first draft is the prediction's beginning. After a token that differs, the answer's last tokens
+are searched for in the prediction.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from engine.sequences.sequence import Sequence
 
 
 def predicted_text(sequence: Sequence) -> Alignment | None:
-    """Return a source that follows the request's `prediction`, or None without a prediction."""
+    """Make a source that drafts from the request's `prediction`, or return None without one."""
     prediction = sequence.prediction
     if prediction is None or not len(prediction):
         return None

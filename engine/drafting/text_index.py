@@ -1,9 +1,9 @@
 """An index of a growing text of tokens, which finds a sequence's last tokens in the text.
 
-For runs of 1, 2 and 4 tokens, a table has the latest place after each run, by the run's hash. A
-search looks up the longest run first. What a table says is compared with the text, so a collision
-of hashes can only hide a place. The tables take at most 0.8 MiB. Arrays index many places at once
-(32,000 in a millisecond).
+There is a table for runs of 1, 2 and 4 tokens each. It maps the hash of a run to the latest place
+after that run. A search looks up the longest run first, and compares the place found with the text.
+A collision of hashes can therefore only hide a place. The tables take at most 0.8 MiB. NumPy
+indexes many places at once (32,000 in a millisecond).
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ import numpy as np
 
 from prefix_cache.hashing import TokenIds
 
-RUNS = (1, 2, 4)  # tokens of the indexed runs, each twice the run before
-LONGEST = 32  # maximum number of compared tokens before a place
+RUNS = (1, 2, 4)  # tokens of the indexed runs; each is twice as long as the one before
+LONGEST = 32  # maximum number of tokens compared before a place
 _LONGEST_RUN = RUNS[-1]
-_TABLE_BITS = (8, 16)  # minimum and maximum number of bits of a hash
-# A run's hash is that of its second half plus a multiple of its first half's.
+_TABLE_BITS = (8, 16)  # minimum and maximum bits of a table index
+# The hash of a run is the hash of its second half plus a multiple of the first half's hash.
 _ONE, _TWO = 0x85EBCA77, 0xC2B2AE3D
 _MIX = 0x9E3779B1
 _BITS = 32
 _MASK = (1 << _BITS) - 1
-_AT_ONCE = 12  # number of places from which arrays are faster than a loop
+_AT_ONCE = 12  # number of places above which NumPy is faster than a loop
 
 
 class TextIndex:
@@ -36,7 +36,7 @@ class TextIndex:
         self._shift = _BITS - bits
         self.text = text
         self.tokens = text.data
-        self._arrays = np.zeros((len(RUNS), 1 << bits), np.int32)  # 0: no place
+        self._arrays = np.zeros((len(RUNS), 1 << bits), np.int32)  # 0 means no place
         self._places = [row.data for row in self._arrays]
         self.end = 0
 
@@ -54,7 +54,7 @@ class TextIndex:
         self.end = max(end, self.end)
 
     def find(self, tokens: memoryview, end: int) -> tuple[int, int] | None:
-        """Return the latest place after the longest indexed run at the end of `tokens[:end]`.
+        """Find the longest indexed run that ends `tokens[:end]`. Return the latest place after it.
 
         `tokens` are int32. Also return how many tokens before the place equal the last tokens, up
         to `LONGEST`. Returns None without a match.
@@ -92,7 +92,7 @@ class TextIndex:
     def _extend_at_once(self, end: int) -> None:
         before = max(self.end + 1 - _LONGEST_RUN, 0)
         hashes = self.text[before:end].astype(np.uint32)
-        shift, start = np.uint32(self._shift), before + 1  # the first place that has a hash
+        shift, start = np.uint32(self._shift), before + 1  # first place with a run of this length
         for run, array in zip(RUNS, self._arrays, strict=True):
             if run > 1:
                 half = run // 2
@@ -103,12 +103,12 @@ class TextIndex:
                 start += half
             new = hashes[max(self.end + 1 - start, 0) :]
             places = np.arange(end + 1 - len(new), end + 1, dtype=np.int32)
-            array[new * np.uint32(_MIX) >> shift] = places  # of equal keys, the last stays
+            array[new * np.uint32(_MIX) >> shift] = places  # for equal keys, NumPy keeps the last
         self.end = end
 
 
 def _hashes(last: list[int]) -> list[int]:
-    """Return the hashes of the runs that end with the tokens `last`, the shortest run first.
+    """Return the hashes of the runs at the end of the tokens `last`, the shortest run first.
 
     The hashes are correct modulo 2^32.
     """

@@ -1,8 +1,9 @@
 """The drafts from the cached tree: the tokens that followed the same prefix before.
 
 The walk starts at the node that the sequence's lease holds, not at the root. Up to AHEAD tokens
-below the node are copied at once. The copy is followed until it is used up, differs, or has left
-the tree. A request that does not use the cache gets no drafts from the tree.
+below the node are copied at once. Drafts come from the copy until it is used up, the sequence
+differs from it, or its node has left the tree. A request that does not use the cache gets no drafts
+from the tree.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ AHEAD = 256  # maximum number of tokens that are copied at once
 
 @dataclass(slots=True)
 class _Followed:
-    """Copied tokens that follow the first `known` tokens, and the last node they came from."""
+    """The tokens copied from the tree after the first `known` tokens, and the last node read."""
 
     known: int
     ahead: memoryview
@@ -56,7 +57,7 @@ class TreeWalk:
     def __init__(self, tree: RadixTree, sequence: Sequence, lease: Lease) -> None:
         self._tree, self._sequence, self._lease = tree, sequence, lease
         self._followed: _Followed | None = None
-        # The last node without tokens below it, and its number of children at that time.
+        # The last node at which the walk found no tokens, and the node's number of children then.
         self._nothing: Node | None = None
         self._num_children = 0
 

@@ -1,11 +1,12 @@
 """The device's KV blocks and recurrent states as bytes, for threads that transfer them.
 
 On a CPU, blocks are read and written in place. On a GPU, blocks go through a pinned buffer, on the
-thread's own stream. A recurrent state, or the ring of an attention window, is divided into units as
-long as a block. The units' slots are numbered after the pool's blocks.
+thread's own stream. A recurrent state, or the ring buffer of an attention window, is divided into
+units of a block's size. The numbers of the units' slots follow those of the pool's blocks.
 
-A reader's blocks are leased and settled, so no kernel writes them any more. A writer's blocks are
-private to a lease. The writer waits for all work that was launched before the lease got the blocks.
+Blocks that are read are leased and fully computed, so no kernel writes them any more. Blocks that
+are written are private to one lease. The writer waits for all work that was launched before the
+lease got the blocks.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ class BlockWriter(Protocol):
 
 
 class SlotRows:
-    """The bytes of slots, (block_bytes,) uint8 each: KV blocks, then units of recurrent states."""
+    """The bytes of each slot, uint8 (block_bytes,). KV blocks come first, then units of states."""
 
     def __init__(self, pool: DevicePool, states: States | None) -> None:
         self.blocks = block_bytes_of(pool)
@@ -162,13 +163,14 @@ class CudaMemory:
         return self._buffer()
 
     def _buffer(self) -> CudaBuffer:
-        # A new thread uses GPU 0, so a rank on another GPU would take memory there.
+        # By default a new thread uses GPU 0, and would take memory there although the rank's GPU is
+        # another.
         torch.cuda.set_device(self.blocks.device)
         return CudaBuffer(self.rows)
 
 
 class CudaBuffer:
-    """A pinned buffer between a GPU and one thread. Raises PoolDoesNotFit."""
+    """A pinned host buffer between a GPU and one thread. Raises PoolDoesNotFit."""
 
     def __init__(self, rows: SlotRows) -> None:
         """Copy from and to the slots `rows`."""

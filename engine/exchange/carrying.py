@@ -1,6 +1,6 @@
-"""The prefixes exported from and imported into this engine's device.
+"""The export of prefixes from this engine's device, and the import into it.
 
-    begin -> [room is made] -> ready: write, write, ... -> end: in the tree, held -> released
+    begin -> [make room] -> ready: write, write, ... -> end: in the tree, leased -> released
 
 An import leases KV blocks as a request does. Blocks that are already in the tree stay unchanged.
 The other blocks are put in the tree at the import's end.
@@ -32,9 +32,9 @@ from prefix_cache.hashing import KEY_BYTES, TokenIds
 from prefix_cache.leases.lease import Lease
 from prefix_cache.namespace import NAMESPACE_BYTES, Namespace, NamespacePath
 
-MOST_IMPORTS = 2  # maximum number of concurrent imports, which hold blocks of the device
+MOST_IMPORTS = 2  # maximum number of concurrent imports; each holds device blocks
 IDLE_S = 60.0  # seconds without a query after which an import is dropped
-MOST_BYTES = 16 << 20  # maximum bytes of one read of several units, for which steps wait
+MOST_BYTES = 16 << 20  # maximum bytes of one read; steps wait for a read
 HELD_S = 30.0  # seconds for which imported blocks are held until they are pinned
 
 
@@ -62,7 +62,7 @@ class CarriedPrefixes:
 
     @property
     def is_holding(self) -> bool:
-        """True if an import holds blocks. The time of holding is bounded."""
+        """True if an import holds blocks. It holds them for a bounded time."""
         return any(one.lease is not None for one in self._imports.values())
 
     def answer(self, query: Carrying, now: float) -> Carried:
@@ -88,7 +88,7 @@ class CarriedPrefixes:
                 self._drop(import_id, now)
 
     def _drop_pinned(self, now: float) -> None:
-        """Release the blocks of ended imports that pins hold by now."""
+        """Release the blocks of ended imports that are pinned by now."""
         pinned = self._pins.by_node()
         for import_id, one in list(self._imports.items()):
             if one.is_over and one.lease is not None and one.lease.node in pinned:
@@ -154,7 +154,7 @@ class CarriedPrefixes:
         one.lease = self._cache.acquire(one.path, longer, owner=PUBLISHED, now=now)
         if one.lease is None:
             return
-        self._cache.postpone(one.lease)  # copy no part of a cached block
+        self._cache.postpone(one.lease)  # do not copy part of a cached block
         states = one.lease.states
         if states is not None and states.at.position < len(one.tokens):
             one.state_slot = states.next_out()
@@ -221,10 +221,10 @@ def _rows(
     state_units: int,
     end: int | None = None,
 ) -> tuple[Rows, Rows]:
-    """Return the slots of block units, and the rows of the recurrent state's units.
+    """Return the slots of the requested blocks, and the rows of the requested units of the state.
 
-    `end` is the prefix's number of blocks, by default as many as the lease has. Raises
-    InvalidRequest for units that the prefix does not have.
+    `end` is the prefix's number of blocks, by default the lease's. Raises InvalidRequest if the
+    prefix does not have the units.
     """
     blocks = lease.num_blocks if end is None else end
     if first < 0 or count < 0 or first + count > blocks + state_units:

@@ -1,4 +1,4 @@
-"""The exchange of KV blocks with other engines, as the engine's step uses it.
+"""The exchange of KV blocks with other engines, as the engine's loop uses it.
 
     turn       answer other engines' requests for blocks      before a step is scheduled
     advance    report the progress of this engine's fetches
@@ -63,13 +63,13 @@ def open_exchange(
     between_gpus: bool = True,
     silence_s: float = SILENCE_S,
 ) -> ExchangeThreads:
-    """Open the exchange for the blocks of `pool`, which a model with this `fingerprint` computes.
+    """Open the exchange for the blocks of `pool`. The `fingerprint` identifies their model.
 
-    Other engines ask at `where`, a path or a TCP host and port, unless it is None. `states` is the
-    pool of the model's recurrent states or windows, if any. With `between_gpus`, engines of one
-    host copy from each other's pools, unless the model has recurrent states. A fetch from an engine
-    that is silent for `silence_s` seconds is ended. Raises ValueError, or OSError if the address
-    cannot be bound.
+    Other engines send requests to `where`, a path or a TCP host and port. If None, they send none.
+    `states` is the pool of the model's recurrent states or windows, if any. With `between_gpus`,
+    engines of one host copy directly from each other's pools, unless the model has recurrent
+    states. A fetch ends if the other engine is silent for `silence_s` seconds. Raises ValueError,
+    or OSError if the address cannot be bound.
     """
     memory, waker = memory_of(pool, states), Waker()
     pools: PeerPools | None = None
@@ -96,9 +96,7 @@ class Exchange:
         patience: Patience | None = None,
         carried: CarriedPrefixes | None = None,
     ) -> None:
-        """Exchange blocks through `threads`.
-
-        Without `threads`, no blocks are fetched or sent.
+        """Exchange blocks through `threads`. If None, no blocks are fetched or sent.
 
         `carried` are the prefixes that operators export and import.
         """
@@ -128,7 +126,7 @@ class Exchange:
         self._fetches.leave(sequence, now)
 
     def flush(self, scope: FlushScope, now: float) -> None:
-        """Stop fetching blocks in the flushed scope for a while, and compute missing blocks."""
+        """Fetch no blocks in the flushed scope for a while. Missing blocks are computed instead."""
         self._fetches.flush(scope, now)
 
     def turn(self, running: RunningRequest, now: float) -> None:

@@ -1,8 +1,8 @@
-"""The pools of neighbouring GPUs, which are copied from GPU to GPU.
+"""The pools of other GPUs on this host, from which blocks are copied directly between GPUs.
 
-CUDA shares an allocation between processes of one host (IPC). A copy from a neighbour's pool counts
-only after the neighbour has confirmed the blocks. The neighbour confirms that it held the blocks
-until the copy's end (`arriving`).
+CUDA can share an allocation between processes of one host (IPC). A copy from a neighbour's pool
+becomes valid only when the neighbour confirms that it kept the blocks until the copy's end
+(`arriving`).
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from storage.batched_copies import CopyPieces, open_batched_copies
 from storage.copies import CopyEvent
 from storage.errors import CopyFailed
 
-HANDLE_BYTES = 64  # CU_IPC_HANDLE_SIZE
-_LAZY_PEER_ACCESS = 1  # CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS
+HANDLE_BYTES = 64  # CUDA's constant CU_IPC_HANDLE_SIZE
+_LAZY_PEER_ACCESS = 1  # CUDA's flag CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS
 _DRIVER = "libcuda.so.1"
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
@@ -103,7 +103,7 @@ class CudaPeerPools:
         """
         self._blocks = blocks
         self._host = this_host()
-        self._closed: set[str] = set()  # addresses of engines whose pools cannot be opened
+        self._closed: set[str] = set()  # addresses of engines whose pools failed to open
         self._opened: dict[str, _CudaPeerPool] = {}
         self._stream = torch.cuda.Stream(blocks.device)  # type: ignore[no-untyped-call]
 
@@ -117,10 +117,10 @@ class CudaPeerPools:
             self._stream.wait_event(event)
 
     def open(self, where: str, handle: PoolHandle) -> PeerPool:
-        """Open a pool once and keep it.
+        """Open a pool once, and keep it open.
 
         A new handle at an address means that another engine runs there. The old pool is then
-        closed, because its memory is freed only when no process has it mapped any more.
+        closed, because its memory is freed only when no process maps it any more.
         """
         before = self._opened.get(where)
         if before is not None:
@@ -153,7 +153,7 @@ def pieces_of(
 class _CudaPeerPool:
     def __init__(self, handle: PoolHandle, ours: Tensor, stream: torch.cuda.Stream) -> None:
         torch.cuda.set_device(ours.device)
-        torch.cuda.current_stream(ours.device).synchronize()  # creates the CUDA context
+        torch.cuda.current_stream(ours.device).synchronize()  # also creates the CUDA context
         self._driver = ctypes.CDLL(_DRIVER)
         self._ours, self._stream, self._num_blocks = ours, stream, handle.num_blocks
         self._batched = open_batched_copies()

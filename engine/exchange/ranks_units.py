@@ -1,8 +1,9 @@
-"""The units of a prefix on several ranks: parts of a unit are joined in the order of ranks.
+"""The units of a prefix on several ranks. Each rank holds one part of every unit.
 
-A unit is a KV block, or a piece of a recurrent state of the same size. For a read, rank 0 waits for
-the other ranks' parts, and steps wait meanwhile. A write is sent to all ranks, and each rank takes
-its part. The blocks' fingerprint has the parallel shape, so units of another shape are never read.
+A unit is a KV block, or a piece of a recurrent state of the same size. The parts of a unit are
+joined in the order of ranks. For a read, rank 0 waits for the other ranks' parts, and no step is
+launched while it waits. A write is sent to all ranks, and each rank takes its part. The blocks'
+fingerprint includes the numbers of ranks and stages, so units of another division are never read.
 """
 
 from __future__ import annotations
@@ -24,17 +25,17 @@ from engine.ranks.messages import (
     WriteUnits,
 )
 
-PATIENCE_S = 60.0  # maximum wait for an answer, which comes after the steps under way
+PATIENCE_S = 60.0  # maximum seconds to wait for a rank, which first finishes its steps
 PART_BYTES = 96 << 10  # maximum bytes in one report
 
 
 @dataclass(slots=True)
 class RanksUnits:
-    """The units of all ranks, seen from rank 0 and one thread. Implements `UnitMemory`."""
+    """The units of all ranks, used by one thread of rank 0. Implements `UnitMemory`."""
 
     own: UnitMemory
     others: OtherRanks
-    catch_up: Callable[[], None]  # launches on this rank the steps sent to the other ranks
+    catch_up: Callable[[], None]  # launches on rank 0 the steps already sent to others
     _sizes: list[int] = field(default_factory=list)
 
     @property
@@ -101,7 +102,8 @@ class RankUnits:
         """Carry out a command of rank 0, and yield the reports for rank 0.
 
         Yields one `UnitShape` for `DescribeUnits`, one or more `UnitBytes` for `ReadUnits`, and
-        nothing for `WriteUnits`. A command takes effect only as the reports are read to the end.
+        nothing for `WriteUnits`. A command takes effect only while the caller iterates, so the
+        caller must read all reports.
         """
         match command:
             case DescribeUnits():

@@ -1,4 +1,4 @@
-"""The encryption of KV blocks between two engines: AES-256-GCM under a key of their namespace.
+"""The encryption of KV blocks between two engines: AES-256-GCM with a key from their namespace.
 
     key of a fetch and a namespace = HMAC(namespace, fingerprint | both salts)
     sealed block                   = payload | tag, the block's position is the nonce
@@ -8,7 +8,7 @@
 A namespace is 16 bytes that gateways derive from a secret. Engines never send a namespace to each
 other. A block can therefore be decrypted only for a request in the same namespace, at the same
 position and after the same tokens. An engine that gets another tenant's block by mistake cannot
-read it. Both ends add salt, so no nonce is used twice.
+read it. Both engines add a random salt to the key, so no nonce is used twice with one key.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class NotSound(Exception):
 class SealedPlace:
     """The data with which a block, or successive blocks of one namespace, are authenticated.
 
-    `position` is the first block's position in the prompt. `keys` and `token_ids` (int32) are for
-    all blocks.
+    `position` is the first block's position in the prompt. `keys` and `token_ids` (int32) cover all
+    blocks.
     """
 
     position: int
@@ -90,7 +90,7 @@ class Seal:
             raise NotSound from error
 
     def seal_slots(self, place: SealedPlace, slots: bytes) -> bytes:
-        """Make a tag for the slots of `place`'s blocks. The tag does not cover the blocks' bytes.
+        """Make a tag that authenticates the slots of `place`'s blocks, but not the blocks' bytes.
 
         `slots` are int32, little endian, one for each block.
         """

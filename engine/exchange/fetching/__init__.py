@@ -1,1 +1,1 @@
-"""The fetching of KV blocks: the choice to fetch, and the thread that asks."""
+"""The fetching of KV blocks from other engines: the decision to fetch, and the fetching thread."""

@@ -1,14 +1,14 @@
 """The handling of a fetch's messages, which copies arriving blocks into their slots.
 
-    way       message and its handling                                    outcome
+    transport message and its handling                                    outcome
 
     bytes     `Block`: decrypted into its slot                            the block has arrived
     by slots  `Slots`: copied from the neighbour's pool, `Taken` is sent  the blocks are copied
-              `Still`: the neighbour held them until after the copy       the blocks have arrived
+              `Still`: the neighbour kept them until the copy ended the blocks have arrived
 
-While the slots of one message are copied, the next message is handled. Blocks come in order. A
-block that fails authentication or is out of order ends the fetch. Blocks that arrived before stay
-valid.
+While the blocks of one `Slots` message are copied, the next message is handled. Blocks come in
+order. A block that fails authentication or is out of order ends the fetch. Blocks that arrived
+before stay valid.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from engine.link.address import is_tcp
 from storage.copies import CopyEvent
 from storage.errors import CopyFailed
 
-MOST_COPIES = 2  # messages whose slots are copied at once; closing the fetch waits for them
+MOST_COPIES = 2  # maximum `Slots` messages being copied; closing a fetch waits for them
 NOT_SOUND = "a block is not what was asked for"
 
 
@@ -124,7 +124,7 @@ class Arriving:
         self.taken = self._begun = position + 1
         if not wanted.state_units:
             fetch.arrived = position + 1
-        elif position + 1 == last:  # blocks are of no use without the recurrent state
+        elif position + 1 == last:  # blocks are useless until the state has arrived
             fetch.arrived = self._end
 
     def _target(self, position: int) -> tuple[int, SealedPlace]:

@@ -45,8 +45,8 @@ from engine.link.pieces import in_pieces
 from engine.link.tcp.curve import LinkKey, Socket, connect_with
 from storage.copies import CopyEvent
 
-SILENCE_S = 2.0  # maximum silence of a living engine, in seconds
-WORD_S = 0.5  # seconds between messages to a sending engine, which answers each
+SILENCE_S = 2.0  # seconds of silence after which an engine counts as dead
+WORD_S = 0.5  # seconds between keep-alive messages to a sending engine, which answers each
 UNUSED_S = 30.0  # seconds until an unused connection is closed
 LOOK_S = 0.1
 FRAMES_AT_ONCE = 32
@@ -85,7 +85,7 @@ class BlockClient:
     ) -> None:
         """Fetch blocks into `memory` from engines with the same `fingerprint`.
 
-        `key` is for addresses over TCP. `pools` are the pools of this host's other GPUs.
+        `key` encrypts connections over TCP. `pools` opens the pools of this host's other GPUs.
         """
         self._memory = memory
         self._fingerprint = fingerprint
@@ -158,7 +158,7 @@ class BlockClient:
         self._orders.put(order)
         self._waker.wake()
 
-    # The remaining methods run on the fetching thread.
+    # The methods below run on the fetching thread.
 
     def _run(self) -> None:
         self._writer = self._memory.writer()
@@ -223,7 +223,7 @@ class BlockClient:
         try:
             socket.connect(endpoint)
         except zmq.ZMQError:
-            socket.close()  # addresses come from other engines, and many may be invalid
+            socket.close()  # the addresses come from other engines, and some may be invalid
             raise
         return socket
 
@@ -265,7 +265,7 @@ class BlockClient:
         try:
             message = self._codec.decode_from_source(frames[0].buffer)
         except WireError:
-            return  # the engine has another version, and the fetch ends without an answer
+            return  # the other engine has another version, so the fetch will time out
         one = peer.on_the_way.get(message.number)
         if one is None:
             return

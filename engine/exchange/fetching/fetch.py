@@ -1,12 +1,12 @@
-"""A fetch, shared by the owner thread and the thread that asks for its KV blocks.
+"""The state of a fetch, shared by the owner thread and the fetching thread.
 
     owner       begins the fetch, reads `arrived`, closes the fetch; never waits for the network
-    thread      asks, decrypts blocks into the lease's slots, while the fetch is not closed
+    thread      asks, and decrypts blocks into the lease's slots until the fetch is closed
 
-The blocks are private to the sequence's lease, and must not be written after the release. The
-thread therefore writes under `lock`, and the owner closes the fetch under `lock`. Closing waits
-only for the few blocks that are being written. Blocks from another GPU are written until the event
-`writing` has passed.
+The blocks are private to the sequence's lease, and must not be written after the lease is released.
+The thread therefore writes while it holds `lock`, and the owner takes `lock` to close the fetch.
+Closing waits only for the few blocks that are being written. Copies from another GPU go on until
+the event `writing` has passed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from prefix_cache.tree.edge import BlockIds
 from storage.copies import CopyEvent, Passed
 
 Way = Literal["socket", "tcp", "device"]
-# Reasons why a fetch ends before all its blocks have come.
+# Reasons why a fetch ends before all its blocks have arrived.
 SILENT = "it does not answer"
 LATE = "it takes too long"
 
@@ -33,12 +33,12 @@ class Patience:
     """Bounds on the duration of a fetch, in seconds."""
 
     least: float = 1.0
-    times: float = 2.0  # time limit, divided by the predicted time to compute the blocks
-    unmeasured: float = 10.0  # minimum time limit in seconds without a prediction
-    stream: float = 30.0  # minimum time limit in seconds for blocks that are still being computed
+    times: float = 2.0  # time limit as a multiple of the predicted time to compute the blocks
+    unmeasured: float = 10.0  # minimum time limit if there is no prediction
+    stream: float = 30.0  # minimum time limit for blocks that are still being computed
 
-    # The number of seconds after a flush in which no block is fetched. Gateways wait for a shorter
-    # time before they report a failed flush.
+    # The number of seconds after a flush in which no block is fetched. Gateways wait less than this
+    # before they report a failed flush.
     flush: float = 10.0
 
 
@@ -57,14 +57,14 @@ class Wanted:
     request_id: str | None
     deadline: float  # in seconds of time.monotonic
     after: CopyEvent
-    # The slot that receives the recurrent state at the blocks' end, if the model has such states.
+    # The slot for the recurrent state after the last block, if the model has recurrent states.
     state_slot: int | None = None
     state_units: range = range(0)
 
     def place(self, start: int, end: int) -> SealedPlace | None:
         """Return the data with which blocks `start` up to `end` are authenticated.
 
-        Return None if the blocks have several namespaces.
+        Return None if the blocks belong to several namespaces.
         """
         size = len(self.tokens) // self.end
         namespace, span_end = self.path.span_at(start)
@@ -85,16 +85,16 @@ class Wanted:
 
 @dataclass(slots=True, eq=False)
 class Fetch:
-    """The progress of a fetch. The thread writes it until `why` is set."""
+    """The progress of a fetch. The fetching thread updates it until `why` is set."""
 
     wanted: Wanted
-    # The number of leading blocks that are written and authentic. With recurrent states, it stays
-    # at `wanted.first` until the state at the blocks' end is written.
+    # The number of the prompt's leading blocks that are written and authenticated. With recurrent
+    # states, this number stays at `wanted.first` until the state after the last block is written.
     arrived: int
-    began: float  # seconds of time.monotonic, like all times of a fetch
-    way: Way  # transport of the blocks, a guess until the sender has answered
+    began: float  # start, in seconds of time.monotonic like all times here
+    way: Way  # transport of the blocks; a guess until the sender answers
     is_closed: bool = False  # True once the slots must not be written any more
-    why: str | None = None  # reason of the fetch's end; "" if all available blocks have come
+    why: str | None = None  # why the fetch ended; "" if all available blocks have arrived
     answered: float | None = None
     ended: float | None = None
     first_reads: dict[str, int] = field(default_factory=dict)
@@ -102,20 +102,20 @@ class Fetch:
     writing: CopyEvent = field(default_factory=Passed, repr=False)
 
     def end(self, why: str) -> None:
-        """End the fetch, after which no more blocks come. Only the first reason counts."""
+        """End the fetch. No more blocks arrive after that. Only the first reason counts."""
         if self.why is None:
             self.ended = time.monotonic()
             self.why = why
 
     @property
     def units(self) -> int:
-        """The number of blocks that have come, plus the units of their recurrent state."""
+        """The number of arrived blocks, plus the units of their recurrent state."""
         blocks = self.arrived - self.wanted.first
         return blocks + len(self.wanted.state_units) if blocks else 0
 
     @property
     def is_over(self) -> bool:
-        """True if no more blocks will come."""
+        """True if no more blocks will arrive."""
         return self.why is not None
 
     def close(self) -> None:

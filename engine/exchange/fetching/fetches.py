@@ -1,13 +1,13 @@
-"""The fetches from other engines for this engine's requests, from request to commit.
+"""The fetches of blocks from other engines, from a request's start to the blocks' commit.
 
-    a lease is taken -> ask, or not -> commit blocks as they come -> over: compute other blocks
+    lease taken -> ask another engine, or not -> commit arriving blocks -> compute the other blocks
 
-The source that a request names is a hint. The engine asks no source if computing is predicted to be
-faster. The engine also asks no source while many fetches run, shortly after a flush, or if the
-source did not answer lately. Fetched blocks are written into the lease's own blocks, so owner and
-quota are as for computed blocks.
+The source engine that a request names is a hint. The engine does not ask the source if computing
+the blocks is predicted to be faster. It also does not ask while many fetches run, shortly after a
+flush, or if the source recently failed to answer. Fetched blocks are written into blocks of the
+request's lease, so their owner and quota are the same as for computed blocks.
 
-Elsewhere: messages or transports (`client.py`).
+Elsewhere: messages and transports (`client.py`).
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from prefix_cache.hashing import KEY_BYTES
 from prefix_cache.leases.lease import Lease
 
 MOST_FETCHES = 16  # maximum number of concurrent fetches
-REST_S = 5.0  # seconds before a silent engine is asked again
-OVERDUE_S = 5.0  # seconds after a deadline; a fetch that still runs is an error of the engine
+REST_S = 5.0  # seconds until an engine that was silent is asked again
+OVERDUE_S = 5.0  # seconds past its deadline after which a running fetch is an engine error
 
 
 class FetchNeverEnded(RuntimeError):
@@ -39,7 +39,7 @@ class FetchNeverEnded(RuntimeError):
 
 
 class Progress(NamedTuple):
-    """The progress of a sequence: its first `end` tokens have come."""
+    """The progress of a sequence: the KV of its first `end` tokens has arrived."""
 
     sequence: Sequence
     end: int
@@ -60,9 +60,9 @@ class _UnderWay:
 
 @dataclass(slots=True)
 class _Counts:
-    """The counters of one transport.
+    """The counters of one transport of blocks.
 
-    Time up to `until` is counted, so overlapping time counts once.
+    The time before `until` is already counted, so the time of overlapping fetches counts once.
     """
 
     stats: FetchStats
@@ -108,7 +108,7 @@ class Fetches:
             self._close(sequence, one, now)
 
     def flush(self, scope: FlushScope, now: float) -> None:
-        """Stop fetching blocks in the flushed scope for a while, and compute uncommitted blocks."""
+        """Fetch no blocks in the flushed scope for a while. Compute uncommitted blocks instead."""
         self._flushed.add(scope, time.monotonic())
         for sequence, one in self._under_way.items():
             if one.fetch is not None and scope.covers(sequence):
@@ -116,7 +116,7 @@ class Fetches:
                 sequence.is_fetching, one.fetch = True, None
 
     def advance(self, now: float) -> list[Progress]:
-        """Return the progress and the ends of fetches since the last call."""
+        """Return the progress of fetches since the last call, and which have ended."""
         return [
             progress
             for sequence, one in list(self._under_way.items())
@@ -170,7 +170,8 @@ class Fetches:
         fetch = Fetch(wanted, first, began=time.monotonic(), way=way)
         try:
             client.begin(fetch)
-        except OSError:  # out of file descriptors, which unauthenticated peers at a port may hold
+        # Out of file descriptors: unauthenticated peers may have opened many connections.
+        except OSError:
             self.refused += 1
             return None
         return fetch
@@ -191,7 +192,7 @@ class Fetches:
             return True
         waiting, before = sum(one.wanted.end - one.arrived for one in fetches), run.before
         if self._cache.quotas.are_partitions:
-            waiting = before = 0  # other flows' work must not influence this flow's choice
+            waiting = before = 0  # with partitions, a flow's choice must not depend on other flows
         if sequence.lease is not None and sequence.lease.states is not None and self._client:
             waiting += len(self._client.units_of_state(0))
         return self._rates.is_worth_it(
@@ -214,7 +215,8 @@ class Fetches:
             del self._under_way[sequence]
             sequence.is_fetching, sequence.source = False, None
             return Progress(sequence, sequence.num_computed, is_over=True)
-        is_over, arrived = fetch.is_over, fetch.arrived  # in this order: `arrived` is set first
+        # Read in this order, because the thread sets `arrived` first.
+        is_over, arrived = fetch.is_over, fetch.arrived
         if time.monotonic() > fetch.wanted.deadline + OVERDUE_S:
             raise FetchNeverEnded(f"a fetch from {fetch.wanted.address} does not end")
         if is_over:

@@ -1,11 +1,11 @@
 """The choice between fetching and computing KV blocks, by measured times.
 
-    fetch    first answer + (blocks of other fetches + blocks of this fetch) x time of a block
-    compute  tokens to be computed before + tokens of these blocks, as times of `StepTimes`
+    fetch    time to the first answer + (blocks of other fetches + these blocks) x time of a block
+    compute  seconds for the tokens to be computed before + seconds for these blocks (`StepTimes`)
 
-A rate that is never tried is never learned. A transport without measurements is therefore assumed
-to be faster than computing. An engine that seems too slow for a flow is still asked now and then.
-The fetch's deadline bounds the cost.
+The rate of a transport is learned only by using it. A transport without measurements is therefore
+assumed to be faster than computing. An engine that seems too slow is still asked from time to time.
+The fetch's deadline bounds the cost of such a trial.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from engine.exchange.fetching.fetch import LATE, Fetch
 from prefix_cache.leases.load_or_recompute import WEIGHT, CopyRate, PrefillTimes
 from prefix_cache.leases.refusals import Refusals
 
-# The bytes per second that are assumed until rates are measured. Fetching a block is assumed to
-# take at most `UNTRIED` times as long as computing the block.
+# The assumed bytes per second of each transport until its rate is measured. Until then, fetching a
+# block is assumed to take at most `UNTRIED` times as long as computing it.
 FIRST_GUESS = {"socket": 2e9, "tcp": 1e9, "device": 5e10}
 UNTRIED = 0.5
 FIRST_WORD_S = 0.002  # assumed seconds from the request to the first answer
-LEAST_BLOCKS = 4  # minimum number of blocks of a fetch that teaches a rate
+LEAST_BLOCKS = 4  # minimum number of blocks of a fetch from which a rate is learned
 
 
 class FetchRates:
@@ -35,8 +35,8 @@ class FetchRates:
     def learn(self, fetch: Fetch) -> None:
         """Learn from an ended fetch.
 
-        A fetch that ended late counts as slow. Nothing is learned if the fetch waited for blocks to
-        be computed, or broke off.
+        A fetch that reached its deadline counts as slow. Nothing is learned from a fetch that
+        waited for the other engine to compute blocks, or that failed.
         """
         is_timed = fetch.why in ("", LATE) and fetch.wanted.request_id is None
         if is_timed and fetch.answered is not None and fetch.ended is not None:
@@ -52,7 +52,7 @@ class FetchRates:
             self._blocks[way].add(blocks, seconds)
 
     def computing(self, first: int, end: int, before: int = 0) -> float | None:
-        """Predict the seconds to compute `before` tokens and then these blocks, if measured."""
+        """Predict the seconds to compute `before` tokens and then these blocks, or return None."""
         if not self._times.is_measured:
             return None
         size = self._block_size
@@ -63,7 +63,7 @@ class FetchRates:
     ) -> bool:
         """Return whether `flow` should fetch the blocks.
 
-        Other fetches still wait for `waiting` blocks.
+        `waiting` is the number of blocks that other fetches are still waiting for.
         """
         computing = self.computing(first, end, before)
         if computing is None:

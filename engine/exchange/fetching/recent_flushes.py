@@ -1,7 +1,7 @@
-"""The recent flushes, whose KV blocks are not fetched from other engines.
+"""The recent flushes. KV blocks that they flushed are not fetched from other engines.
 
-A gateway flushes all engines, but the flush reaches each engine at another time. An engine that has
-flushed could fetch the same blocks back from an engine that has not flushed yet.
+A gateway flushes all engines, but the flush reaches them at different times. Otherwise an engine
+that has flushed could fetch the blocks back from an engine that has not flushed yet.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from engine.sequences.sequence import Sequence
 
 
 class FlushScope(NamedTuple):
-    """The scope of a flush: a flow, namespaces by their first bytes, both, or everything (None)."""
+    """The scope of a flush: a flow, namespaces with given first bytes, or both. None: all."""
 
     flow: str | None
     namespace: bytes | None

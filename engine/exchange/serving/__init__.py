@@ -1,1 +1,1 @@
-"""The serving of KV blocks: which may be sent to other engines, and the thread that answers."""
+"""The serving of KV blocks to other engines: which blocks may be sent, and the serving thread."""

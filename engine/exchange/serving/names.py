@@ -1,4 +1,4 @@
-"""The namespaces in this engine's cache, by the hashed names that engines exchange."""
+"""The lookup of this engine's cached namespaces by the hashed names that engines exchange."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from engine.exchange.seal import name_of
 from prefix_cache.namespace import Namespace, NamespacePath
 from prefix_cache.tree.tree import RadixTree
 
-# The ratio of names to namespaces at which removed names are dropped.
+# The ratio of stored names to cached namespaces above which all names are dropped and rebuilt.
 FORGET = 2
 
 
@@ -19,7 +19,7 @@ class NamespaceNames:
         self._named: set[Namespace] = set()
 
     def path(self, spans: tuple[tuple[int, bytes], ...]) -> tuple[NamespacePath, int | None] | None:
-        """Return a prompt's cached namespaces, and its first block in an uncached namespace.
+        """Return a prompt's cached namespaces, and the first block whose namespace is not cached.
 
         The block is None if all namespaces are cached. Return None if not even the first namespace
         is cached.

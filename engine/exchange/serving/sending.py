@@ -1,9 +1,9 @@
-"""The KV blocks being sent to one engine: waiting, under way, ended.
+"""The KV blocks being sent to one engine: waiting, sent, confirmed.
 
     waiting ---- as many as the window allows ----> sent ---- the asker confirms ----> taken
 
-If the asker copies blocks itself, one message names many blocks, and is made from a few slices of
-bytes. Work for each single block would keep the copying GPU waiting.
+If the asker's GPU copies the blocks itself, one message names many blocks. The message is made from
+a few slices of bytes, because a loop over the blocks would keep the GPU waiting.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from prefix_cache.namespace import NamespacePath
 
 # While the asker copies some blocks, it gets the slots of the next blocks. Neither engine then
 # waits for the other.
-FIRST_SLOTS = 64  # blocks in the first message: few, so the asker's copies begin early
-SLOTS_AT_ONCE = 256  # blocks in a later message: many, since each message needs a reply
+FIRST_SLOTS = 64  # few blocks in the first message, so that copies begin early
+SLOTS_AT_ONCE = 256  # many blocks in later messages, since each needs a reply
 SLOTS_UNTAKEN = 1024
 
 
@@ -67,7 +67,7 @@ class BlocksToSend:
         return self.slots[start * SLOT_BYTES : end * SLOT_BYTES]
 
     def alike(self, start: int) -> int:
-        """Return up to which block the blocks from `start` on have the same namespace."""
+        """Return the end of the run of blocks from `start` on that have the same namespace."""
         _, end = self.path.span_at(self.first + start)
         return len(self) if end is None else min(end - self.first, len(self))
 
@@ -93,13 +93,13 @@ class Sending:
 
     @property
     def is_over(self) -> bool:
-        """True if `Ended` may be sent, because all blocks are taken or no more will come."""
+        """True if `Ended` may be sent: all blocks are confirmed, or no more will be sent."""
         if self.end is None or self._waiting:
             return False
         return not self.end.is_all or self._taken == self._sent
 
     def found(self, blocks: int, first_reads: dict[str, int], state_units: int = 0) -> Found:
-        """Make the message that the prompt's first `blocks` blocks were found."""
+        """Make the message which says that the prompt's first `blocks` blocks were found."""
         return Found(
             number=self._number,
             salt=self._salt,
@@ -127,7 +127,7 @@ class Sending:
         return self._taken
 
     def next(self, reader: BlockReader) -> tuple[FromSource, bytearray | None, int] | None:
-        """Return the next message, its payload and its number of blocks, or None for now.
+        """Return the next message, its payload and its number of blocks, or None if none is due.
 
         The same message is returned again until `done` is called.
         """

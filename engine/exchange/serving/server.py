@@ -1,11 +1,11 @@
-"""The server of KV blocks to other engines, with a thread that owns the socket.
+"""The server of KV blocks to other engines. Its thread owns the socket.
 
     owner                                        thread                            asking engine
       take() <- Asked, Gone                        <------------------------------ Ask, Taken, Leave
       found(), send(), end() ->                    reads, seals, sends ----------> Found, Block, ...
 
-The server sends no more than the asking engine has room for. An asker that is silent for some
-seconds, or whose connection has ended, counts as gone.
+The server never sends more blocks than the asking engine has room for. An asker that is silent for
+some seconds, or whose connection has ended, counts as gone.
 
 Elsewhere: how many blocks may be on their way (`sending.py`).
 """
@@ -44,7 +44,7 @@ from engine.link.engine_end.waker import Waker
 from engine.link.tcp.curve import LinkKey, Socket, only_holders
 from engine.link.tcp.strangers import Strangers
 
-GONE_S = 5.0  # seconds of silence after which an asker is gone
+GONE_S = 5.0  # seconds of silence after which an asker counts as gone
 LOOK_S = 0.5
 FRAMES_AT_ONCE = 64
 MOST_ASKS = 128
@@ -53,7 +53,7 @@ BUSY = "it sends to many already"
 
 
 class ThreadEnded(RuntimeError):
-    """An error of the engine: a thread of the exchange has died, and would never end its leases."""
+    """An error of the engine: a thread of the exchange died, so its leases would never end."""
 
 
 Asker = tuple[bytes, int]
@@ -70,7 +70,7 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Gone:
-    """An event: an asker has left or is silent, and reads its blocks no more."""
+    """An event: an asker has left or is silent, and no longer reads its blocks."""
 
     asker: Asker
 
@@ -151,7 +151,7 @@ class BlockServer:
         self._order(lambda: self._add(asker, blocks))
 
     def end(self, asker: Asker, why: str, *, is_all: bool) -> None:
-        """End an ask, after which no more blocks come. `Gone` follows once all blocks are taken."""
+        """Send no more blocks to an asker. `Gone` follows once it has taken all blocks."""
         self._order(lambda: self._stop(asker, Ended(asker[1], why, is_all)))
 
     def close(self) -> None:
@@ -165,7 +165,7 @@ class BlockServer:
         self._orders.put(order)
         self._waker.wake()
 
-    # The remaining methods run on the serving thread.
+    # The methods below run on the serving thread.
 
     def _run(self) -> None:
         self._reader = self._memory.reader()
@@ -193,7 +193,7 @@ class BlockServer:
         try:
             message = self._codec.decode_to_source(frame)
         except WireError:
-            return  # the asker has another version, and computes the blocks itself
+            return  # the asker has another version, so it will compute the blocks itself
         asker = (client, message.number)
         sending = self._sendings.get(asker)
         if isinstance(message, Ask):
@@ -227,7 +227,7 @@ class BlockServer:
             return
         units = len(self._memory.units_of_state(0)) if has_state else 0
         if not self._say(asker, sending.found(blocks, first_reads, units)):
-            self._forget(asker)  # without the salt no block can be decrypted
+            self._forget(asker)  # without `Found` the asker has no salt, and can decrypt no block
 
     def _add(self, asker: Asker, blocks: BlocksToSend) -> None:
         sending = self._sendings.get(asker)
@@ -288,7 +288,7 @@ def _open(context: zmq.Context[Socket], window: int) -> Socket:
     socket = context.socket(zmq.ROUTER)
     socket.set(zmq.LINGER, 0)
     socket.set(zmq.ROUTER_MANDATORY, 1)
-    # An asker that never reads can leave and ask again, so its window is no bound.
+    # An asker that never reads could leave and ask again repeatedly, so its window is not a bound.
     socket.set(zmq.SNDHWM, 2 * window + UNREAD_FRAMES)
     socket.set(zmq.RCVHWM, UNREAD_FRAMES)
     socket.set(zmq.MAXMSGSIZE, pieces.MAX_FRAME_BYTES)

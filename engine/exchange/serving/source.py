@@ -1,15 +1,16 @@
-"""The source of KV blocks for other engines: found by tokens, leased while they are read.
+"""The source of KV blocks for other engines. It finds blocks by tokens, and leases them.
 
     asked -> [load from lower tiers] -> lease and send blocks on the device -> ... -> end
                      ^                                                  |
                      `---- a request computes more of the prompt  <-----'
 
-With recurrent states, the blocks up to the last kept state are sent immediately, with that state.
-If a request of this engine is still computing the prompt, the blocks and state are sent after its
-first token.
+With recurrent states, the blocks up to the last stored state are sent immediately, with that state.
+But if a request of this engine is still computing the prompt, the blocks and the state are sent
+after the request's first token.
 
-An ask names namespaces by hashes, and its tokens are compared only with blocks in these namespaces.
-Blocks in lower tiers are loaded as for a request of the same flow, and count for that flow.
+A message `Ask` names namespaces by their hashes. Its tokens are compared only with blocks in these
+namespaces. Blocks in lower tiers are loaded as if a request of the asker's flow needed them, and
+count for that flow.
 """
 
 from __future__ import annotations
@@ -32,12 +33,12 @@ from prefix_cache.leases.lease import Lease
 from prefix_cache.namespace import Namespace, NamespacePath
 
 MOST_ASKS = 64
-MOST_S = 60.0  # maximum seconds of an answer, since requests may wait for the leased blocks
-ROOM_S = 1.0  # seconds that a load may wait for room on the device
-UNKNOWN_S = 0.5  # seconds that an ask may wait for the request that computes the prompt
+MOST_S = 60.0  # maximum seconds of an answer, because requests may need the leased blocks
+ROOM_S = 1.0  # maximum seconds to wait for room on the device for a load
+UNKNOWN_S = 0.5  # maximum seconds to wait for the request that computes the prompt
 
 RunningRequest = Callable[[str], Sequence | None]
-"""A function from a request's id to its sequence, or to None if the request does not run here."""
+"""A function that returns the sequence of a request id, or None if no such request runs here."""
 
 
 class Askers(Protocol):
@@ -68,7 +69,7 @@ class Askers(Protocol):
         ...
 
     def end(self, asker: Asker, why: str, *, is_all: bool) -> None:
-        """End an ask, after which no more blocks come. `Gone` follows once all blocks are taken."""
+        """Send no more blocks to an asker. `Gone` follows once it has taken all blocks."""
         ...
 
 
@@ -89,7 +90,7 @@ class _Sending:
 
 
 class Source:
-    """The asks of other engines. Used by one thread only."""
+    """The requests of other engines for blocks. Used by one thread only."""
 
     def __init__(self, cache: PrefixCache, askers: Askers, fingerprint: bytes) -> None:
         self._cache = cache
@@ -100,16 +101,16 @@ class Source:
 
     @property
     def is_busy(self) -> bool:
-        """True if an ask is not answered completely."""
+        """True if an engine's request for blocks is not answered completely."""
         return any(not sending.is_over for sending in self._sendings.values())
 
     @property
     def is_exporting(self) -> bool:
-        """True if leases are held for other engines. Each lease has a bounded time."""
+        """True if leases are held for other engines. Each lease is held for a bounded time."""
         return bool(self._sendings)
 
     def turn(self, running: RunningRequest, now: float) -> None:
-        """Handle new asks, send available blocks, and release leases of askers that are gone."""
+        """Handle new requests, send available blocks, and release the leases of gone askers."""
         for news in self._askers.take():
             if isinstance(news, Asked):
                 self._begin(news.asker, news.ask, now)
