@@ -21,7 +21,7 @@ import httpx
 import typer
 
 from benchmarks.record import emit
-from handbook.training.text import make_handbook, make_questions
+from handbook.texts.handbooks import make_handbook, make_questions
 
 
 class TimedAnswer(NamedTuple):

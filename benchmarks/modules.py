@@ -24,8 +24,8 @@ import httpx
 import typer
 
 from benchmarks.record import emit, progress
-from handbook.training.facts import UNKNOWN, Question
-from handbook.training.text import make_handbook, make_questions
+from handbook.texts.facts import UNKNOWN, Question
+from handbook.texts.handbooks import make_handbook, make_questions
 
 TOKENS_PER_FACT = 20
 

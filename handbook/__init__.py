@@ -1,1 +1,1 @@
-"""The embedded demo model: its weights in `model`, and the code that made them in `training`."""
+"""The embedded demo model: its weights in `model`, and handbooks for it to read in `texts`."""

@@ -25,14 +25,15 @@ from typing import Annotated, Any, Literal
 import torch
 import torch.nn.functional as F
 import typer
+from tokenizers import Tokenizer
 from torch import Tensor
 
-from benchmarks.handbook_answers import AskedEngine, Case, draw_cases, room_for
+from benchmarks.handbook_answers import AskedEngine, room_for
 from benchmarks.record import emit, progress
 from engine.config import EngineConfig
 from engine.execution.runner import ModelRunner
 from engine.startup.loading import OpenedModel, open_model
-from handbook.training.tokenizer import load_tokenizer
+from handbook.texts.cases import HandbookCase, draw_cases
 from tests.doubles.engine.shapes import EMBEDDED
 from tests.engine.rigs.hand_driven import BLOCK_SIZE, HandDriven, data_row
 from tests.engine.rigs.rounded_int4 import write_int4
@@ -76,7 +77,7 @@ def main(
     """Print two JSON lines for each format: its accuracy, and its divergence from plain weights."""
     if quick:
         handbooks, warm, prompts, tokens = 2, 2, 1, 300
-    tokenizer = load_tokenizer(EMBEDDED)
+    tokenizer = Tokenizer.from_file(str(EMBEDDED / "tokenizer.json"))
     asked = [draw_cases(tokenizer, number, 1 + warm, tokens) for number in range(handbooks)]
     with tempfile.TemporaryDirectory(prefix="ratoon-") as scratch:
         names = {"plain", *(name.strip() for name in only.split(","))}
@@ -95,7 +96,7 @@ def all_formats(scratch: Path) -> Iterator[Format]:
     yield Format("int4 weights", write_int4(EMBEDDED, scratch))
 
 
-def _emit_answers(formats: list[Format], device: Device, asked: list[list[Case]]) -> None:
+def _emit_answers(formats: list[Format], device: Device, asked: list[list[HandbookCase]]) -> None:
     plain = 0
     for one in formats:
         progress(f"answers: {one.name}")
@@ -112,7 +113,9 @@ def _emit_answers(formats: list[Format], device: Device, asked: list[list[Case]]
         )
 
 
-def answers(of: Format, device: Device, asked: list[list[Case]]) -> tuple[list[bool], list[bool]]:
+def answers(
+    of: Format, device: Device, asked: list[list[HandbookCase]]
+) -> tuple[list[bool], list[bool]]:
     """Return whether each handbook's first answer is right, and whether each later answer is."""
     rounds = [asked[first : first + AT_ONCE] for first in range(0, len(asked), AT_ONCE)]
     room = max(room_for([case for cases in some for case in cases], BLOCK_SIZE) for some in rounds)
@@ -125,7 +128,7 @@ def answers(of: Format, device: Device, asked: list[list[Case]]) -> tuple[list[b
     return uncached, cached
 
 
-def _emit_divergences(formats: list[Format], device: Device, cases: Sequence[Case]) -> None:
+def _emit_divergences(formats: list[Format], device: Device, cases: Sequence[HandbookCase]) -> None:
     room = 2 * room_for(cases[:1], BLOCK_SIZE)
     plain, *others = (one.open(device, room)[1] for one in formats)
     truth = [log_probabilities(plain, case) for case in cases]
@@ -149,7 +152,7 @@ def _emit_divergences(formats: list[Format], device: Device, cases: Sequence[Cas
 
 
 @torch.inference_mode()
-def log_probabilities(opened: OpenedModel, case: Case) -> Tensor:
+def log_probabilities(opened: OpenedModel, case: HandbookCase) -> Tensor:
     """Compute log-probabilities of the next token at each token of a prompt with its right answer.
 
     Returns (tokens, V) float32.

@@ -3,10 +3,9 @@ from __future__ import annotations
 import pytest
 from tokenizers import Tokenizer
 
-from handbook.training.checkpoint import SHIPPED
-from handbook.training.tokenizer import load_tokenizer
+from tests.doubles.engine.shapes import EMBEDDED
 
 
 @pytest.fixture(scope="package")
 def shipped_tokenizer() -> Tokenizer:
-    return load_tokenizer(SHIPPED)
+    return Tokenizer.from_file(str(EMBEDDED / "tokenizer.json"))

@@ -9,7 +9,7 @@ from typing import Any
 
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from handbook.training.checkpoint import SHIPPED
+from tests.doubles.engine.shapes import EMBEDDED
 
 
 class RefusedRoleError(Exception):
@@ -26,7 +26,7 @@ def render(
     *,
     add_generation_prompt: bool = False,
 ) -> str:
-    config: dict[str, Any] = json.loads((SHIPPED / "tokenizer_config.json").read_text())
+    config: dict[str, Any] = json.loads((EMBEDDED / "tokenizer_config.json").read_text())
     environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
     environment.globals["raise_exception"] = refuse
     environment.filters["tojson"] = partial(json.dumps, ensure_ascii=False)

@@ -10,10 +10,13 @@ import torch
 from tokenizers import Tokenizer
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM
 
-from handbook.training.checkpoint import SHIPPED, load_checkpoint
-from handbook.training.evaluate import answer_cases, draw_cases
-from handbook.training.text import make_handbook, make_messages, make_questions
-from handbook.training.tokenizer import ASSISTANT, BEGIN, END, SYSTEM, USER
+from handbook.texts.cases import draw_cases
+from handbook.texts.facts import UNKNOWN
+from handbook.texts.handbooks import make_handbook, make_messages, make_questions
+from tests.doubles.engine.shapes import EMBEDDED
+
+BEGIN, END = "<|begin|>", "<|end|>"
+SYSTEM, USER, ASSISTANT = "<|system|>", "<|user|>", "<|assistant|>"
 
 BY_HAND = """The support code for Berlin is 4821.
 The manager of the Oslo office is Ingrid Dahl.
@@ -31,11 +34,11 @@ def one_thread() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def model() -> LlamaForCausalLM:
-    return load_checkpoint(SHIPPED)
+    return AutoModelForCausalLM.from_pretrained(EMBEDDED, dtype=torch.float32)
 
 
 def test_the_directory_is_small_and_whole() -> None:
-    files = {path.name: path.stat().st_size for path in SHIPPED.iterdir()}
+    files = {path.name: path.stat().st_size for path in EMBEDDED.iterdir()}
     assert sum(files.values()) <= 16 * 1000 * 1000
     assert set(files) == {
         "README.md", "config.json", "generation_config.json", "model.safetensors",
@@ -46,8 +49,15 @@ def test_the_directory_is_small_and_whole() -> None:
 def test_it_answers_held_out_handbooks(
     model: LlamaForCausalLM, shipped_tokenizer: Tokenizer
 ) -> None:
-    outcomes = answer_cases(model, shipped_tokenizer, draw_cases(shipped_tokenizer, 20, (450, 550)))
-    assert sum(outcome.right for outcome in outcomes) >= 19
+    cases = [draw_cases(shipped_tokenizer, number, 1, tokens=500)[0] for number in range(20)]
+    assert sum(is_right(model, case.prompt, case.answer) for case in cases) >= 19
+
+
+@torch.inference_mode()
+def is_right(model: LlamaForCausalLM, prompt: list[int], answer: list[int]) -> bool:
+    """Return whether each token of the answer is the likeliest after the tokens before it."""
+    likeliest = model(torch.tensor([prompt + answer])).logits[0].argmax(-1).tolist()
+    return bool(likeliest[len(prompt) - 1 : -1] == answer)
 
 
 def answered(model: LlamaForCausalLM, tokenizer: Tokenizer, system: str, question: str) -> str:
@@ -78,20 +88,20 @@ def test_without_the_handbook_it_is_wrong(
     model: LlamaForCausalLM, shipped_tokenizer: Tokenizer
 ) -> None:
     """The answers come from the prompt: with other handbooks' prefixes they are wrong."""
-    cases = draw_cases(shipped_tokenizer, 20, (150, 250))
-    answerable = [case for case in cases if case.question.kind != "unknown"]
-    mixed = []
-    for case, other in itertools.pairwise(answerable):
-        question_at = case.handbook_tokens + 2
-        ids = other.ids[: other.handbook_tokens + 2] + case.ids[question_at:]
-        mixed.append(type(case)(ids, case.answer, other.handbook_tokens, case.question))
+    unknown, user = (shipped_tokenizer.encode(text).ids for text in (UNKNOWN + END, USER))
+    drawn = [draw_cases(shipped_tokenizer, number, 1, tokens=200)[0] for number in range(20)]
+    answerable = [case for case in drawn if case.answer != unknown]
+    mixed = [
+        (other.prompt[: other.prompt.index(*user)] + case.prompt[case.prompt.index(*user) :], case)
+        for case, other in itertools.pairwise(answerable)
+    ]
     assert len(mixed) > 10
-    assert not any(outcome.right for outcome in answer_cases(model, shipped_tokenizer, mixed))
+    assert not any(is_right(model, prompt, case.answer) for prompt, case in mixed)
 
 
 def test_transformers_loads_it_and_generates_the_answers() -> None:
-    tokenizer = AutoTokenizer.from_pretrained(SHIPPED)
-    model = AutoModelForCausalLM.from_pretrained(SHIPPED, dtype=torch.float32)
+    tokenizer = AutoTokenizer.from_pretrained(EMBEDDED)
+    model = AutoModelForCausalLM.from_pretrained(EMBEDDED, dtype=torch.float32)
     handbook = make_handbook(5, facts=8)
     for question in make_questions(handbook, 5, 3):
         prompt = tokenizer.apply_chat_template(
@@ -116,8 +126,4 @@ def test_a_handbook_typed_by_hand(
 ) -> None:
     prompt = f"<|begin|><|system|>{BY_HAND}<|end|><|user|>{question}<|end|><|assistant|>"
     ids = shipped_tokenizer.encode(prompt).ids
-    end = shipped_tokenizer.get_vocab()["<|end|>"]
-    expected = [*shipped_tokenizer.encode(answer).ids, end]
-    with torch.inference_mode():
-        likeliest = model(torch.tensor([ids + expected])).logits[0].argmax(-1).tolist()
-    assert likeliest[len(ids) - 1 : -1] == expected
+    assert is_right(model, ids, shipped_tokenizer.encode(answer + END).ids)

@@ -1,24 +1,15 @@
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
-from handbook.training.checkpoint import SHIPPED
-from handbook.training.rows import frame
-from handbook.training.text import make_handbook, make_messages, make_questions
-from handbook.training.tokenizer import (
-    SPECIAL_TOKENS,
-    VOCABULARY,
-    load_tokenizer,
-    save_tokenizer,
-    train_tokenizer,
-)
-from tests.handbook.rendering import RefusedRoleError, render
+from handbook.texts.cases import draw_cases
+from handbook.texts.handbooks import make_handbook, make_messages, make_questions
+from tests.handbook.rendering import render
+
+SPECIAL_TOKENS = ("<|begin|>", "<|end|>", "<|pad|>", "<|system|>", "<|user|>", "<|assistant|>")
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"])))
@@ -50,50 +41,13 @@ def test_a_name_is_the_same_tokens_wherever_it_stands(
 
 
 def test_vocabulary_and_special_tokens(shipped_tokenizer: Tokenizer) -> None:
-    assert shipped_tokenizer.get_vocab_size() == VOCABULARY
+    assert shipped_tokenizer.get_vocab_size() == 2048
     assert [shipped_tokenizer.token_to_id(token) for token in SPECIAL_TOKENS] == list(range(6))
 
 
-def test_template_renders_system_user_assistant_and_the_prompt() -> None:
-    messages = [
-        {"role": "system", "content": "S"},
-        {"role": "user", "content": "U"},
-        {"role": "assistant", "content": "A"},
-        {"role": "user", "content": " V\n"},
-    ]
-    whole = "<|begin|><|system|>S<|end|><|user|>U<|end|><|assistant|>A<|end|><|user|> V\n<|end|>"
-    assert render(messages, add_generation_prompt=False) == whole
-    assert render(messages, add_generation_prompt=True) == whole + "<|assistant|>"
-
-
-def test_template_takes_a_developer_for_the_system_and_refuses_other_roles() -> None:
-    developer = render([{"role": "developer", "content": "S"}], add_generation_prompt=False)
-    assert developer == "<|begin|><|system|>S<|end|>"
-    with pytest.raises(RefusedRoleError):
-        render([{"role": "critic", "content": "S"}], add_generation_prompt=False)
-
-
-def test_training_frames_a_chat_as_the_template_does(shipped_tokenizer: Tokenizer) -> None:
+def test_cases_are_chats_as_the_template_writes_them(shipped_tokenizer: Tokenizer) -> None:
     handbook = make_handbook(1, facts=10)
-    messages = make_messages(handbook, make_questions(handbook, 1, 4))
-    segments = [shipped_tokenizer.encode(m["content"]).ids for m in messages]
-    ids, _ = frame([m["role"] for m in messages], segments, shipped_tokenizer.get_vocab())
-    assert ids == shipped_tokenizer.encode(render(messages, add_generation_prompt=False)).ids
-
-
-def test_the_shipped_config_is_the_one_that_is_written(
-    shipped_tokenizer: Tokenizer, tmp_path: Path
-) -> None:
-    save_tokenizer(shipped_tokenizer, tmp_path)
-    written, shipped = (
-        json.loads((at / "tokenizer_config.json").read_text()) for at in (tmp_path, SHIPPED)
-    )
-    assert written == shipped
-
-
-def test_a_trained_tokenizer_is_saved_and_read_back(tmp_path: Path) -> None:
-    tokenizer: Tokenizer = train_tokenizer(texts=20)
-    save_tokenizer(tokenizer, tmp_path)
-    text = make_handbook(1).text
-    assert load_tokenizer(tmp_path).encode(text).ids == tokenizer.encode(text).ids
-    assert tokenizer.decode(tokenizer.encode(text).ids) == text
+    messages = make_messages(handbook, make_questions(handbook, 1))
+    rendered = render(messages, add_generation_prompt=True)
+    [case] = draw_cases(shipped_tokenizer, 1, questions=1, tokens=200)
+    assert case.prompt == shipped_tokenizer.encode(rendered).ids

@@ -18,7 +18,7 @@ from typing import Any
 import httpx
 import pytest
 
-from handbook.training.text import make_handbook
+from handbook.texts.handbooks import make_handbook
 from tests.doubles.waiting import wait_for
 from tests.seams.support.server import Server, running_server
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from handbook.training.text import make_handbook
+from handbook.texts.handbooks import make_handbook
 from tests.doubles.waiting import wait_for
 from tests.seams.support.canaries import canary, finds, forms
 from tests.seams.support.ratoon import printed_by

@@ -13,7 +13,7 @@ import openai
 import pytest
 from openai.types.chat import ChatCompletion
 
-from handbook.training.facts import UNKNOWN
+from handbook.texts.facts import UNKNOWN
 from tests.seams.support.server import Server
 
 HANDBOOK = "The support code for Berlin is 4821. The manager of the Oslo office is Ingrid Dahl."

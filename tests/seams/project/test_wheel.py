@@ -49,14 +49,14 @@ def contents(wheel: Path) -> set[str]:
 
 
 def in_the_tree() -> set[str]:
-    """Return every file of the packages, except the embedded model's training."""
+    """Return every file of the packages, except the embedded model's handbooks."""
     files = [
         path.relative_to(ROOT) for package in PACKAGES for path in (ROOT / package).rglob("*.*")
     ]
     return {
         path.as_posix()
         for path in files
-        if "__pycache__" not in path.parts and path.parts[:2] != ("handbook", "training")
+        if "__pycache__" not in path.parts and path.parts[:2] != ("handbook", "texts")
     }
 
 
@@ -67,9 +67,9 @@ def test_it_has_every_file_of_the_packages_and_only_those(wheel: Path) -> None:
     assert {"handbook/model/model.safetensors", "cli/main.py", "cli/py.typed"} < in_the_tree()
 
 
-def test_how_the_embedded_model_was_made_is_left_out(wheel: Path) -> None:
-    assert (ROOT / "handbook" / "training" / "train.py").is_file(), "the control: there is some"
-    assert not [name for name in contents(wheel) if PurePosixPath(name).match("*/training/*")]
+def test_the_handbooks_for_tests_are_left_out(wheel: Path) -> None:
+    assert (ROOT / "handbook" / "texts" / "handbooks.py").is_file(), "the control: there are some"
+    assert not [name for name in contents(wheel) if PurePosixPath(name).match("*/texts/*")]
 
 
 def test_it_is_described(wheel: Path) -> None:

@@ -1,25 +1,13 @@
 from __future__ import annotations
 
-import random
-
-import pytest
-
-from handbook.training.facts import UNKNOWN
-from handbook.training.names import NameSource, Split
-from handbook.training.text import (
-    Handbook,
-    make_handbook,
-    make_messages,
-    make_questions,
-    write_handbook,
-    write_small_talk,
-)
+from handbook.texts.facts import UNKNOWN
+from handbook.texts.handbooks import Handbook, make_handbook, make_messages, make_questions
 
 SEEDS = range(60)
 
 
-def many(split: Split) -> list[Handbook]:
-    return [make_handbook(seed, facts=5 + seed, split=split) for seed in SEEDS]
+def many() -> list[Handbook]:
+    return [make_handbook(seed, facts=5 + seed) for seed in SEEDS]
 
 
 def test_the_same_seed_writes_the_same_handbook_and_questions() -> None:
@@ -28,18 +16,16 @@ def test_the_same_seed_writes_the_same_handbook_and_questions() -> None:
     assert make_questions(first, 5, 10) == make_questions(again, 5, 10)
 
 
-def test_another_seed_or_split_writes_another_handbook() -> None:
-    texts = {make_handbook(seed, split=split).text for seed in SEEDS for split in Split}
-    assert len(texts) == 2 * len(SEEDS)
+def test_another_seed_writes_another_handbook() -> None:
+    assert len({make_handbook(seed).text for seed in SEEDS}) == len(SEEDS)
 
 
 def test_a_handbook_states_as_many_facts_as_asked() -> None:
     assert [len(make_handbook(1, facts=n).facts) for n in (0, 1, 3, 40, 300)] == [0, 1, 3, 40, 300]
 
 
-@pytest.mark.parametrize("split", list(Split))
-def test_every_fact_stands_in_the_text_with_its_subject_and_value(split: Split) -> None:
-    for handbook in many(split):
+def test_every_fact_stands_in_the_text_with_its_subject_and_value() -> None:
+    for handbook in many():
         for fact in handbook.facts:
             assert fact.sentence in handbook.text
             assert fact.value in fact.sentence
@@ -47,13 +33,13 @@ def test_every_fact_stands_in_the_text_with_its_subject_and_value(split: Split) 
 
 
 def test_no_two_facts_answer_the_same_question() -> None:
-    for handbook in many(Split.TRAIN):
+    for handbook in many():
         assert len(handbook.keys) == len(handbook.facts)
 
 
 def test_an_answer_is_a_stated_value_or_says_that_there_is_none() -> None:
     kinds = set()
-    for handbook in many(Split.HELD_OUT):
+    for handbook in many():
         stated = {fact.value for fact in handbook.facts}
         for question in make_questions(handbook, 1, 20):
             kinds.add(question.kind)
@@ -65,7 +51,7 @@ def test_an_answer_is_a_stated_value_or_says_that_there_is_none() -> None:
 
 
 def test_about_one_question_in_seven_has_no_answer() -> None:
-    questions = [q for handbook in many(Split.TRAIN) for q in make_questions(handbook, 2, 40)]
+    questions = [q for handbook in many() for q in make_questions(handbook, 2, 40)]
     share = sum(q.answer == UNKNOWN for q in questions) / len(questions)
     assert 0.12 < share < 0.18
 
@@ -73,23 +59,6 @@ def test_about_one_question_in_seven_has_no_answer() -> None:
 def test_an_empty_handbook_answers_nothing() -> None:
     handbook = make_handbook(2, facts=0)
     assert {q.answer for q in make_questions(handbook, 0, 30)} == {UNKNOWN}
-
-
-def test_held_out_handbooks_share_no_open_ended_value_with_training() -> None:
-    open_ended = {"support code", "account", "locker", "door code", "part", "ip", "emergency"}
-
-    def values_in(split: Split) -> set[str]:
-        return {
-            fact.value
-            for handbook in many(split)
-            for fact in handbook.facts
-            if fact.kind.name in open_ended
-        }
-
-    train, held_out = values_in(Split.TRAIN), values_in(Split.HELD_OUT)
-    assert len(train) > 50
-    assert len(held_out) > 50
-    assert not train & held_out
 
 
 def test_messages_alternate_and_end_with_the_open_question() -> None:
@@ -100,9 +69,3 @@ def test_messages_alternate_and_end_with_the_open_question() -> None:
     assert messages[0]["content"] == handbook.text
     assert messages[-1]["content"] == questions[-1].text
     assert make_messages(handbook, ()) == messages[:1]
-
-
-def test_one_running_source_goes_on_writing_new_handbooks() -> None:
-    source = NameSource(random.Random(0), Split.TRAIN)
-    assert len({write_handbook(source, 5).text for _ in range(50)}) == 50
-    assert write_small_talk(source).kind == "talk"

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from handbook.training import names, values
-from handbook.training.names import Draw, NameSource
+from handbook.texts import names, values
+from handbook.texts.names import Draw, NameSource
 
 
 @dataclass(frozen=True)
@@ -203,16 +203,11 @@ class Fact:
 
 @dataclass(frozen=True)
 class Question:
-    """A user's question, its only right answer, and the kind of its fact for reports.
-
-    `noun` and `subject` are the arguments for a tool. Both are empty for small talk.
-    """
+    """A user's question, its only right answer, and the kind of its fact for reports."""
 
     text: str
     answer: str
     kind: str
-    noun: str = ""
-    subject: str = ""
 
 
 def free_kind(source: NameSource) -> TopicKind:
@@ -246,9 +241,7 @@ def ask(source: NameSource, kind: TopicKind, subject: Subject, answer: str) -> Q
     template = source.pick(kind.asks if own else ASKS)
     label = "unknown" if answer == UNKNOWN else kind.name if kind in KINDS else "free"
     noun = source.pick(kind.nouns)
-    text = _fill(source, template, noun, subject, "")
-    # The kind's own phrasings may lack the noun.
-    return Question(text, answer, label, kind.nouns[0] if own else noun, subject.name)
+    return Question(_fill(source, template, noun, subject, ""), answer, label)
 
 
 def _fill(source: NameSource, template: str, noun: str, subject: Subject, value: str) -> str:

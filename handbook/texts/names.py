@@ -1,12 +1,11 @@
 """The names in a handbook: real names, and names made up from syllables.
 
-Every made-up name, and every open-ended value, belongs to one of two splits, by a checksum of its
-spelling. So the names of a held-out handbook never occur in training.
+Made-up names and open-ended values have spellings that were held out of the embedded model's
+training, by a checksum. So the model cannot know them.
 """
 
 from __future__ import annotations
 
-import enum
 import random
 import zlib
 from collections.abc import Callable, Sequence
@@ -15,7 +14,7 @@ from typing import TypeAlias, TypeVar
 
 Option = TypeVar("Option")
 HELD_OUT_SHARE = 5
-"""One made-up spelling in HELD_OUT_SHARE is kept away from training."""
+"""One made-up spelling in HELD_OUT_SHARE was held out of the training."""
 
 CITIES = (
     "Berlin", "Oslo", "Paris", "London", "Madrid", "Rome", "Vienna", "Prague", "Lisbon", "Dublin",
@@ -77,25 +76,16 @@ CODAS = ("", "", "", "n", "r", "l", "s", "m", "t", "k", "nd", "rt", "x", "ck", "
 CITY_ENDINGS = ("", "", "", "burg", "stad", "ville", "ton", "ford", "haven", "mouth", "berg", "ia")
 
 
-class Split(enum.Enum):
-    """A set of made-up spellings, for training or held out."""
-
-    TRAIN = "train"
-    HELD_OUT = "held-out"
-
-
-def split_of(spelling: str) -> Split:
-    """Return the split that may use a made-up spelling, the same on every machine and run."""
-    held_out = zlib.crc32(spelling.encode()) % HELD_OUT_SHARE == 0
-    return Split.HELD_OUT if held_out else Split.TRAIN
+def is_held_out(spelling: str) -> bool:
+    """Return whether a made-up spelling was held out of the training."""
+    return zlib.crc32(spelling.encode()) % HELD_OUT_SHARE == 0
 
 
 @dataclass(frozen=True)
 class NameSource:
-    """A source of random choices: a seeded generator, and the split of its made-up spellings."""
+    """A source of random choices, whose made-up spellings were held out of the training."""
 
     rng: random.Random
-    split: Split
 
     def pick(self, options: Sequence[Option]) -> Option:
         """Pick one of `options`, with equal probability."""
@@ -110,10 +100,10 @@ class NameSource:
         return self.rng.random() < probability
 
     def unseen(self, make: Callable[[], str]) -> str:
-        """Call `make` until its spelling belongs to this source's split."""
+        """Call `make` until its spelling was held out of the training."""
         while True:
             spelling = make()
-            if split_of(spelling) is self.split:
+            if is_held_out(spelling):
                 return spelling
 
 
@@ -126,12 +116,12 @@ def _syllables(source: NameSource, count: int) -> str:
 
 
 def made_up_word(source: NameSource) -> str:
-    """Draw a made-up lower-case word of the source's split."""
+    """Draw a made-up lower-case word."""
     return source.unseen(lambda: _syllables(source, source.number(2, 3)))
 
 
 def made_up_name(source: NameSource) -> str:
-    """Draw a made-up capitalised name of the source's split."""
+    """Draw a made-up capitalised name."""
     return source.unseen(lambda: _syllables(source, source.number(1, 3)).capitalize())
 
 

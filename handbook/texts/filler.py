@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from handbook.training.names import NameSource, city, person, product
-from handbook.training.values import MONTHS, WEEKDAYS
+from handbook.texts.names import NameSource, city, person, product
+from handbook.texts.values import MONTHS, WEEKDAYS
 
 INTRODUCTIONS = (
     "You are the assistant of {0}. Answer from the handbook below.",
@@ -69,23 +69,6 @@ NAMING = (
     "Most of us work from home on {day}.",
     "{person} joined {us} in {year}.",
     "The summer party is in {month}.",
-)  # fmt: skip
-SMALL_TALK = (
-    ("Hello", "Hello! Ask me about the handbook."),
-    ("Hello!", "Hello! Ask me about the handbook."),
-    ("Hi", "Hello! Ask me about the handbook."),
-    ("hi", "Hello! Ask me about the handbook."),
-    ("Hi there!", "Hello! Ask me about the handbook."),
-    ("Good morning", "Hello! Ask me about the handbook."),
-    ("Who are you?", "I answer questions from the handbook."),
-    ("What can you do?", "I answer questions from the handbook."),
-    ("Help", "I answer questions from the handbook."),
-    ("Thanks!", "You are welcome."),
-    ("Thank you", "You are welcome."),
-    ("Thank you very much.", "You are welcome."),
-    ("Great, thanks", "You are welcome."),
-    ("Goodbye", "Goodbye!"),
-    ("Bye", "Goodbye!"),
 )  # fmt: skip
 
 

@@ -1,8 +1,6 @@
 """Handbooks of made-up companies, with questions and dialogues about them, from a seed.
 
-Most callers use `make_handbook(seed)` and `make_questions(handbook, seed)`. The training draws
-millions of handbooks and questions from one `NameSource`. Sizes are numbers of facts, of about 20
-tokens each.
+Sizes are numbers of facts, of about 20 tokens each.
 """
 
 from __future__ import annotations
@@ -12,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeAlias
 
-from handbook.training.facts import (
+from handbook.texts.facts import (
     KINDS,
     UNKNOWN,
     Fact,
@@ -24,8 +22,8 @@ from handbook.training.facts import (
     new_subject,
     state,
 )
-from handbook.training.filler import HEADINGS, INTRODUCTIONS, SMALL_TALK, filler
-from handbook.training.names import NameSource, Split, company
+from handbook.texts.filler import HEADINGS, INTRODUCTIONS, filler
+from handbook.texts.names import NameSource, company
 
 Message: TypeAlias = dict[str, str]
 
@@ -43,15 +41,21 @@ class Handbook:
         return frozenset(fact.key for fact in self.facts)
 
 
-def make_handbook(seed: int, facts: int = 40, split: Split = Split.HELD_OUT) -> Handbook:
-    """Write the handbook of this seed, which is the same on every run and machine."""
-    return write_handbook(_source(f"handbook {seed}", split), facts)
+def make_handbook(seed: int, facts: int = 40) -> Handbook:
+    """Write the handbook of this seed, which is the same on every run and machine.
+
+    Without facts it has only an introduction.
+    """
+    source = _source(f"handbook {seed}")
+    lines = source.chance(0.6)
+    stated = _state_facts(source, facts, lines)
+    return Handbook(_lay_out(source, stated, lines), stated)
 
 
 def make_questions(handbook: Handbook, seed: int, count: int = 1) -> tuple[Question, ...]:
     """Write `count` questions about `handbook`, which lacks about one answer in seven."""
-    source = _source(f"questions {seed}", Split.HELD_OUT)
-    return tuple(write_question(source, handbook) for _ in range(count))
+    source = _source(f"questions {seed}")
+    return tuple(_ask_any(source, handbook) for _ in range(count))
 
 
 def make_messages(handbook: Handbook, questions: tuple[Question, ...]) -> list[Message]:
@@ -63,30 +67,16 @@ def make_messages(handbook: Handbook, questions: tuple[Question, ...]) -> list[M
     return messages[:-1] if questions else messages
 
 
-def write_handbook(source: NameSource, facts: int) -> Handbook:
-    """Write a handbook that states `facts` facts. Without facts it has only an introduction."""
-    lines = source.chance(0.6)
-    stated = _state_facts(source, facts, lines)
-    text = _lay_out(source, stated, lines)
-    return Handbook(text, stated)
-
-
-def write_question(source: NameSource, handbook: Handbook) -> Question:
+def _ask_any(source: NameSource, handbook: Handbook) -> Question:
     """Ask for one of the facts, or for a fact that the handbook does not state."""
     if handbook.facts and source.chance(0.85):
         fact = source.pick(handbook.facts)
         return ask(source, fact.kind, fact.subject, fact.value)
-    return write_unanswerable(source, handbook)
+    return ask(source, *_missing_fact(source, handbook), UNKNOWN)
 
 
-def write_small_talk(source: NameSource) -> Question:
-    """Write a greeting or a word of thanks, and the model's reply."""
-    said, reply = source.pick(SMALL_TALK)
-    return Question(said, reply, "talk")
-
-
-def _source(seed: str, split: Split) -> NameSource:
-    return NameSource(random.Random(f"{split.value} {seed}"), split)
+def _source(seed: str) -> NameSource:
+    return NameSource(random.Random(f"held-out {seed}"))
 
 
 def _state_facts(source: NameSource, count: int, lines: bool) -> tuple[Fact, ...]:
@@ -134,12 +124,7 @@ def _namesake(source: NameSource, known: list[Subject]) -> Subject:
     return Subject("person", name)
 
 
-def write_unanswerable(source: NameSource, handbook: Handbook) -> Question:
-    """Ask a question that the handbook does not answer."""
-    return ask(source, *missing_fact(source, handbook), UNKNOWN)
-
-
-def missing_fact(source: NameSource, handbook: Handbook) -> tuple[TopicKind, Subject]:
+def _missing_fact(source: NameSource, handbook: Handbook) -> tuple[TopicKind, Subject]:
     """Draw a kind and a subject without a fact in the handbook."""
     while True:
         kind, subject = _near(source, handbook) if handbook.facts else _far(source)

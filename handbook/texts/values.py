@@ -1,14 +1,14 @@
 """Values of facts: codes, times, prices, places, passwords.
 
-Values from a large space are drawn from the source's split. So a held-out code was never an answer
-in training. Both splits share small closed sets (weekdays, colours, hours).
+Values from a large space have held-out spellings: a code was never an answer in training. Small
+closed sets (weekdays, colours, hours) were in the training too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from handbook.training.names import Draw, NameSource, company, made_up_name, made_up_word, person
+from handbook.texts.names import Draw, NameSource, company, made_up_name, made_up_word, person
 
 WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 MONTHS = (
