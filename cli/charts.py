@@ -18,7 +18,7 @@ Curve = Sequence[tuple[float, float]]
 def draw_curves(
     curves: Mapping[str, Curve], *, title: str, across: str, up: str, dots: bool = False
 ) -> bytes:
-    """Draw each named curve as a line or dots. `across` and `up` name the axes and units."""
+    """Draw each named curve as a line or dots. `across` and `up` label the two axes, with units."""
     highest = max((y for curve in curves.values() for _, y in curve), default=0.0)
     chart = _load_pygal().XY(
         title=title,
@@ -27,7 +27,7 @@ def draw_curves(
         range=(0, highest or 1.0),
         stroke=not dots,
         dots_size=2 if dots else 2.5,
-        js=(),  # the tooltips' script would be fetched from another server
+        js=(),  # without the tooltips' script, which a browser would fetch from another server
     )
     for name, curve in curves.items():
         chart.add(name, list(curve))

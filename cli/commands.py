@@ -1,7 +1,7 @@
 """The commands, in the order and panels of the help.
 
-Each command is given as module:function. This module imports no command. The list's summary of a
-command is read from the command's source.
+Each command is given as module:function. This module imports no command. The list of commands reads
+each summary from the command's source file.
 """
 
 from __future__ import annotations

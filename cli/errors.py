@@ -1,7 +1,7 @@
 """Errors that end a command with one clear line and no traceback.
 
 CliError                exit 1
- |- BadSetting          exit 2  a flag or variable has a value that cannot work; `flag` names it
+ |- BadSetting          exit 2  a flag or variable with an unusable value; `flag` names the flag
  |- ModelNotFound       exit 2  MODEL names nothing that can be loaded
  |- ModelRefused        exit 3  the model exists but cannot be served
  |- ServerUnreachable   exit 1  no server answers at the URL
@@ -22,7 +22,7 @@ class CliError(Exception):
 
 
 class BadSetting(CliError):
-    """A flag, or its variable, with a value that cannot work."""
+    """A flag, or its environment variable, with an unusable value."""
 
     exit_code = 2
 
@@ -59,7 +59,7 @@ class ServerRefused(CliError):
 
 
 class NotRatoon(CliError):
-    """A server at the URL whose answers Ratoon never gives."""
+    """A server that is not Ratoon, because Ratoon never gives such an answer."""
 
     def __init__(self, url: str) -> None:
         super().__init__(f"the server at {url} is not Ratoon; is the URL right?")

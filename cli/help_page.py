@@ -15,7 +15,7 @@ _INDENT = "    "
 
 
 class HelpPage(TyperCommand):
-    """A command whose help is printed as this module describes."""
+    """A command whose help gives each flag its own line, and the flag's meaning below."""
 
     allow_extra_args = True  # so that surplus arguments reach `parse_args`, which refuses them
 
@@ -31,7 +31,7 @@ class HelpPage(TyperCommand):
 
     def format_help(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002
         """Print the help page."""
-        # The import is a tenth of a command's start, and only the help needs it.
+        # The import takes a tenth of a command's start-up time, and only the help needs it.
         from rich.console import Console
         from rich.padding import Padding
         from rich.text import Text

@@ -8,11 +8,11 @@ T = TypeVar("T")
 
 
 class NotJson(ValueError):
-    """A text that is not the wanted JSON. The message says why, and where."""
+    """A text that is not JSON of the wanted type. The message gives the reason and position."""
 
 
 def decode_json(text: bytes | str, kind: type[T]) -> T:
-    """Decode JSON as a `kind`.
+    """Decode JSON as an object of the type `kind`.
 
     Raises NotJson for other text, bytes that are not UTF-8, or too deep nesting.
     """

@@ -31,10 +31,10 @@ class ListedCommand(TyperCommand):
 
 
 class CommandList(TyperGroup):
-    """Commands below a common word, or all commands, listed by their panels."""
+    """Commands that share their first word, or all commands, listed by panel."""
 
     def format_help(self, ctx: Context, formatter: HelpFormatter) -> None:
-        """Print the content of `formatter`, and clear it, so that typer shows no more."""
+        """Print the content of `formatter`, and clear it, so that typer prints nothing else."""
         self.format_usage(ctx, formatter)
         self.format_help_text(ctx, formatter)
         self.format_options(ctx, formatter)

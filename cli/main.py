@@ -1,8 +1,8 @@
 """The `ratoon` command line.
 
 A command's module is imported only if the command is called. The libraries of all commands take
-more than a second to load, and `ratoon serve` must start its engine at once. The help imports no
-command.
+more than a second to load, and `ratoon serve` must start its engine without delay. The help imports
+no command.
 """
 
 import os
@@ -88,7 +88,7 @@ def _add(
 
 
 def _after(name: str, words: Sequence[str] | None) -> Sequence[str] | None:
-    """Return the words after the command `name`: none if the words name another command.
+    """Return the words after the command `name`, or no words if they name another command.
 
     Returns None if `words` is None.
     """
@@ -98,7 +98,7 @@ def _after(name: str, words: Sequence[str] | None) -> Sequence[str] | None:
 
 
 def _only_listed() -> None:
-    """Do nothing, because a command that the words do not name is listed but never run."""
+    """Do nothing. This stands for a command that is only listed, and so never run."""
 
 
 def _typer(help_text: str) -> typer.Typer:

@@ -37,7 +37,7 @@ def print_answer(answer: Any, words: str, *, as_json: bool) -> None:
 
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Iterable[object]]) -> None:
     """Print a table. Every row has a cell for each column."""
-    # Plain in a pipe, even if FORCE_COLOR makes rich take the pipe for a terminal.
+    # Plain text in a pipe, even if FORCE_COLOR is set, which makes rich assume a terminal.
     console = Console(force_terminal=sys.stdout.isatty())
     TableText.of(title, columns, rows).write(console)
 
@@ -50,7 +50,7 @@ def print_rows(
     *,
     as_json: bool,
 ) -> None:
-    """Print a list from the server, as JSON or as a table of the rows of `as_cells`."""
+    """Print a list from the server, as JSON or as a table. `as_cells` makes a table row."""
     print_result(
         rows, lambda rows: print_table(title, columns, map(as_cells, rows)), as_json=as_json
     )

@@ -21,7 +21,7 @@ class Advance(Protocol):
 
 @contextmanager
 def progress_lines(name: str, total: int) -> Iterator[Advance]:
-    """Show a bar of `total` steps, or without a terminal a line every few seconds."""
+    """Show a bar of `total` steps. If there is no terminal, print a line every few seconds."""
     with progress_bar(name, total) as advance:
         told, done = time.monotonic(), 0
         is_terminal = Console(stderr=True).is_terminal

@@ -2,9 +2,10 @@
 
 At a terminal no word is ever cut, so that ids can be copied. Cells wrap between words. A table
 whose words do not fit the terminal's width is written as records, with a line for each field. In a
-pipe a row is a line, its cells are separated by tabs, and there are no borders and no colours.
+pipe each row is one line with tabs between cells, without borders and colours.
 
-A cell or a column's head may have parts, one above the other. In a pipe these are side by side.
+A cell or a column's head may have several parts, one above the other. In a pipe these parts stand
+side by side.
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ class TableText:
                 yield f"  {name:<{width}}  {value}".rstrip()
 
     def _parts(self, row: Row) -> list[str]:
-        """Split a row into cells: stacked cells side by side, and no cell with a tab."""
+        """Split a row's cells into their stacked parts, each without tabs or line breaks."""
         parts: list[str] = []
         for head, cell in zip(self.heads, row, strict=True):
             wanted = head.count("\n") + 1

@@ -29,7 +29,7 @@ ROUTES: dict[Dialect, str] = {
     "completions": "/v1/completions",
     "messages": "/v1/messages",
 }
-# maximum seconds of silence, since the server sends nothing while it computes the prompt
+# maximum seconds without data: the server sends nothing while it computes the prompt
 _WARM_S = 600.0
 
 
@@ -53,7 +53,7 @@ def warm(
 ) -> None:
     """Compute a request's prompt into the cache, without an answer.
 
-    Only the prompt is charged. The next request that begins alike finds the prompt.
+    Only the prompt is charged. Later requests with the same beginning reuse the prompt's blocks.
 
     Example:
 
@@ -64,7 +64,7 @@ def warm(
 
 
 def body_of(request: dict[str, Any], dialect: Dialect | None) -> dict[str, Any]:
-    """Wrap a request in the form of the cache routes, which also names the request's route."""
+    """Wrap a request in the body that cache routes take, which also names the request's route."""
     named: Dialect = dialect or ("completions" if "prompt" in request else "chat")
     return {"body": request, "url": ROUTES[named]}
 

@@ -19,7 +19,7 @@ from cli.options.options import TargetFlags
 
 EXIT = "/exit"
 _PATH = "/v1/chat/completions"
-_SILENT_S = 120.0  # seconds without data from the server until the answer is given up
+_SILENT_S = 120.0  # seconds without data after which the answer is given up
 
 
 def chat(
@@ -36,7 +36,7 @@ def chat(
     """Talk to the model; the cached tokens and the speed are shown after each turn.
 
     Each line of standard input is a turn; /exit or the end of the input ends the conversation.
-    Answers are on standard output, numbers and the prompt on standard error.
+    Answers go to standard output, numbers and input prompts to standard error.
 
     Example:
 
@@ -44,7 +44,7 @@ def chat(
     """
     url, key = load_target(target)
     messages = [{"role": "system", "content": system}] if system else []
-    # Ctrl-C interrupts the prompt at once only outside an event loop.
+    # The input is read outside the event loop, where Ctrl-C interrupts it at once.
     with asyncio.Runner() as runner, suppress(KeyboardInterrupt):
         model = target.served_model or runner.run(_first_model(url, key))
         common: dict[str, Any] = {"model": model, "max_tokens": max_tokens}
@@ -80,7 +80,7 @@ def _next_line() -> str | None:
 async def _answer(url: str, key: str, body: dict[str, Any]) -> Turn:
     """Stream an answer to standard output.
 
-    Raises ServerUnreachable. Raises ServerRefused for a refusal or an error within the stream.
+    Raises ServerUnreachable, and ServerRefused if the server refuses or the stream has an error.
     """
     timeout = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=_SILENT_S)
     headers = {"Authorization": f"Bearer {key}"}

@@ -1,6 +1,6 @@
 """A streamed answer: its text, and the stream's usage with the cached tokens.
 
-Pure: the caller supplies lines and times.
+This module does no I/O: the caller supplies lines and times.
 """
 
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ _DATA = b"data:"
 
 @dataclass(slots=True)
 class Turn:
-    """The received part of an event stream. Times are seconds of one clock."""
+    """The received part of an event stream. All times are in seconds on the caller's clock."""
 
     sent_at: float
     text: str = ""
@@ -23,7 +23,7 @@ class Turn:
     usage: dict[str, Any] = field(default_factory=dict)
 
     def hear(self, line: bytes, at: float) -> str:
-        """Read a line of the stream and return its text.
+        """Read a line of the stream, and return the part of the answer in it.
 
         Raises ServerRefused for a line that reports an error, and msgspec.DecodeError if the line
         is not JSON.

@@ -1,11 +1,11 @@
 """The Ray actor of an engine, which runs an engine host in a thread.
 
     started --> hosting --the engine dies--> this process ends, and Ray starts another, anywhere
-                   |----the engine says that it never can start--> failed, with its reason
+                   |----the engine says that it can never start--> failed, with its reason
                    `----drained--> drained, until the actor is removed
 
-The engine's process is a child of the thread, not of Ray's event loop. So the engine dies with the
-actor's process. No request and no token passes through the actor.
+The engine dies with the actor's process, because a thread of that process has started the engine.
+No request and no token passes through the actor.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ from engine.process import EXIT_CANNOT_START, EXIT_NOT_SERVED
 from gateway.telemetry.harmless import harmless
 
 SHORT_RUN_S = 10.0
-# seconds of pause after a run shorter than SHORT_RUN_S, in case each new engine dies at once
+# seconds of pause after a run shorter than SHORT_RUN_S, in case every engine dies at once
 PAUSE_S = 5.0
 
 ActorState = HostState | Literal["failed", "drained"]
@@ -55,7 +55,7 @@ class EngineReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EngineActor:
-    """The actor of one engine. Threads may call its methods, which never wait."""
+    """The actor of one engine. Any thread may call its methods, which never block."""
 
     def __init__(self, settings: bytes, number: int, host: str) -> None:
         """Host an engine in a thread on machine `host`. `settings` is `ClusterSettings` in JSON."""
@@ -111,7 +111,7 @@ class EngineActor:
             return
         if time.monotonic() - started < SHORT_RUN_S:
             time.sleep(PAUSE_S)
-        os._exit(1)  # after a normal end Ray would not restart the actor
+        os._exit(1)  # status 1: Ray restarts no actor that ends with 0
 
     async def _run_engine(self) -> int:
         settings = self._settings

@@ -1,4 +1,4 @@
-"""`ratoon cluster`: engines on a Ray cluster's machines. Gateways find them by themselves."""
+"""`ratoon cluster`: engines on a Ray cluster's machines, which register for gateways to find."""
 
 import signal
 import threading
@@ -46,8 +46,8 @@ def up(file: SettingsFile) -> None:
 
     Ray chooses a machine for each engine, and another machine when that one is lost. Engines
     register themselves, and gateways with --find-engines find them. If Ray ran before, Ctrl-C
-    leaves the engines running ('ratoon cluster down' ends them). Otherwise it ends them and Ray.
-    With a section 'gateway' in the file a gateway runs beside the command, and ends with it.
+    leaves the engines running ('ratoon cluster down' ends them). Otherwise Ctrl-C ends the engines
+    and Ray. If the file has a section 'gateway', a gateway runs until the command ends.
 
     Example:
 
@@ -55,14 +55,14 @@ def up(file: SettingsFile) -> None:
     """
     settings = read_settings(file)
     if settings.ray_address is None:
-        # an error is raised once, in this process, and not on every machine
+        # checked here, so that an error is raised once and not on every machine
         checked_source(settings.model, settings.engine)
     check_gateway_ports(settings)
     if settings.is_one_machine:
         _make_files(settings)
     stop = threading.Event()
     with ray_at(settings.ray_address) as ray:
-        for one in (signal.SIGTERM, signal.SIGINT):  # Ray has installed its own handlers
+        for one in (signal.SIGTERM, signal.SIGINT):  # replaces the handlers that Ray installed
             signal.signal(one, lambda *_: stop.set())
         check_machines(settings, machines(ray))
         if settings.ray_address is None:  # this process started Ray, so no other machine can join
@@ -111,7 +111,7 @@ def check_machines(settings: ClusterSettings, found: Sequence[RayMachine]) -> No
 
 
 def end_here(ray: Any, grace_s: float, *, settle_s: float = LOOK_S) -> None:
-    """End the engines of a Ray that this process started, unless Ray itself was told to end.
+    """End the engines of a Ray that this process started, unless Ray itself has ended meanwhile.
 
     A signal to all processes of a group or of a systemd unit reaches Ray as well. Ray then needs up
     to `settle_s` seconds to end.
@@ -133,7 +133,7 @@ def _make_files(settings: ClusterSettings) -> None:
 def _watch(
     ray: Any, settings: ClusterSettings, placed: PlacedEngines, stop: threading.Event, gateway: Look
 ) -> None:
-    """Print changes and keep as many engines as needed, until asked to stop.
+    """Print changes of state and keep the needed number of engines, until `stop` is set.
 
     Raises ServingFailed if every engine has failed, or the gateway cannot start.
     """

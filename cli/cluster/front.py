@@ -1,11 +1,11 @@
 """The gateway that `ratoon cluster up` runs beside itself, set up by cluster.yaml.
 
-    started --ends--> started again at the next look
+    started --ends--> started again at the next check
        |`--cannot start (status 2)--> the command ends
        `--the command ends--> open streams may finish
 
-The gateway reads its settings from a file that only its user can read, as the admin key may be in
-it.
+The gateway reads its settings from a file that only the gateway's user can read, as the file may
+contain the admin key.
 """
 
 import os
@@ -38,15 +38,16 @@ Look = Callable[[], None]
 def gateway_beside(settings: ClusterSettings) -> Iterator[Look]:
     """Run the gateway, if configured, and yield a function that restarts it if it has ended.
 
-    The caller calls this function regularly. The function raises ServingFailed if the gateway
-    cannot start.
+    The caller calls the yielded function regularly. The yielded function raises ServingFailed if
+    the gateway cannot start.
     """
     if settings.gateway is None:
         yield lambda: None
         return
     with tempfile.TemporaryDirectory(prefix="ratoon-gateway-") as directory:
         file = Path(directory) / "gateway.yaml"
-        file.write_bytes(msgspec.json.encode(gateway_settings(settings)))  # JSON is YAML too
+        # the gateway reads YAML, and JSON is valid YAML
+        file.write_bytes(msgspec.json.encode(gateway_settings(settings)))
         running = _Gateway(file)
         try:
             yield running.look
@@ -55,7 +56,7 @@ def gateway_beside(settings: ClusterSettings) -> Iterator[Look]:
 
 
 def check_gateway_ports(settings: ClusterSettings) -> None:
-    """Raise BadSetting for a port in use, on which the gateway would never start."""
+    """Raise BadSetting if a port of the gateway is in use, since the gateway could never start."""
     if settings.gateway is None:
         return
     defaults = {one.name: one.default for one in msgspec.structs.fields(GatewayConfig)}
@@ -67,7 +68,7 @@ def check_gateway_ports(settings: ClusterSettings) -> None:
 
 
 def gateway_settings(settings: ClusterSettings) -> dict[str, Any]:
-    """Compose the gateway's settings from its section of cluster.yaml and the state's place."""
+    """Compose the gateway's settings from its section of cluster.yaml and the state's location."""
     shared = settings.shared
     ours = {
         "model": settings.model,

@@ -26,7 +26,7 @@ class NoRay(CliError):
 
 
 def check_is_head(address: str, answer_s: float = ANSWER_S) -> None:
-    """Raise NoRay unless HOST:PORT is a Ray head. Other addresses (`auto`) are left to Ray."""
+    """Raise NoRay unless HOST:PORT is a Ray head. Ray itself checks others, such as `auto`."""
     if "://" in address:
         raise NoRay(f"Ray at {address}: give HOST:PORT of its head (6379), or auto")
     connection = _connected(address, answer_s)

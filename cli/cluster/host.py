@@ -31,7 +31,7 @@ PREDICT_S = 1.0
 ANSWER_S = 5.0
 LOOK_S = 0.2
 SILENT_S = 5.0  # seconds without a link to the engine after which the engine is killed
-# seconds after an engine's last heartbeat until some host removes it from the registry
+# seconds after an engine's last heartbeat until some host removes the engine's registration
 FORGOTTEN_S = 3600.0
 
 HostState = Literal["starting", "ready", "silent", "stopping", "ended"]
@@ -40,7 +40,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class EngineHost:
-    """The host of one run of an engine. Used in one event loop."""
+    """The host of one run of an engine. All calls must be made in one event loop."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class EngineHost:
         *,
         predicts: bool = False,
     ) -> None:
-        """Prepare to run an engine at `address`. `on_line` gets its output lines.
+        """Prepare to run an engine at `address`. `on_line` gets the engine's output lines.
 
         With `predicts`, the host queries the engine's queue, and predicts a new request's wait.
         """
@@ -95,9 +95,9 @@ class EngineHost:
             self.state = "ended"
 
     async def stop(self, *, drain: bool) -> None:
-        """Unregister the engine and end it, within its grace or once its requests have ended.
+        """Unregister the engine and end it within its grace period, or with `drain` when idle.
 
-        After a call that drains, a second call may end the engine within its grace.
+        `drain` lets all requests end first. A later call without `drain` ends the engine earlier.
         """
         self.state = "stopping"
         self._asked = "drain" if drain else "terminate"
@@ -174,7 +174,8 @@ class EngineHost:
         if not self._is_registered:
             return
         self._is_registered = False
-        with suppress(NotFound, Unavailable):  # gateways notice the engine's end by themselves
+        # gateways notice the engine's end without the registry
+        with suppress(NotFound, Unavailable):
             await self._registry.forget_engine(self._address)
 
     async def _forget_the_dead(self) -> None:

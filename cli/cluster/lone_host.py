@@ -23,8 +23,8 @@ _EVERYWHERE = ("tcp://0.0.0.0:", "tcp://[::]:", "tcp://*:")
 def host_engine(config: EngineConfig, data_dir: Path, flags: RegisterFlags) -> int:
     """Run the engine until its end or a signal, and return the exit status.
 
-    The status is 1 after a signal. SIGTERM ends the engine within its grace. SIGUSR1 ends it once
-    its requests have ended. Raises BadSetting.
+    The status is 1 after a signal. SIGTERM ends the engine within its grace period. SIGUSR1 ends it
+    once its requests have ended. Raises BadSetting.
     """
     shared = Shared(
         redis_url=flags.redis_url,

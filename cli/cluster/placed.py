@@ -3,7 +3,7 @@
 Ray forgets an actor that it could not make, for example on a machine with another version of this
 package. Only the process that placed the actor gets Ray's error.
 
-Elsewhere: how many engines there should be (`scaling`).
+The module `scaling` decides how many engines should run.
 """
 
 from typing import Any
@@ -36,7 +36,7 @@ class PlacedEngines:
         for number in self._not_made:
             self._to_be_made.pop(number, None)
         for number in [n for n, one in found.items() if one and one.state == "ready"]:
-            self._not_made.pop(number, None)  # another command has placed it since
+            self._not_made.pop(number, None)  # another command has placed the engine since
         for number, why in self._not_made.items():
             found[number] = EngineReport(state="failed", address="", pid=0, why=why)
         return dict(sorted(found.items()))

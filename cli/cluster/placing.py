@@ -50,7 +50,7 @@ def ray_at(address: str | None) -> Iterator[Ray]:
 
 
 def has_ended(ray: Ray) -> bool:
-    """Return whether Ray has gone. Then a call would retry for a minute and end this process."""
+    """Return whether Ray has ended. A call to an ended Ray retries for a minute, then exits."""
     return not is_there(ray.get_runtime_context().gcs_address)
 
 
@@ -71,10 +71,10 @@ def engine_names(ray: Ray) -> list[int]:
 
 
 def place(ray: Ray, settings: ClusterSettings, number: int) -> Any:
-    """Create an engine's actor, which Ray starts once a machine has its resources free.
+    """Create an engine's actor, which Ray starts once a machine has enough free resources.
 
-    An actor that exists keeps its settings. Returns Ray's reference to the actor's start, which
-    `why_not_made` takes.
+    An existing actor keeps its settings. Returns Ray's reference to the actor's start, for
+    `why_not_made`.
     """
     # An engine needs no gateway settings, which may contain the admin key.
     said = msgspec.json.encode(replace(settings, gateway=None))
@@ -105,7 +105,7 @@ def reports(ray: Ray, numbers: Sequence[int]) -> dict[int, EngineReport | None]:
     for number in numbers:
         try:
             asked[number] = ray.get_actor(f"{_PREFIX}{number}").report.remote()
-        except ValueError:  # the actor has gone meanwhile
+        except ValueError:  # the actor has ended meanwhile
             continue
     ray.wait(list(asked.values()), num_returns=len(asked), timeout=ANSWER_S) if asked else None
     return {number: _answer(ray, answer) for number, answer in asked.items()}

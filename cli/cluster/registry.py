@@ -18,7 +18,7 @@ REDIS_TIMEOUT_S = 2.0
 
 
 def make_state(data_dir: Path, shared: Shared) -> None:
-    """Create the gateways' state and keys, as a later gateway of this machine would.
+    """Create the state and keys that a gateway on this machine would create at its start.
 
     If the state is in Redis, this function creates nothing, since a gateway creates that state.
     Raises BadSetting.
@@ -29,7 +29,7 @@ def make_state(data_dir: Path, shared: Shared) -> None:
 
 @asynccontextmanager
 async def open_registry(data_dir: Path, shared: Shared) -> AsyncIterator[EngineRegistry]:
-    """Open the registry of engines. Redis may be silent or empty. Raises BadSetting."""
+    """Open the registry of engines. Redis may be down or empty. Raises BadSetting."""
     try:
         store = SqliteStore(data_dir / STATE_FILE) if shared.redis_url is None else _redis(shared)
     except (PrivateFileError, OSError, ValueError) as error:

@@ -22,7 +22,7 @@ class Scaler:
         bounds: ScalingBounds,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Scale by `bounds`. `place` places an engine by its number."""
+        """Keep to `bounds`. `place` is called with the number of an engine to start."""
         self._ray = ray
         self._place = place
         self._bounds = bounds
@@ -30,7 +30,7 @@ class Scaler:
         self._since = Since()
 
     def look(self, found: Reports) -> None:
-        """Add or remove an engine if due."""
+        """Add or remove an engine if `scaling.decide` says so."""
         ended = [number for number, one in found.items() if one and one.state == "drained"]
         for number in ended:
             remove(self._ray, number)
@@ -49,12 +49,12 @@ class Scaler:
 
 
 def fleet(found: Reports) -> Fleet:
-    """Sum up the engines in the form that `scaling` takes."""
+    """Collect the engines' waits, counts and use for `scaling.decide`."""
     ready = [one for one in found.values() if one is not None and is_ready(one)]
     waits = [one.wait_s for one in ready if one.wait_s is not None]
     return Fleet(waits, len(found) - len(waits), sum(one.used or 0.0 for one in ready))
 
 
 def is_ready(report: EngineReport | None) -> bool:
-    """Return whether an engine takes requests and reports their wait."""
+    """Return whether an engine takes requests and reports a predicted wait."""
     return report is not None and report.state == "ready" and report.wait_s is not None

@@ -1,4 +1,4 @@
-"""The number of engines to run, by the wait of a new request for its first token.
+"""The number of engines to run, chosen by how long new requests wait for a first token.
 
     one more    the shortest wait of all engines exceeds the target, for UP_AFTER_S
     one fewer   with one engine fewer the mean wait would be below SLACK of the target, and the
@@ -8,7 +8,7 @@ No engine is added or removed while another starts or ends, because the effect o
 must be seen first. The two conditions lie far apart, so that the number of engines does not
 oscillate.
 
-Elsewhere: how a wait is predicted (`wait`).
+The module `wait` predicts waits.
 """
 
 from collections.abc import Sequence

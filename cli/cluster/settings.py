@@ -1,4 +1,4 @@
-"""`cluster.yaml`: the parts that run in a cluster, and the resources of each engine.
+"""`cluster.yaml`: the settings of a cluster's engines and of its gateway.
 
 The file's keys are the flags of `ratoon engine` and of `ClusterFlags`, with underscores.
 `options.config_file` reads and checks all files of settings.

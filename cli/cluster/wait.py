@@ -1,7 +1,7 @@
 """Predictions of an engine's use and of a new request's wait, from the engine's counters.
 
-    wait    prompt tokens not computed yet, divided by the tokens a second of large steps; at
-            least the time for which the oldest waiting request has waited
+    wait    prompt tokens not computed yet, divided by the tokens a second that large steps compute;
+            at least the time for which the oldest waiting request has waited
     used    the larger of two shares: the share of the last minute spent on computing prompts, and
             the number of requests divided by the number of sequences that may run at once
 
@@ -26,7 +26,7 @@ RATE_S = 30.0  # seconds between two queries of rates and counts, whose replies 
 WINDOW = "1m"
 WINDOW_S = 60.0
 RATE_CONTEXT = 1024  # context length, in tokens, at which the prefill rate is read
-NOT_MEASURED = 1e4  # tokens a second, assumed of an engine that has computed nothing yet
+NOT_MEASURED = 1e4  # tokens a second, assumed for an engine that has computed nothing yet
 
 _UNBEGUN = ("waiting", "loading", "prefill")
 

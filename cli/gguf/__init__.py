@@ -1,1 +1,1 @@
-"""The description of a GGUF file by the JSON files that Hugging Face's models have."""
+"""The JSON files of a Hugging Face model, made from the fields of a GGUF file."""

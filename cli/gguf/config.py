@@ -80,8 +80,8 @@ def _vocabulary(header: GgufHeader) -> int:
 def _gemma_scale(config: dict[str, Any]) -> Any:
     """Return query_pre_attn_scalar. Attention scores are divided by its square root.
 
-    The file does not give this number. The number is the head size, except for the largest model,
-    as in llama.cpp.
+    The file does not give this number. As in llama.cpp, it is the head size for all models but the
+    largest.
     """
     if config.get("num_hidden_layers") == _GEMMA3_27B_LAYERS:
         return config["hidden_size"] // config["num_attention_heads"]

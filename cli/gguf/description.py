@@ -1,4 +1,4 @@
-"""The directory that describes a GGUF file by the JSON files that Hugging Face's models have.
+"""A directory with the JSON files of a Hugging Face model, made from a GGUF file.
 
     config.json  generation_config.json  tokenizer.json  tokenizer_config.json
     model.gguf -> the file itself
@@ -26,7 +26,7 @@ from engine.models.gguf.numbers import read_numbers
 
 
 def describe(path: Path, places: Path) -> Path:
-    """Return the directory below `places` that describes the file `path`, written if missing.
+    """Return the directory below `places` for the GGUF file `path`. A missing directory is written.
 
     Raises ModelError for a file that cannot be served, and OSError if the directory cannot be
     written.

@@ -2,7 +2,7 @@
 
 tokenizer.ggml.model   gpt2: BPE over bytes; llama: BPE over characters, and over bytes of
                        characters that are no tokens (SentencePiece)
-tokenizer.ggml.pre     how a text is cut before gpt2's merges
+tokenizer.ggml.pre     how a text is split before gpt2's merges
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from engine.models.gguf.header import GgufHeader
 _FIELD = "tokenizer.ggml."
 _TEMPLATE = "tokenizer.chat_template"
 _UNKNOWN, _CONTROL, _USER_DEFINED = 2, 3, 4
-_SPACE = "▁"  # SentencePiece's character for a blank
+_SPACE = "▁"  # SentencePiece's character for a space
 # maximum number of characters of a token; published vocabularies have up to some 130
 MAX_TOKEN = 1024
 _Id = Annotated[int, Meta(ge=0)]
@@ -47,7 +47,7 @@ _CASED = (
 
 
 class _Fields(msgspec.Struct, rename=lambda name: f"{_FIELD}{name}"):
-    """The tokenizer's fields that are read, named without the prefix `tokenizer.ggml.`."""
+    """The fields of the tokenizer that are needed here, without the prefix `tokenizer.ggml.`."""
 
     tokens: list[Annotated[str, Meta(max_length=MAX_TOKEN)]]
     token_type: list[int] = []
@@ -74,9 +74,9 @@ class _Fields(msgspec.Struct, rename=lambda name: f"{_FIELD}{name}"):
 
 @dataclass(frozen=True, slots=True)
 class _Cut:
-    """The cutting of a text before merges.
+    """The pre-tokenizer: rules that split a text before merges.
 
-    A `pattern` of None means GPT-2's cuts. With `merges_whole`, a word that is a token needs no
+    None as `pattern` means GPT-2's pattern. With `merges_whole`, a word that is a token needs no
     merges.
     """
 

@@ -17,7 +17,7 @@ from cli.isolation.verdict import (
 )
 
 _STEP = 100  # numbers of samples are rounded up to multiples of this number
-# Share of the tolerance that half an interval may take. Chance also moves the interval's middle.
+# Maximum share of the tolerance for half of an interval. Chance also moves the interval's middle.
 # With this share, a server that leaks nothing passes 99 times in a hundred.
 _ROOM = 0.4
 
@@ -29,7 +29,7 @@ def advice(
     eviction: EvictionFinding | None,
     modules: TimingFinding | None = None,
 ) -> Iterator[str]:
-    """Yield a sentence or two for each inconclusive part."""
+    """Yield a sentence or two of advice for each inconclusive test."""
     unsure = sum(finding.outcome is Outcome.INCONCLUSIVE for finding in findings)
     if unsure:
         yield f"{unsure} cells are inconclusive; 'What did not pass' says why each is."

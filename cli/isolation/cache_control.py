@@ -1,6 +1,8 @@
 """The test of cache control: does `/v1/cache`, or a mark, reveal another tenant's prompts?
 
-    The first tenant sends a prompt, and marks it for five minutes. Then the other tenant tries:
+The first tenant sends a prompt with a mark that keeps it cached for five minutes. Then the other
+tenant tries four requests:
+
     probe    it probes the same tokens, and must find none
     list     it lists its own prefixes, and must see none
     mark     it marks the same tokens for a day: it must reuse none, and the first tenant's mark

@@ -34,11 +34,11 @@ _MARKED: Mapping[str, str] = {**_PLAIN, "prompt_cache_retention": "24h"}
 _SHUFFLES, _SEED = 500, 1
 
 Observation = tuple[int, ...]
-"""The cached tokens of all the attacker's prompts: their number in all, and in each tier."""
+"""The numbers of the attacker's cached tokens: in total, and in each tier."""
 
 
 class Learnt(msgspec.Struct, frozen=True, kw_only=True):
-    """The information about the victim's level in the attacker's readings."""
+    """The information that the attacker's readings give about the length of the victim's prompt."""
 
     trials: int
     readings: int
@@ -89,7 +89,7 @@ def _entropy(counts: Iterable[int]) -> float:
 class EvictionTest:
     """Trials of two temporary tenants.
 
-    If tenants share the room of the cache, other load on the server adds noise.
+    If tenants share the cache's capacity, other load on the server adds noise.
     """
 
     def __init__(

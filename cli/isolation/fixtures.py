@@ -145,7 +145,7 @@ class Fixtures:
 async def _created(
     admin: AdminClient, kind: ResourceKind, body: dict[str, Any]
 ) -> AsyncIterator[dict[str, Any]]:
-    """Create by POST, and delete at the end, even if cancelled before the answer has come."""
+    """Create a resource by POST, and delete it at the end, even if cancelled before an answer."""
     creating = asyncio.ensure_future(admin.call("POST", kind.path, body))
     try:
         yield await asyncio.shield(creating)
@@ -182,7 +182,7 @@ async def weigh(
 
 
 def new_mark() -> str:
-    """Draw a new beginning for the names of tenants and groups."""
+    """Draw a random beginning for the names of tenants and groups."""
     return f"{MARK}-{secrets.token_hex(6)}"
 
 

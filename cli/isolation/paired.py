@@ -1,7 +1,8 @@
 """The paired test: two tenants send the same tokens, and only the first may find them cached.
 
-    1. The first tenant sends its prompt twice: only reused blocks are written to disk, and a
-       recurrent state is kept at the second request and reused at the third.
+    1. The first tenant sends its prompt twice, as only reused blocks are written to disk. With
+       recurrent layers it sends the prompt three times: a state is kept at the second request and
+       reused at the third.
     2. The prompt's blocks are brought to the cell's tier: pushed down to host or disk, flushed and
        computed again (evicted), or saved over a restart.
     3. The control is the prompt sent again by the first tenant. On the device, and after eviction,
@@ -43,8 +44,8 @@ _WITH_MODULES = 2
 _ORDER = (TierCase.DEVICE, TierCase.HOST, TierCase.DISK)
 _PIECES = 4
 _NO_MODULES = "the model serves no prompt modules"
-# All device slots of recurrent states, divided by the slots that tenants share: the first guess,
-# and the maximum.
+# The ratio of all recurrent-state slots on the device to the slots that tenants share: the first
+# guess, and the maximum.
 _SLOTS_A_STATE, _MOST_SLOTS_A_STATE = 2, 8
 
 
@@ -259,7 +260,8 @@ def squeeze(
         shares.append(slots_a_state / states[TierCase.DEVICE])
     ceiling = min(max(shares), 1.0)
     fill = sum(math.ceil(ceiling * blocks[name]) for name in above) + prompt
-    # more filling is needed after prompt modules, which are read more often, or through two tiers
+    # Prompt modules are read more often, so more filling displaces them. A push through two tiers
+    # needs more filling, too.
     if stays_on_device or len(above) > 1:
         fill += prompt
     return Squeeze(ceiling, fill * facts.block_size)

@@ -1,4 +1,4 @@
-"""The record of a run of `ratoon verify-isolation`, made of what its tests found."""
+"""The record of a run of `ratoon verify-isolation`, made from its tests' findings."""
 
 from collections.abc import Sequence
 from importlib.metadata import version
@@ -24,7 +24,7 @@ def record_of(
     eviction: EvictionFinding | None,
     left_out: list[str],
 ) -> Record:
-    """Make the record of a run. A test that was cut off and showed nothing counts as left out."""
+    """Make the record of a run. An interrupted, inconclusive test counts as left out."""
     timing, gaps, modules = (
         (None, None, None)
         if timings is None

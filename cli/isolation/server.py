@@ -73,8 +73,8 @@ class Reading:
     def is_full(self, block_size: int) -> bool:
         """Return whether everything that can be cached was cached.
 
-        This is all prompt modules, or all whole KV blocks before the last token. The last block of
-        a module in a lower tier is always computed again.
+        Everything means all prompt modules, or all whole KV blocks before the last token. If a
+        module is in a lower tier, its last block is always computed again.
         """
         if self.module_tokens:
             is_loaded = any(self.tiers.get(tier) for tier in (TierCase.HOST, TierCase.DISK))
@@ -139,14 +139,14 @@ class ServerUnderTest:
         prompt: ProbePrompt,
         fields: Mapping[str, object] | None = None,
     ) -> Reading:
-        """Request one token. Raises ServerRefused if the server finally refuses the request."""
+        """Request one token. Raises ServerRefused if the server still refuses after retries."""
         content = await self._post(entry.path, key, self.body(entry, prompt, fields))
         return reading_of(content)
 
     async def probe(self, key: str, entry: EntryPoint, prompt: ProbePrompt) -> Reading:
-        """Return the blocks that a request would find, by `/v1/cache/probe`."""
+        """Return the cached tokens that a request would find, by `/v1/cache/probe`."""
         body = self.body(entry, prompt)
-        del body["cache"]  # a probe loads nothing
+        del body["cache"]  # about loading, which a probe never does
         content = await self._post("/v1/cache/probe", key, {"url": entry.path, "body": body})
         found = msgspec.json.decode(content)
         return Reading(found["prompt_tokens"], found["cached_tokens"], found.get("tiers", {}))
@@ -235,7 +235,7 @@ class ServerUnderTest:
         return prompts
 
     async def copied(self) -> None:
-        """Wait until no copy between tiers runs, but give up after `_LOOKS` looks."""
+        """Wait until no copy between tiers runs, but give up after `_LOOKS` checks."""
         for _ in range(_LOOKS):
             stats = await self.admin.call("GET", STATS)
             if not any(move["under_way"] for move in stats["tiers"]["moves"]):
@@ -300,7 +300,7 @@ def opening_messages(opening: str) -> list[dict[str, str]]:
 
 
 def reading_of(content: bytes) -> Reading:
-    """Read the usage in an answer or event stream. Raises ServerRefused if there is none."""
+    """Read the usage in an answer or event stream. Raises ServerRefused if no usage is there."""
     modules: dict[str, Any] = {}
     for line in content.splitlines():
         text = line.removeprefix(b"data:").strip()

@@ -55,10 +55,10 @@ Ranks = npt.NDArray[np.intp]
 class Separation(msgspec.Struct, frozen=True, kw_only=True):
     """The separation of hits and misses.
 
-    `auc` is the probability that a hit is faster than a miss, and 0.5 means equal classes. `low`
-    and `high` are its 95 % interval. `best_advantage` is the maximum, over all thresholds, of the
-    true positive rate minus the false positive rate. By chance it is above 0 even for equal
-    classes.
+    `auc` is the probability that a hit is faster than a miss, 0.5 if hits and misses are equally
+    fast. `low` and `high` are its 95 % interval. `best_advantage` is the maximum, over all
+    thresholds, of the true positive rate minus the false positive rate. By chance it is above 0
+    even if hits and misses are equally fast.
     """
 
     samples: int

@@ -57,7 +57,7 @@ class PromptsOfModules:
     """
 
     def __init__(self, server: ServerUnderTest, victim: str, attacker: str, length: int) -> None:
-        """Take both tenants' keys."""
+        """Store the server, both tenants' API keys, and the length of prompts in tokens."""
         self._server = server
         self._keys = victim, attacker
         self._length = length
@@ -65,7 +65,7 @@ class PromptsOfModules:
         self._names: list[str] = []  # names of prompt modules that no trial has used
 
     async def prepare(self) -> None:
-        """Store the next schema for both tenants once all prompt modules of the last are used."""
+        """Store a new schema for both tenants once all modules of the last schema are used."""
         if len(self._names) >= _PROMPTS_A_TRIAL:
             return
         for key, old in zip(self._keys, self._schemas, strict=False):

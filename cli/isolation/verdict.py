@@ -23,7 +23,7 @@ TOLERANCE = 0.03  # maximum distance of an AUC from 0.5 that is no leak
 CONTROL_AUC = 0.95
 MOST_BITS = 0.05  # maximum information, in bits per trial of the eviction test, that is no leak
 CONTROL_BITS = 0.5
-MOST_CHANCE = 0.05  # maximum `chance` of a leak: bits that chance gives more often are no leak
+MOST_CHANCE = 0.05  # maximum `chance` of a leak: bits that are more probable by chance are no leak
 MOST_LEFT_OUT = 0.1
 
 
@@ -62,7 +62,8 @@ def judged(
     """
     whole = (control.prompt_tokens - 1) // block_size * block_size
     may_reuse = {"anything": None, "published": published}.get(cell.case.expected, 0)
-    # Before the control, the other tenant has loaded the KV blocks if it may share them.
+    # If the other tenant may share the KV blocks, its earlier request has loaded them to the
+    # device.
     in_place = may_reuse is None or _came_from(cell.tier, control, published)
     full = in_place and control.is_full(block_size)
     note = "refused with 400" if other is None else ""
@@ -154,7 +155,7 @@ def outcome_of(reused: int | None, may_reuse: int | None, *, full: bool) -> Outc
 
 
 def _came_from(tier: TierCase, control: Reading, published: int) -> bool:
-    """Return whether the control came from a lower tier, if the cell tests that tier.
+    """Return whether all of the control's own tokens came from `tier`, if it is a lower tier.
 
     The `published` tokens do not count, as they are always on the device.
     """

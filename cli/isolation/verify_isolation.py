@@ -38,8 +38,9 @@ _TIERS = [TierCase.DEVICE, TierCase.HOST, TierCase.DISK, TierCase.EVICTED]
 _test = partial(plain_field, rich_help_panel="Tests")
 _ABSENT = {"model": "one server serves one model", "adapter": "its tenants have no adapters"}
 REPORT = "/admin/isolation/report"
-# The seconds after which all tests of --quick have ended, without the cleanup. Then the shares of
-# the time limit at which the paired tests, the timing test and the timing of prompt modules end.
+# The time limit in seconds of all tests of --quick, without the cleanup. The other numbers are the
+# shares of the limit after which the paired tests, the timing test and the timing of prompt modules
+# end.
 _QUICK_S, _UNTIL_COMPARED, _UNTIL_TIMED, _UNTIL_MODULES = 75.0, 0.6, 0.8, 0.9
 # a prompt of the timing test and its answer take at most a third of the device's KV blocks
 _PART = 3
@@ -101,7 +102,7 @@ def verify_isolation(admin: AdminFlags, verify: VerifyFlags) -> None:
     must not reveal how many tokens others sent. Exits with 0 only if all of this held, the controls
     show that a leak would have been noticed, and there was time for nine cells in ten.
 
-    Examples: all tests without a restart; also with one, for which the command asks and waits:
+    Examples: all tests without a restart; the same with a restart, for which the command asks:
 
         ratoon verify-isolation --report isolation.md
 

@@ -19,13 +19,13 @@ from gateway.diagnosis.volatile import kind_at, volatile_in
 from gateway.prompts.pipeline.canonical import canonical_tool
 
 _CHARACTERS = 4
-# maximum number of findings in a part, since only text before the first finding is cached
+# maximum number of findings per part, since only text before the first finding can be cached
 _PER_PART = 3
 _SORT = "Encode tools with sorted keys: as they are, they differ from the other request in order."
 
 
 class LintFinding(msgspec.Struct, frozen=True, kw_only=True):
-    """Text that keeps all later text uncached. `character` counts within the part."""
+    """Text that keeps all later text uncached. `character` is its position in the part."""
 
     part: str
     character: int

@@ -1,6 +1,6 @@
 """`ratoon lint`: reads one request or two and prints what keeps them from the cache.
 
-Elsewhere: what is wrong with a request (`findings.py`).
+`findings.py` decides what is wrong with a request.
 """
 
 from pathlib import Path
@@ -27,8 +27,8 @@ def lint(
 ) -> None:
     """Find what will keep a request from the cache, before it is sent.
 
-    Dates, times, ids and Claude Code's billing header (except where it does no harm) in tools,
-    system texts and all messages but the last; with '--against' also what differs from an earlier
+    Finds dates, times, ids and Claude Code's billing header (except where harmless) in tools,
+    system texts and all messages but the last; '--against' also finds differences from an earlier
     request. Takes bodies in OpenAI's or Anthropic's form, and sends nothing. Exits with 1 if
     anything is found.
 

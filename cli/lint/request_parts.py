@@ -1,7 +1,7 @@
-"""The parts of a request in OpenAI's or Anthropic's form, in the order that the model reads.
+"""The parts of a request in OpenAI's or Anthropic's form, in the order in which the model reads.
 
-The order is tools, system texts, messages, as Anthropic documents it. Most templates have system
-texts before tools, which changes no finding.
+The order is tools, system texts, messages, as Anthropic documents it. Most chat templates put
+system texts before tools; the findings are the same.
 
 Claude Code's billing header is left out of the field `system`, which belongs to `/v1/messages`.
 There the server removes the header before the model sees it.

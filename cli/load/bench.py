@@ -29,7 +29,7 @@ def bench(target: TargetFlags, load: LoadFlags, arrivals: ArrivalFlags, goal: Sl
     """Load a running server; report times, tokens/s, goodput and the run's cache hit rate.
 
     A closed loop: each of --concurrency callers sends its next request when its last has ended.
-    With --rate, --arrivals or --batching an open loop: requests arrive at their times. All prompts
+    With --rate, --arrivals or --batching an open loop: requests arrive at set times. All prompts
     begin with the same --shared-tokens; every run draws new prompts unless --seed is given.
 
     TTFT is the time to the first chunk with text, reasoning or a call. ITL is each gap between two
@@ -124,7 +124,7 @@ def _finish(reports: Sequence[LoadReport]) -> None:
 def _sizes(
     path: Path, server: LoadTarget, load: LoadFlags, seed: int, context: int | None
 ) -> dict[int, RequestSize]:
-    """Read the data set's requests that fit the model, by their positions in the data set.
+    """Read the data set's requests that fit the model, keyed by position in the data set.
 
     Prints how many requests do not fit. Raises BadSetting if no request fits.
     """

@@ -1,4 +1,4 @@
-"""Tables that compare runs: ways of batching, and the rates of a search."""
+"""Tables that compare several runs: one run for each way of batching, or for each tried rate."""
 
 from collections.abc import Callable
 
@@ -43,7 +43,7 @@ def show_batchings(report: BatchingReport) -> None:
 
 
 def show_found(found: FoundRate) -> None:
-    """Print the rates that were tried, and the highest that kept the SLO."""
+    """Print the rates that were tried, and the highest rate that kept the SLO."""
     columns = ("arrivals/s", "met it", "requests", "TTFT p99, ms", "TPOT p99, ms", "wait p99, ms")
     print_table(
         f"Rates at which {found.share:.1%} have to meet the SLO",

@@ -1,4 +1,4 @@
-"""The named workloads of `ratoon bench --workload`: phases of chains of turns, from a seed.
+"""The workloads of `ratoon bench --workload`, drawn from a seed: phases of chains of turns.
 
     mixed       prompts and answers of 100 to 1,024 tokens, all at once
     tenants     prompts with a prefix common to all tenants, a prefix common to the tenant, and
@@ -145,7 +145,7 @@ def longest(phases: Sequence[LoadPhase]) -> int:
 
 
 def prompts_of(chain: Chain) -> Iterator[tuple[list[int], int]]:
-    """Yield each request's whole prompt and the tokens of its answer."""
+    """Yield each request's whole prompt (token ids), and its answer's length in tokens."""
     said: list[int] = []
     for turn in chain:
         said += turn.ids

@@ -1,4 +1,4 @@
-"""Plots of load runs, as SVG: times over the run, distributions, goodput over the rate."""
+"""Plots of load runs, as SVG: times of requests during the run, distributions, goodput by rate."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -9,7 +9,7 @@ from cli.load.percentiles import percentile
 from cli.load.rate_search import RateProbe
 from cli.load.sender import RequestOutcome
 
-MOST_DOTS = 1000  # maximum number of dots of a curve over time, since browsers are slow with more
+MOST_DOTS = 1000  # maximum number of dots of a curve, since browsers are slow with more dots
 Runs = Mapping[str, Sequence[RequestOutcome]]
 TimeOf = Callable[[RequestOutcome], float | None]
 CurveOf = Callable[[Sequence[RequestOutcome], TimeOf], Curve]
@@ -20,7 +20,7 @@ _TIMES: Mapping[str, TimeOf] = {
 
 
 def plot_runs(directory: Path, runs: Runs) -> None:
-    """Write over-time.svg and distribution.svg for runs by name. Raises CliError."""
+    """Write over-time.svg and distribution.svg with a curve for each named run. Raises CliError."""
     _make(directory)
     kept = max((-(-len(run) // MOST_DOTS) for run in runs.values()), default=1)
     share = "" if kept == 1 else f" (one request of {kept})"
@@ -39,9 +39,9 @@ def plot_runs(directory: Path, runs: Runs) -> None:
 
 
 def plot_goodput(directory: Path, probes: Sequence[RateProbe]) -> None:
-    """Write goodput.svg: goodput and rate of all requests, over arrivals a second.
+    """Write goodput.svg: goodput, and requests a second, by arrivals a second.
 
-    Probes given up early are left out, because they did not run long enough to measure a rate.
+    Probes that ended early are left out, because they were too short to measure a rate.
     """
     _make(directory)
     whole = sorted(

@@ -17,13 +17,13 @@ LOWEST, HIGHEST = 0.001, 1e6  # bounds on the rate, in requests a second
 
 
 class RateProbe(msgspec.Struct, frozen=True, kw_only=True):
-    """A rate that was tried. The probe ends once it can no longer meet the SLO."""
+    """A rate that was tried, and the result. A probe ends once it can no longer meet the SLO."""
 
     rate: float  # arrivals a second
     requests: int
     ended: int
     met: int
-    attained: bool | None  # None: the time ended before a decision
+    attained: bool | None  # whether the rate kept the SLO; None: time ran out first
     report: LoadReport | None
 
 
@@ -55,12 +55,13 @@ def find_rate(
     seconds: float,
     clock: Callable[[], float],
 ) -> FoundRate:
-    """Try rates from `start` on, until the highest is known within 5 % or time is up."""
+    """Try rates from `start` on, until the highest is known within 5 % or `seconds` have passed."""
     began, probes = clock(), list[RateProbe]()
     rate = next_rate(probes, start)
     while rate is not None and (left := began + seconds - clock()) > 0:
         requests = max(round(rate * seconds / 10), LEAST_REQUESTS)
-        most_missed = requests - ceil(share * requests - 1e-9)  # ceil(0.9 * 10) must be 9
+        # minus 1e-9, since 0.55 * 100 is slightly above 55
+        most_missed = requests - ceil(share * requests - 1e-9)
         probes.append(probe(ProbePlan(rate, requests, most_missed, left)))
         if probes[-1].attained is None:
             break
@@ -87,7 +88,7 @@ def next_rate(probes: Sequence[RateProbe], start: float) -> float | None:
 
 
 def _highest(probes: Sequence[RateProbe]) -> float | None:
-    """Return the highest rate that met the SLO among the rates below all that missed it."""
+    """Return the highest rate that met the SLO, below every rate that missed the SLO."""
     missed = _lowest_missed(probes)
     rates = (one.rate for one in probes if one.attained)
     return max((rate for rate in rates if missed is None or rate < missed), default=None)

@@ -1,4 +1,4 @@
-"""The report of a load run: numbers from its outcomes, as a record and as tables."""
+"""The report of a load run, computed from its requests' outcomes: a record, and tables."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -11,12 +11,12 @@ from cli.load.sender import RequestOutcome
 from cli.load.slo import Goodput, Slo, goodput
 from cli.output import print_table
 
-# seconds; a client that sends 1 % of the requests later than this cannot keep the rate
+# seconds of delay; if 1 % of requests are sent later than this, the client is too slow
 LATE_S = 0.01
 
 
 class LoadReport(msgspec.Struct, frozen=True, kw_only=True):
-    """The report of a load run. Failed requests count in `errors` alone."""
+    """The report of a load run. Failed requests count only in `errors`."""
 
     seed: int
     requests: int
@@ -29,7 +29,7 @@ class LoadReport(msgspec.Struct, frozen=True, kw_only=True):
     output_characters: int
     output_characters_per_s: float
     prompt_tokens: int
-    # None if the server did not report them
+    # None if the server did not report cached tokens
     cached_tokens: int | None
     hit_rate: float | None
     ttft_s: Summary | None
@@ -52,7 +52,7 @@ def make_report(
     slo: Slo | None = None,
     arrivals_per_s: float | None = None,
 ) -> LoadReport:
-    """Sum up the `outcomes` of a run of `wall_s` seconds. `arrivals_per_s` is for an open loop."""
+    """Sum up a run of `wall_s` seconds. Only an open loop has `arrivals_per_s`."""
     good = [outcome for outcome in outcomes if outcome.error is None]
     output_tokens = sum(outcome.output_tokens for outcome in good)
     output_characters = sum(outcome.output_characters for outcome in good)
@@ -97,7 +97,7 @@ def show(report: LoadReport) -> None:
 
 
 def times_of(report: LoadReport) -> dict[str, Summary | None]:
-    """Name the report's distributions for people. Only an open loop has waits."""
+    """Return the distributions by the names in tables. Only an open loop has waits."""
     times = {"TTFT": report.ttft_s, "TPOT": report.tpot_s, "ITL": report.itl_s, "E2E": report.e2e_s}
     return times if report.waited_s is None else {**times, "wait": report.waited_s}
 
@@ -109,7 +109,7 @@ def show_errors(report: LoadReport, name: str = "") -> None:
 
 
 def warn_if_late(report: LoadReport) -> None:
-    """Warn if the client sent requests late, in a run without batching."""
+    """Warn if the client was late to send requests, in a run that holds none back."""
     if report.waited_s is not None and report.waited_s.p99 > LATE_S:
         echo(
             f"The client was late: 1 % of the requests were sent {1e3 * report.waited_s.p99:.0f} "

@@ -35,18 +35,18 @@ class SizedLoad:
 
     @property
     def every_chunk(self) -> bool:
-        """True for completions, whose chunks are tokens even without text. False for chats."""
+        """True for completions, where a chunk without text also is a token. False for chats."""
         return self.flags.endpoint == "completions"
 
     @property
     def places(self) -> Sequence[int]:
-        """The requests' numbers in order of arrival, without requests that do not fit."""
+        """The requests' numbers in order of arrival, without requests too long for the model."""
         return range(self.flags.requests) if self.sizes is None else tuple(self.sizes)
 
     def bodies(self, name: str = "", count: int | None = None) -> list[Body]:
-        """Draw the bodies of all requests, or of the first `count`.
+        """Draw the JSON bodies of all requests, or of the first `count`.
 
-        Each `name` gives different prompts.
+        Different names give different prompts.
         """
         count = len(self.places) if count is None else count
         seed = f"{self.seed} {name}" if name else self.seed
@@ -83,7 +83,7 @@ def run_closed(load: SizedLoad) -> list[RequestOutcome]:
 
 
 def run_batchings(load: SizedLoad) -> Mapping[str, tuple[list[RequestOutcome], LoadReport]]:
-    """Run the same arrivals by each way of batching in turn. Raises BadSetting."""
+    """Run the same requests with one way of batching after another. Raises BadSetting."""
     batchings = parse_batchings(load.arrivals.batching or "continuous")
     times = _times(load)
     with LoadProcesses(load.flags.processes) as processes:
@@ -110,7 +110,7 @@ def run_search(load: SizedLoad, slo: Slo, goal: SloFlags) -> FoundRate:
     def probe(plan: ProbePlan) -> RateProbe:
         kind = load.arrivals.arrivals or POISSON
         times = arrival_times(kind, plan.rate, plan.requests, load.seed)
-        # A separate name for each probe, so that none hits the cached prompts of an earlier probe.
+        # Each probe has a name of its own, so that its prompts are new and none is cached.
         arrivals = tuple(map(Arrival, times, load.bodies(f"{plan.rate}", plan.requests)))
         end = GiveUp(slo, plan.most_missed, plan.after_s)
         opened = replace(_opened(load, arrivals, ContinuousBatching()), give_up=end)

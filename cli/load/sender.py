@@ -24,7 +24,7 @@ Clock = Callable[[], float]
 
 @dataclass(frozen=True, slots=True)
 class LoadTarget:
-    """The server to load, the model's name, and the seconds of silence that fail a request."""
+    """The server to load, the model's name, and the seconds without data that fail a request."""
 
     url: str
     key: str
@@ -40,7 +40,7 @@ class RequestOutcome:
     ttft_s: float | None = None
     gaps_s: tuple[float, ...] = ()
     prompt_tokens: int = 0
-    # None if the server did not report them
+    # None if the server did not report cached tokens
     cached_tokens: int | None = None
     output_tokens: int = 0
     error: str | None = None
@@ -75,8 +75,8 @@ class RequestOutcome:
 class Transcript:
     """The received part of an event stream, and the arrival times of its chunks.
 
-    A token that does not complete a character makes a chunk without text, which counts only with
-    `every_chunk`. A chunk that only gives the finish reason never counts.
+    A token may end within a character, and so make a chunk without text. Such a chunk counts only
+    with `every_chunk`. A chunk that only gives the finish reason never counts.
     """
 
     sent_at: float
@@ -88,7 +88,7 @@ class Transcript:
     ended: bool = False
 
     def hear(self, line: bytes, at: float) -> None:
-        """Read a line of the stream, received at the time `at`, if it is a `data:` line."""
+        """Read a line of the stream, received at time `at`, and ignore all but `data:` lines."""
         if not line.startswith(b"data:"):
             return
         data = line[5:].strip()
@@ -133,7 +133,7 @@ class Sender:
 
     async def ask(self, body: Body) -> RequestOutcome:
         """Send a body and read the answer's stream to its end. Server errors become outcomes."""
-        content = msgspec.json.encode(body)  # encoded before the clock starts
+        content = msgspec.json.encode(body)  # encoded before the time is taken
         headers = {"Authorization": f"Bearer {self.key}", "Content-Type": "application/json"}
         sent_at = self.clock()
         try:
@@ -159,7 +159,7 @@ class Sender:
 
 
 def load_session(timeout_s: float) -> aiohttp.ClientSession:
-    """Open a session with a connection for each caller. `timeout_s` bounds silence."""
+    """Open a session with unlimited connections. `timeout_s` limits the time without data."""
     return aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(limit=0),
         timeout=aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=timeout_s),
@@ -199,7 +199,8 @@ def _only_ends(choice: dict[str, Any]) -> bool:
 
 def _generated(choice: dict[str, Any]) -> str:
     delta = choice.get("delta") or {}
-    reasoning = delta.get("reasoning") or delta.get("reasoning_content")  # servers use either name
+    # some servers use the one name, some the other
+    reasoning = delta.get("reasoning") or delta.get("reasoning_content")
     calls = [call.get("function") or {} for call in delta.get("tool_calls") or ()]
     parts = [choice.get("text"), delta.get("content"), delta.get("refusal"), reasoning]
     parts += [call.get(name) for call in calls for name in ("name", "arguments")]

@@ -50,7 +50,7 @@ def goodput(outcomes: Sequence[RequestOutcome], slo: Slo, wall_s: float) -> Good
 
 
 def parse_slo(text: str) -> Slo:
-    """Read 'ttft=2s,tpot=50ms,e2e=30s', or some of these bounds. Raises BadSetting."""
+    """Read one or more bounds, such as 'ttft=2s,tpot=50ms,e2e=30s'. Raises BadSetting."""
     bounds: dict[str, float] = {}
     for part in text.split(","):
         name, _, time = part.strip().partition("=")

@@ -1,4 +1,4 @@
-"""A report on a model's chat template, read as the gateway reads it at its start."""
+"""A report on a model's chat template, read by the gateway's own code."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,9 +16,9 @@ _NO_TOOLS = "no format was recognised, requests with tools are refused without -
 
 @dataclass(frozen=True, slots=True)
 class TemplateFound:
-    """A chat template's name, and the chats that it does not take.
+    """A chat template's name, and the kinds of chats that the template cannot render.
 
-    `limits` is None if the template is not used.
+    `limits`, the list of these kinds, is None if the template is not used.
     """
 
     name: str
@@ -27,7 +27,7 @@ class TemplateFound:
 
 @dataclass(frozen=True, slots=True)
 class Chats:
-    """A model's chat templates and formats. Chats are refused if no template is used."""
+    """A model's chat templates, and the names of its formats of tool calls and reasoning."""
 
     templates: list[TemplateFound]
     tools: str | None

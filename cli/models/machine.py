@@ -22,7 +22,7 @@ class Machine:
     gpus: tuple[str, ...]  # names of the GPUs in CUDA_VISIBLE_DEVICES
 
     def shared_by(self, engines: int) -> Machine:
-        """Return the machine as each engine sees it, with its part of the free memory."""
+        """Return the machine with only one engine's share of the free memory."""
         return Machine(self.num_cores, self.free_bytes // engines, self.gpus)
 
 

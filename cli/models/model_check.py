@@ -1,6 +1,6 @@
-"""A check that a model can be served, made before any process is started.
+"""A check, before any process is started, that a model can be served.
 
-An error found in the files here is reported in one line at once. The engine would need seconds.
+This check reports an error in the files in one line at once. The engine would need seconds.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ def checked_source(
 ) -> ModelSource:
     """Find the directory of `model`, and check that its files are complete and can be served.
 
-    The description is checked before the weights are downloaded. `of` describes the engine's
-    machine, if the engine runs on this machine. Raises ModelNotFound, ModelRefused if an engine
-    with these settings would end, and BadSetting if a setting does not fit the model.
+    The description is checked before the weights are downloaded. `of` describes this machine, if
+    the engine runs here. Raises ModelNotFound, BadSetting if a setting does not fit the model, and
+    ModelRefused if an engine with these settings could not start.
     """
     described = resolved(model, "dummy")
     config = served_model(described, engine, has_weights=False)
@@ -56,7 +56,7 @@ def check_defaults(directory: Path) -> None:
 
 
 def served_model(source: ModelSource, engine: EngineConfig, *, has_weights: bool) -> ModelConfig:
-    """Read the model. Raises ModelRefused with the error that would end a start."""
+    """Read the model. Raises ModelRefused with the error that an engine's start would give."""
     try:
         return check_served(
             source.directory,

@@ -1,6 +1,6 @@
 """The model's source: its local directory and the name for clients, from --model.
 
-Elsewhere: what is inside the files (`model_check`).
+The module `model_check` reads the files.
 """
 
 import os
@@ -41,7 +41,7 @@ class ModelSource:
 
 
 def download(repo_id: str, load_format: LoadFormat, fetch: Fetch | None = None) -> Path:
-    """Download the files needed of the model `repo_id`. Raises ModelNotFound."""
+    """Download the needed files of the model `repo_id`. Raises ModelNotFound."""
     # Imported here, since the hub's client takes 0.3 s to load and most models are local.
     from huggingface_hub import errors, snapshot_download
 
@@ -49,7 +49,7 @@ def download(repo_id: str, load_format: LoadFormat, fetch: Fetch | None = None) 
         wanted, ignored = list(patterns), list(IGNORED_PATTERNS)
         return snapshot_download(repo_id, allow_patterns=wanted, ignore_patterns=ignored)
 
-    # The base error of the hub client's HTTP library, which depends on the client's version.
+    # The base error of the hub client's HTTP library. The client's version decides which library.
     http_error = cast(type[Exception], errors.HfHubHTTPError.__bases__[0])
     weights = () if load_format == "dummy" else WEIGHT_PATTERNS
     try:
@@ -104,7 +104,7 @@ def resolve(
 
 
 def config_of(model: str) -> Path:
-    """Find the config.json of `model`, which may be that file. Raises ModelNotFound."""
+    """Find config.json, given the file, its directory or a hub id. Raises ModelNotFound."""
     path = Path(expanduser(model))
     if model != EMBEDDED and path.is_dir() and not _only_gguf(path):
         return path / CONFIG

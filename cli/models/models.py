@@ -51,7 +51,7 @@ ToolFormatName = Annotated[str | None, GATEWAY_FLAGS["tool_format"].option("tool
 
 @dataclass(frozen=True, slots=True)
 class ServedArchitecture:
-    """A name in `architectures` of config.json, and models that use it."""
+    """A name for the key `architectures` in config.json, and models that have this name."""
 
     name: str
     examples: tuple[str, ...]
@@ -70,7 +70,7 @@ class WhatIsServed:
     """The served values of config.json: architecture, weights, dtype, rope and KV types."""
 
     architectures: list[ServedArchitecture]
-    # served values of `quant_method`; the first stands for files without this key
+    # served values of `quant_method`; the first is assumed if the key is missing
     weight_formats: list[str]
     # served values of `format` if `quant_method` is compressed-tensors
     compressed_tensors: list[str]
@@ -82,7 +82,7 @@ class WhatIsServed:
 
 @dataclass(frozen=True, slots=True)
 class HybridState:
-    """The cost of a recurrent state of a hybrid, in the model's dtype."""
+    """The cost of a recurrent state of a hybrid model, in the model's dtype."""
 
     layers: int
     state_bytes: int

@@ -1,7 +1,7 @@
 """A check, before the start, that host memory has room for an engine's weights.
 
-The engine would need seconds to report the error. Only the matrices of layers count, without norms
-and biases. So the engine refuses everything that this check refuses, and may refuse more.
+The engine would need seconds to report the error. This check counts only the matrices of layers,
+without norms and biases. So the engine refuses all that this check refuses, and may refuse more.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _MORE = 1.05  # factor on a layer's matrices that covers its norms and biases
 def check_offload(model: ModelConfig, engine: EngineConfig, of: Machine | None) -> None:
     """Raise BadSetting for an impossible --cpu-offload-gb.
 
-    An impossible offload exceeds the layers, frees nothing or lacks host memory. `of` is the
-    engine's machine with the memory that the engine may take, if the engine runs on this machine.
+    An impossible offload is larger than all layers, smaller than a layer, or too large for the
+    host. `of` is this machine with the memory that the engine may take, if the engine runs here.
     """
     if not engine.model.cpu_offload_gb:
         return
@@ -48,7 +48,7 @@ def check_offload(model: ModelConfig, engine: EngineConfig, of: Machine | None) 
 def _host_bytes(sizes: list[int], gib: float) -> int:
     """Count the bytes of a rank's weights in host memory, without norms.
 
-    Raises BadSetting if no layers can be chosen for `gib` GiB.
+    Raises BadSetting if no choice of layers frees `gib` GiB.
     """
     total = sum(sizes)
     wanted = gib if gib * GIB > _MORE * total else min(gib, total / GIB)

@@ -1,4 +1,4 @@
-"""A client of a running server's admin routes, and of the named resources that they manage.
+"""A client of a running server's admin routes, and of the resources that the routes manage.
 
 If the flags do not give the server's URL or key, these are looked up in the data directory.
 """
@@ -25,7 +25,7 @@ Answer = TypeVar("Answer")
 
 
 class AdminClient:
-    """A client of a server's admin routes, for one event loop. Used inside `async with`."""
+    """A client of a server's admin routes, for one event loop and use inside `async with`."""
 
     def __init__(self, url: str, key: str, *, timeout_s: float = _TIMEOUT_S) -> None:
         self._url = url
@@ -55,14 +55,14 @@ class AdminClient:
         return answer
 
     async def octets(self, method: str, path: str, content: bytes | None = None) -> bytes:
-        """Send bytes to a route and return the answer's bytes. Raises the errors of `call`."""
+        """Send bytes to a route, and return the answer's bytes. Raises the errors of `call`."""
         status, answer = await self._exchange(method, path, None, content)
         if status >= 400:
             raise ServerRefused(error_message(answer, status), status=status)
         return answer
 
     async def health(self) -> dict[str, Any]:
-        """Return the `/readyz` answer of any status. Raises ServerUnreachable or NotRatoon."""
+        """Return `/readyz`'s answer, whatever its status. Raises ServerUnreachable or NotRatoon."""
         _, content = await self._exchange("GET", "/readyz", None)
         answer = _decoded(content)
         if not isinstance(answer, dict) or "status" not in answer:
@@ -138,7 +138,7 @@ def _decoded(content: bytes) -> Any:
 def path_part(name: str) -> str:
     """Quote a name or an id as one part of a path.
 
-    Raises CliError for parts that clients and proxies resolve to the path of another resource.
+    Raises CliError for a name such as `..`, which clients and proxies resolve to another path.
     """
     if name in ("", ".", ".."):
         raise CliError(f"'{name}' is no name and no id")
@@ -195,7 +195,7 @@ class ResourceKind:
         body: dict[str, Any] | None = None,
         said: str,
     ) -> None:
-        """Send a change to a resource or to a route below it, and print the answer or `said`."""
+        """Send a change to a resource or a route below it. Print the answer as JSON, or `said`."""
         answer = self.call(admin, method, name_or_id, *more, body=body)
         print_answer(answer, said, as_json=admin.json)
 

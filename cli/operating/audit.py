@@ -78,8 +78,7 @@ def _rows(entries: Sequence[Entry], is_test: bool) -> Iterator[Cells]:
 def _tested(entries: Sequence[Entry]) -> set[str]:
     """Collect the ids of resources that verify-isolation created.
 
-    Such a resource has a name that begins with MARK, or that is the id of an earlier
-    such resource.
+    The name of such a resource begins with MARK, or is the id of an earlier such resource.
     """
     found = set[str]()
     for entry in reversed(entries):

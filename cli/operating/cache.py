@@ -1,6 +1,6 @@
 """`ratoon cache`: statistics and flushes of a running server's prefix cache.
 
-The tables are for people. Machines read the JSON.
+Tables are for people, and JSON is for programs.
 """
 
 from collections.abc import Mapping, Sequence
@@ -79,7 +79,7 @@ def flush(
 ) -> None:
     """Drop cached prefixes, and compiled grammars, of one tenant or of all.
 
-    Blocks that running requests hold are dropped when these end.
+    Blocks in use by running requests are dropped when these end.
 
     Example:
 

@@ -47,7 +47,7 @@ def tree(
 
 
 class Walk:
-    """A walk over at most MOST_NODES nodes of the tree, of `owner` if given."""
+    """A walk over at most MOST_NODES nodes of the tree, of all owners or of `owner`."""
 
     def __init__(self, client: AdminClient, limit: int, owner: str | None) -> None:
         self._client = client
@@ -56,7 +56,7 @@ class Walk:
         self._left = MOST_NODES
 
     async def from_root(self, depth: int) -> list[dict[str, Any]]:
-        """Read the namespaces and the nodes below. `below` is None if it was not read."""
+        """Read the namespaces and the nodes below. A row's `below` is None if it was not read."""
         found = await self._level(f"{TREE}?limit={MOST_CHILDREN}")
         mine = [row for row in found["children"] if self._owner in (None, row["tenant"])]
         if not mine and found["more"]:
@@ -69,7 +69,8 @@ class Walk:
         if depth <= 0 or self._left <= 0:
             return row | {"below": None, "more": row["children"]}
         level = await self._level(f"{TREE}?limit={self._limit}&node={quote(row['node'])}")
-        # KV blocks that follow a published prefix in another namespace are shown in that namespace.
+        # A published prefix may be continued in another namespace, which lists the continuation
+        # itself.
         own = [child for child in level["children"] if child["parent"] == row["node"]]
         below = [await self._with_below(child, depth - 1) for child in own]
         return row | {"below": below, "more": level["more"]}

@@ -1,4 +1,4 @@
-"""`ratoon prefixes export` and `import`: a published prefix from one installation to another."""
+"""`ratoon prefixes export` and `import` carry a published prefix to another installation."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from cli.operating.prefix_file import (
 from cli.options.options import AdminFlags, argument
 from cli.output import print_answer
 
-PART_BYTES = 4 << 20  # maximum bytes of units requested at once; a longer unit is requested alone
+PART_BYTES = 4 << 20  # maximum bytes of units in one request; a larger unit is requested alone
 IMPORTS = "/admin/imports"
 EVERYONE = "all"
 KeyFile = Annotated[
@@ -85,7 +85,7 @@ def import_(
 ) -> None:
     """Publish a prefix from another installation's file, without computing it.
 
-    A file that does not fit is refused, and changes nothing.
+    A file from another model or kind of device is refused.
 
     Example:
 
@@ -113,10 +113,10 @@ def import_(
 
 @contextmanager
 def new_file(file: Path) -> Iterator[BinaryIO]:
-    """Write a file under a temporary name, and rename it once it is whole. Raises CliError."""
+    """Write a file under a temporary name, and rename it once it is complete. Raises CliError."""
     part = file.with_name(f"{file.name}.part")
     try:
-        part.unlink(missing_ok=True)  # a link that another user put there is not followed
+        part.unlink(missing_ok=True)  # removes a link that another user may have put here
         with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as content:
             yield content
         part.rename(file)

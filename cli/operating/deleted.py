@@ -1,4 +1,4 @@
-"""Deleted tenants in a single row, since they have no names but still have counts."""
+"""The single row of all deleted tenants, which have no names but still have counts."""
 
 from collections.abc import Iterable, Sequence
 from functools import reduce

@@ -1,11 +1,11 @@
-"""The file of an exported prefix: sealed with the operator's key, signed by the installation.
+"""The file of an exported prefix, encrypted with the operator's key and signed by the installation.
 
     magic | length | header, JSON in the clear | text | units, units, ... | signature
                                                  `-- each sealed with AES-256-GCM: ciphertext | tag
 
     key of a file   HKDF-SHA256 (RFC 5869) of the operator's key, by the header's random salt
     nonce           the number of the sealed part
-    covered         all bytes before the first part, authenticated with every part
+    header          the bytes before the first part are authenticated with every part
     signature       Ed25519 of the SHA-256 of all bytes before the signature
 
 The header gives the file's size, so a file of another size is refused after its header. One part is
@@ -46,7 +46,7 @@ Positive = Annotated[int, msgspec.Meta(ge=1, le=1 << 31)]
 
 
 class PrefixFileRefused(Exception):
-    """A file that is no exported prefix, was changed, or needs another key."""
+    """A file that is not an exported prefix, was changed, or needs another key."""
 
 
 class FileHeader(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -104,7 +104,7 @@ def new_salt() -> bytes:
 
 
 class SealedWriter:
-    """A writer of a file without its signature: first the text, then the parts of units."""
+    """A writer of all of a file but its signature: first the text, then the parts of units."""
 
     def __init__(self, file: BinaryIO, header: FileHeader, key: str) -> None:
         """Write the header."""
@@ -133,7 +133,7 @@ class SealedWriter:
 
 @dataclass(frozen=True, slots=True)
 class PrefixFile:
-    """An exported prefix's file, open for reading, of the size that its header gives."""
+    """An exported prefix's file, open for reading. Its size is the size that its header gives."""
 
     file: BinaryIO
     header: FileHeader
@@ -178,7 +178,7 @@ class PrefixFile:
             raise PrefixFileRefused("it was changed, or not signed with this public key")
 
     def text(self, key: str) -> Any:
-        """Decrypt and decode the text, JSON. Raises PrefixFileRefused if the key is wrong."""
+        """Decrypt the text and decode its JSON. Raises PrefixFileRefused if the key is wrong."""
         self.file.seek(len(self.start))
         opened = self._sealing(key).open(0, self.file.read(self.header.text_bytes + _TAG))
         try:

@@ -1,4 +1,4 @@
-"""`ratoon receipts`: signed proofs of what was erased of deleted tenants."""
+"""`ratoon receipts`: signed proofs that deleted tenants' cached data was erased."""
 
 from __future__ import annotations
 
@@ -30,8 +30,7 @@ def create(
 ) -> None:
     """Write a signed receipt of a deleted tenant's erasure into a file.
 
-    The command waits some seconds for the erasure's end. The receipt lists what is not erased by
-    then.
+    The command waits some seconds for the erasure's end. The receipt lists data not erased by then.
 
     Example:
 
@@ -65,7 +64,7 @@ def verify(
 ) -> None:
     """Check that a receipt was signed by the installation with this key, and show it.
 
-    No server is asked. A receipt that was changed is refused.
+    Contacts no server, and refuses a changed receipt.
 
     Example:
 
@@ -106,7 +105,7 @@ def write(file: Path, signed: dict[str, Any]) -> None:
 
 
 def summary(receipt: dict[str, Any]) -> str:
-    """Describe a receipt in words: whether all is erased, or which parts are not."""
+    """Say in words that all is erased, or name the parts that are not erased."""
     still = receipt["open"]
     return "all is erased." if not still else f"still open: {'; '.join(still)}."
 

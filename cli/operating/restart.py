@@ -63,13 +63,13 @@ def restart(
 
 
 class Absences:
-    """Counts of the polls at which each engine was away. Each late engine is named once."""
+    """Counts, for each engine, of polls at which it was absent. Each late engine is named once."""
 
     def __init__(self) -> None:
         self._looks = Counter[str]()
 
     def late(self, away: Iterable[str]) -> list[str]:
-        """Return the engines that have now been away for exactly LATE_LOOKS polls."""
+        """Return the engines that have now been absent for exactly LATE_LOOKS polls."""
         self._looks.update(names := sorted(away))
         return [name for name in names if self._looks[name] == LATE_LOOKS]
 

@@ -1,4 +1,4 @@
-"""The URL and key of a server: from flags, from variables, or from its data directory."""
+"""The URL and key of a server: from flags, environment variables, or its data directory."""
 
 from __future__ import annotations
 

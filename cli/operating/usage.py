@@ -101,7 +101,7 @@ def _cells(
 
 
 def totals(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Sum all counts. A count that no row has is None."""
+    """Sum the rows, count by count. A count that no row has is None."""
     return {
         name: sum(counts)
         if (counts := [c for row in rows if (c := row[name]) is not None])

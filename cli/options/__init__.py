@@ -1,1 +1,1 @@
-"""All flags, each defined once, with its variable and help."""
+"""All flags, each defined once, with its environment variable and help."""

@@ -51,11 +51,11 @@ OTHER_VARIABLES = frozenset(
     )
 )
 _OF_TESTS = PREFIX + "TEST_"
-MAX_BYTES = 1 << 20  # maximum bytes of a settings file; this many take seconds to read
+MAX_BYTES = 1 << 20  # maximum bytes of a settings file; a file of this size takes seconds to read
 
 
 class BadConfigFile(CliError):
-    """An unknown setting, or a wrong value, in a file or a variable."""
+    """An unknown setting, or a wrong value, in a file or an environment variable."""
 
     exit_code = 2
 
@@ -130,7 +130,8 @@ def _read(path: Path) -> dict[str, Any]:
             read = {} if top is None else loader.construct_document(top)
     except OSError as error:
         raise BadConfigFile(f"{path}: {error.strerror}") from None
-    # The YAML reader raises ValueError or AttributeError for values such as the date 2026-13-45.
+    # The YAML reader raises ValueError or AttributeError for values such as 2026-13-45, a wrong
+    # date.
     except (ValueError, AttributeError, RecursionError, yaml.YAMLError) as error:
         raise BadConfigFile(f"{path}: {' '.join(str(error).split())}") from None
     if not isinstance(read, dict) or not all(isinstance(key, str) for key in read):

@@ -27,7 +27,7 @@ _OPTION = "option"
 
 @dataclass(frozen=True, slots=True)
 class Flag:
-    """A flag, not yet bound to a field. `also` is a second variable beside `RATOON_NAME`."""
+    """A flag, not yet bound to a field. `also` names a second environment variable."""
 
     help_text: str | None
     panel: str | None
@@ -57,19 +57,19 @@ def flag(
 
 
 def _finite(value: Any) -> Any:
-    """Check that a number is finite, since configs are passed as JSON without infinity."""
+    """Check that a number is finite, since configs are passed as JSON, which has no infinity."""
     if isinstance(value, float) and not isfinite(value):
         raise typer.BadParameter(f"{value} should be a finite number")
     return value
 
 
 def field(default: Value, help_text: str | None, **more: Any) -> Value:
-    """Return a field of a group from its default and its flag's help. `more` goes to `flag`."""
+    """Return a dataclass field with a default and a flag. `help_text` and `more` go to `flag`."""
     return _with_option(default, flag(help_text, **more))
 
 
 def plain_field(default: Value, *names: str, **settings: Any) -> Value:
-    """Return a field of a group with a plain typer option, which has no variable."""
+    """Return a dataclass field with a plain typer option, which has no environment variable."""
     return _with_option(default, typer.Option(*names, **settings))
 
 
@@ -82,8 +82,8 @@ def _with_option(default: Value, option: Any) -> Value:
 class ConfigFlags:
     """Flags for the fields of a config or of its parts, with the fields' types and defaults.
 
-    A command takes them as a parameter `Annotated[Config, ConfigFlags(...)]`, and gets `defaults`
-    with the given values.
+    A command has a parameter `Annotated[Config, ConfigFlags(...)]`, and gets `defaults` changed by
+    the flags that the user gives.
     """
 
     defaults: msgspec.Struct
@@ -131,7 +131,7 @@ def _take(group: type[Any] | ConfigFlags, values: dict[str, Any]) -> Any:
 
 def _fields_of(group: type[Any] | ConfigFlags) -> Iterator[inspect.Parameter]:
     if isinstance(group, ConfigFlags):
-        # a cache, because a hundred flags have few types
+        # cached, because a hundred flags belong to few types
         hints_of = functools.cache(get_type_hints)
         for name, one in group.flags.items():
             config = part_with(group.defaults, name)

@@ -1,4 +1,4 @@
-"""The flags of the gateway, of its bounds and of its prices."""
+"""The gateway's flags, with the flags of its bounds and prices."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -238,7 +238,7 @@ class PriceFlags:
 
 @dataclass(frozen=True, slots=True)
 class StartFlags:
-    """The admin key's flag, and the flags for a start on an existing state."""
+    """The flags for the admin key, and for a start with existing state."""
 
     admin_key: str | None = gateway_field(
         None,

@@ -1,6 +1,6 @@
 """The flags shared by commands: for the served model, and for the server to connect to.
 
-If URL or key are left out, `admin_client` finds them.
+If a flag for URL or key is omitted, `server_target` finds the value.
 """
 
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 
 # makes a flag whose help names the default in words
 server_field = partial(field, panel=SERVER, show_default=False)
-# Variables of the server's address, which clients read too.
+# Flags without help: a server's address, which clients also read from its variables.
 hidden_field = partial(field, help_text=None, hidden=True)
 
 

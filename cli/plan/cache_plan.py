@@ -29,7 +29,7 @@ from engine.models.architectures.registry import SERVED, ServedModels
 
 @dataclass(frozen=True, slots=True)
 class CachePlan:
-    """A plan. Fields other than `kv` are for the requested KV type, the first in `kv`."""
+    """A plan. All fields but `kv` are for the requested KV type, the first in `kv`."""
 
     model: str
     kv_bytes_per_token: int
@@ -40,7 +40,7 @@ class CachePlan:
     # prefix length, in tokens, from which loading takes no longer than computing, if any
     host_break_even_tokens: int | None
     disk_break_even_tokens: int | None
-    prefill_tokens_per_s: float  # the rate for prompts of 4,096 tokens
+    prefill_tokens_per_s: float  # the prefill rate for prompts of 4,096 tokens
     host_tokens_per_s: float
     disk_tokens_per_s: float
     costs: ModelCosts
@@ -53,7 +53,7 @@ class CachePlan:
     offload: OffloadFit | None = None
     # Formats that fit only with some weights in host memory.
     with_offload: list[OffloadFit] = field(default_factory=list)
-    not_served: str | None = None  # error with which a start would end
+    not_served: str | None = None  # error with which a server's start would fail
     context_tokens: int | None = None
 
 
@@ -104,7 +104,7 @@ def _of_all_gpus(machine: MachineModel, memory: MemoryFlags) -> MachineModel:
         machine,
         tflops=machine.tflops * at_once,
         device_gb_s=machine.device_gb_s * at_once,
-        host_gb_s=machine.host_gb_s * memory.gpus,  # each GPU has its own link
+        host_gb_s=machine.host_gb_s * memory.gpus,  # in total, since each GPU has its own link
     )
 
 

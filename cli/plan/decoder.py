@@ -1,4 +1,4 @@
-"""The costs of a decoder, from its config.json: weights, KV bytes, FLOPs. Without torch.
+"""The costs of a decoder, from its config.json, without torch: weights, KV bytes, FLOPs.
 
 `engine.models.checks` decides whether the model can be served.
 """
@@ -46,7 +46,8 @@ class DecoderCounts:
 
     layers: tuple[LayerConfig, ...]
     hidden_size: int
-    table_parameters: int  # parameters of the input embeddings, and also those of the output table
+    # number of parameters of the input embeddings; the output table has as many
+    table_parameters: int
     tables: int  # 1 if input and output share a table
     dtype: str
     kv: KvLayout
@@ -77,7 +78,7 @@ class DecoderCounts:
 
     @property
     def active_parameters(self) -> int:
-        """The number of parameters that a token uses: all but the unchosen experts'."""
+        """The number of parameters that a token uses, which excludes experts not chosen for it."""
         return self.parameters - self.layer_parameters + self.active_layer_parameters
 
     @property
@@ -140,10 +141,10 @@ class DecoderCounts:
 
     @property
     def kept(self) -> MemoryLayouts:
-        """The layouts of blocks, and of recurrent states or windows, as a start chooses them.
+        """The layouts of blocks, and of recurrent states or windows, that a server would choose.
 
-        Windows are freed if this saves memory, but never in stages of a pipeline or with a draft
-        head.
+        Blocks outside attention windows are freed if this saves memory, but never in pipeline
+        stages or with a draft head.
         """
         kv_dtype = self.kv.groups[0].dtype
         is_all = self.has_input and self.has_output and self.head is None
@@ -167,8 +168,8 @@ class DecoderCounts:
         """The costs of prefill and of decode steps.
 
         Every prompt token passes the layers, but only the last token passes the output table. A
-        step reads all weights except the input embeddings. In a mixture of experts, it does not
-        read the experts that no row uses.
+        step reads all weights except the input embeddings. In a mixture of experts, a step does not
+        read experts that no request uses.
         """
         table = self.has_output * self.table_bytes
         step = self.layer_bytes + table
@@ -200,7 +201,7 @@ class DecoderCounts:
         return replace(self, weight_format=weight_format)
 
     def of_rank(self, num_ranks: int) -> DecoderCounts:
-        """Return a rank's part. Raises UnsupportedModel if the ranks cannot divide the model."""
+        """Return one rank's part. Raises UnsupportedModel if ranks cannot divide the model."""
         check_layer_shards(self.layers, self.weight_format, num_ranks)
         layers, head = shard_layers(self.layers, num_ranks), self.head
         part = replace(
@@ -220,7 +221,7 @@ class DecoderCounts:
         return True
 
     def of_stage(self, stage: Stage) -> DecoderCounts:
-        """Return a pipeline stage's part: weights, KV and `shape`. The last has the draft head."""
+        """Return a pipeline stage's weights, KV and `shape`. The last stage has the draft head."""
         if stage.is_whole:
             return self
         of_head = () if self.head is None else (self.head.layer,)

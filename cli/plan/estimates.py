@@ -1,4 +1,4 @@
-"""The costs of a model, and of a batch of requests, by inference's usual formulas.
+"""The costs of a model, and of a batch of requests, by the usual formulas for inference.
 
     P                   all parameters; the layers have about 12 L d^2
     FLOPs of n tokens   2 n P; attention, which grows with n^2, is left out
@@ -50,7 +50,7 @@ class BatchCosts:
     kv_bytes: int
     prompt_flops: int
     ttft_ms: float
-    tpot_ms: float  # milliseconds of a token after half of the output
+    tpot_ms: float  # milliseconds per output token, in the middle of the output
     request_ms: float
     output_tokens_per_s: float
     copy_ms: float = 0.0  # milliseconds of a step's copies of weights from host memory
@@ -80,7 +80,7 @@ def batch_costs(
     requests: RequestFlags,
     copies: LayerCopies | None = None,
 ) -> BatchCosts:
-    """Estimate a batch's costs on a machine. With `copies`, its steps wait for weights."""
+    """Estimate a batch's costs on a machine. With `copies`, steps also wait for copied weights."""
     batch, prompt, output = requests.batch, requests.prompt_tokens, requests.output_tokens
     start = machine.start_ms / 1e3
     computed = machine.first_tokens_seconds(decoder.shape, batch, prompt) - start

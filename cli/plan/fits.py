@@ -1,4 +1,4 @@
-"""The fit in a machine's memory: weights in each served format, and tokens of KV."""
+"""The memory needs on a machine: weights in each served format, and the tokens of KV that fit."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -16,7 +16,7 @@ from storage.layouts.kv_layout import ITEM_BYTES
 
 @dataclass(frozen=True, slots=True)
 class WeightsFit:
-    """The fit of a model's weights in one format."""
+    """The size of a model's weights in one format, and the room that they leave for KV."""
 
     format: str
     weight_bytes: int
@@ -27,7 +27,7 @@ class WeightsFit:
 
 @dataclass(frozen=True, slots=True)
 class KvFit:
-    """The fit of a model's KV in one type. A break-even length is None if loading never pays."""
+    """The tokens that fit with one KV type. A break-even length is None if loading never pays."""
 
     dtype: str
     bytes_per_token: int
@@ -43,7 +43,7 @@ class KvFit:
 
 @dataclass(frozen=True, slots=True)
 class RankFit:
-    """The fit of each rank on its GPU. A rank has a part of every token's KV."""
+    """The memory use of each rank on its GPU. A rank has a part of every token's KV."""
 
     ranks: int
     weight_bytes: int
@@ -52,7 +52,7 @@ class RankFit:
 
 
 def rank_fit(decoder: DecoderCounts, memory: MemoryFlags) -> RankFit | None:
-    """Fit a rank on its GPU. Raises UnsupportedModel if the model cannot be divided.
+    """Compute a rank's memory use. Raises UnsupportedModel if the model cannot be divided.
 
     Returns None if there is only one rank.
     """
@@ -65,9 +65,10 @@ def rank_fit(decoder: DecoderCounts, memory: MemoryFlags) -> RankFit | None:
 
 
 def free_bytes(decoder: DecoderCounts, memory: MemoryFlags) -> float:
-    """Count the free bytes of all GPUs beside the weights, negative if these do not fit.
+    """Count the bytes of all GPUs minus the weights, negative if the weights do not fit.
 
-    Every rank counts as the fullest rank. Raises WrongSetting for an impossible --cpu-offload-gb.
+    All ranks are assumed to have as many bytes as the largest. Raises WrongSetting for an
+    impossible --cpu-offload-gb.
     """
     freed = memory.num_ranks * _freed_bytes(decoder, memory)
     if memory.num_ranks > 1:
@@ -89,7 +90,7 @@ def _parts(decoder: DecoderCounts, memory: MemoryFlags) -> list[DecoderCounts]:
 def weights_fits(
     decoder: DecoderCounts, memory: MemoryFlags, served: ServedModels = SERVED
 ) -> list[WeightsFit]:
-    """Fit the model, without offload, in each weight format in which it is served.
+    """Compute the memory use, without offload, of each weight format in which the model is served.
 
     Embeddings and the output head stay unquantised in every format.
     """
@@ -112,7 +113,7 @@ def in_formats(
 
 
 def kv_fits(decoder: DecoderCounts, memory: MemoryFlags, machine: MachineModel) -> list[KvFit]:
-    """Fit KV of the model's type and of every narrower type. `machine` stands for all GPUs."""
+    """Compute the fit of the model's KV type and narrower ones. `machine` is all GPUs together."""
     return [_kv_fit(one, memory, machine) for one in _by_kv(decoder)]
 
 
@@ -151,7 +152,7 @@ def _tokens_below(decoder: DecoderCounts, tier_gib: float) -> int:
 
 
 def device_tokens(decoder: DecoderCounts, memory: MemoryFlags) -> int:
-    """Count the tokens of KV that fit every GPU beside the weights.
+    """Count the tokens whose KV fits on every GPU beside the weights.
 
     Returns 0 if the weights do not fit.
     """
@@ -190,7 +191,7 @@ def rank_rows(fit: RankFit) -> list[tuple[str, str]]:
 
 
 def weight_rows(fits: list[WeightsFit]) -> list[tuple[str, ...]]:
-    """List format, GiB and tokens, and with several stages the layers of each stage.
+    """List format, GiB and tokens. With several stages, also list the layers of each stage.
 
     The layers explain why lighter weights may leave room for fewer tokens. Embeddings and head are
     as heavy as before, so stages without them get more layers, and more of every token's KV.

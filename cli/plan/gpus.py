@@ -1,6 +1,6 @@
 """The GPUs known by name, for plans.
 
-Data sheets give a GPU's maximum rates. Which share of these rates prefill and decode reach
+Data sheets give a GPU's maximum rates. Prefill and decode reach only a share of these rates, which
 was measured on an H200. Other GPUs are assumed to reach the same share.
 """
 
@@ -46,7 +46,7 @@ def on_gpu(
 ) -> tuple[MemoryFlags, MachineModel]:
     """Set the flags to a named GPU's data, except the flags in `given`.
 
-    Without a named GPU, the flags stay as they are. Raises BadSetting for an unknown name.
+    If `name` is None, the flags stay unchanged. Raises BadSetting for an unknown name.
     """
     if name is None:
         return memory, machine

@@ -8,8 +8,9 @@
         or its FLOPs / rate where that is longer
 
 The defaults are an 8B model of Llama 3's shape on one H200. The GPU computes 16,000 uncached tokens
-in 0.5 s. Steps read 3.7 TB/s (a copy reaches 4.2). Copies from pinned memory run at 48 GB/s, and
-reads from an NVMe disk at 3 GB/s. The estimates leave out queues and other load of the machine.
+in 0.5 s. Decode steps read 3.7 TB/s (a plain copy reaches 4.2). Copies from pinned memory run at 48
+GB/s, and reads from an NVMe disk at 3 GB/s. The estimates leave out queues and other load of the
+machine.
 """
 
 from math import ceil, sqrt
@@ -20,7 +21,7 @@ GIB = 1 << 30
 
 
 class WindowShape(msgspec.Struct, frozen=True):
-    """The KV and the attention of all layers that have a window of `tokens` tokens."""
+    """The KV and the attention costs of all layers that have a window of `tokens` tokens."""
 
     tokens: int
     kv_bytes_per_token: int
@@ -33,7 +34,7 @@ class WindowShape(msgspec.Struct, frozen=True):
 
 
 class ModelShape(msgspec.Struct, frozen=True):
-    """The cost of a decoder."""
+    """The FLOPs and bytes of a decoder, per token and per step."""
 
     parameters: float = 8.03e9
     kv_bytes_per_token: int = 131072
@@ -83,7 +84,7 @@ class MachineModel(msgspec.Struct, frozen=True):
     tflops: float = 600.0  # TFLOP/s that prefill reaches, below the data sheet's rate
     host_gb_s: float = 48.0
     disk_gb_s: float = 3.0
-    start_ms: float = 10.0  # milliseconds that any request waits before its first token
+    start_ms: float = 10.0  # fixed milliseconds before any request's first token
     device_gb_s: float = 3700.0  # GB/s that decode reaches, below the data sheet's rate
 
     def prefill_seconds(self, shape: ModelShape, tokens: int, behind: int = 0) -> float:
@@ -143,7 +144,7 @@ def break_even_tokens(
 
 
 def _searched(machine: MachineModel, shape: ModelShape, gb_s: float, setup_ms: float) -> int | None:
-    """Find the break-even length by bisection, since loading also pays for all longer prefixes."""
+    """Find the break-even length by bisection, since loading pays for all longer prefixes, too."""
 
     def pays(tokens: int) -> bool:
         load = setup_ms / 1000 + tokens * shape.copied_bytes_per_token / (gb_s * 1e9)

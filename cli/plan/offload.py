@@ -1,7 +1,7 @@
-"""Weights kept in host memory, as `ratoon plan` counts them, and the cost of their copies.
+"""Weights that stay in host memory, and the time to copy them, for `ratoon plan`.
 
-`engine.offload.placement` chooses the layers, as in an engine. Norms and biases do not count, nor
-does the time of the output head after the last layer.
+`engine.offload.placement` chooses the layers, as in an engine. Norms, biases, and the time of the
+output head after the last layer are not counted.
 """
 
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ def placement_of(decoder: DecoderCounts, memory: MemoryFlags) -> Placement | Non
 
 @dataclass(frozen=True, slots=True)
 class LayerCopies:
-    """The copies of weights that steps wait for: seconds by layer number.
+    """The seconds in which each offloaded layer's weights are copied, by layer number.
 
     `num_layers` counts all layers, including those that are not copied.
     """

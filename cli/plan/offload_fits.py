@@ -1,4 +1,4 @@
-"""The fit of a GPU that keeps weights in host memory, and its step times."""
+"""The memory use and step times of a GPU with some weights in host memory."""
 
 from dataclasses import dataclass, replace
 
@@ -14,7 +14,7 @@ from engine.offload.placement import Placement, as_gib, least_placement
 
 @dataclass(frozen=True, slots=True)
 class OffloadFit:
-    """The fit of a model in one format with weights in host memory.
+    """The memory use of a model in one weight format, with some weights in host memory.
 
     Bytes and layers are per GPU.
     """
@@ -31,7 +31,7 @@ class OffloadFit:
 def offload_fit(
     decoder: DecoderCounts, memory: MemoryFlags, machine: MachineModel
 ) -> OffloadFit | None:
-    """Fit the model as --cpu-offload-gb says, if it is given. Raises WrongSetting.
+    """Compute the memory use with --cpu-offload-gb, if it is given. Raises WrongSetting.
 
     `machine` is one GPU.
     """
@@ -64,7 +64,7 @@ def offload_needs(
 def least_fit(
     decoder: DecoderCounts, memory: MemoryFlags, machine: MachineModel, requests: RequestFlags
 ) -> OffloadFit | None:
-    """Fit the model with the minimum number of layers in host memory.
+    """Find the minimum number of layers in host memory with which the model fits.
 
     Returns None if no number of layers is enough. `machine` is one GPU.
     """
@@ -101,7 +101,7 @@ def all_needs(
 
 
 def need_line(fit: OffloadFit) -> str:
-    """Describe the need, for the error of weights that do not fit."""
+    """Describe the needed offload, for the error message when weights do not fit."""
     return (
         f"with --cpu-offload-gb {fit.cpu_offload_gb:g} they fit in {fit.format}, and each step "
         f"copies weights for {ms(fit.copy_ms, 0)}"

@@ -1,4 +1,4 @@
-"""The flags of `plan`, and the flags that `simulate` shares."""
+"""The flags of `ratoon plan`, some of which `ratoon simulate` has, too."""
 
 from dataclasses import dataclass
 from functools import partial

@@ -86,7 +86,7 @@ def plan(
 def as_served(made: CachePlan, config: Path) -> CachePlan:
     """Add the model's context to the plan, or the error with which a start would end."""
     if config.name != CONFIG:
-        return made  # if the config has another name, the files may belong to another model
+        return made  # files beside a config of another name may belong to another model
     try:
         model = check_served(config.parent, has_weights=False)
     except ModelNotServed as error:
@@ -95,7 +95,7 @@ def as_served(made: CachePlan, config: Path) -> CachePlan:
 
 
 def check_offload(decoder: DecoderCounts, memory: MemoryFlags) -> None:
-    """Raise BadSetting for an offload of weights that an engine would refuse."""
+    """Raise BadSetting for a --cpu-offload-gb that an engine would refuse."""
     if memory.cpu_offload_gb and memory.pipeline_parallel > 1:
         raise BadSetting("--cpu-offload-gb", "is not planned beside --pipeline-parallel")
     if memory.cpu_offload_gb and memory.gpus != memory.tensor_parallel:

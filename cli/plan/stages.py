@@ -28,7 +28,7 @@ CHUNK_TOKENS = 8192
 
 @dataclass(frozen=True, slots=True)
 class StageFit:
-    """The fit of a stage, divided equally among its ranks."""
+    """The memory use and time of a stage, which is divided equally among its ranks."""
 
     first_layer: int
     last_layer: int
@@ -39,7 +39,7 @@ class StageFit:
 
 @dataclass(frozen=True, slots=True)
 class PipelineFit:
-    """The fit of all stages.
+    """The memory use and times of all stages.
 
     `balance` is the mean step time, divided by the longest step time.
     """
@@ -58,9 +58,9 @@ def stages_of(decoder: DecoderCounts, num_stages: int) -> list[DecoderCounts]:
 
 
 def checked_ranks(decoder: DecoderCounts, memory: MemoryFlags) -> MemoryFlags:
-    """Set the number of GPUs to the number of ranks.
+    """Return `memory` with a GPU for each rank.
 
-    Raises BadSetting for another number or an indivisible model.
+    Raises BadSetting if --gpus is another number, or if ranks cannot divide the model.
     """
     ranks = memory.num_ranks
     if ranks == 1:
@@ -80,7 +80,7 @@ def checked_ranks(decoder: DecoderCounts, memory: MemoryFlags) -> MemoryFlags:
 def pipeline_fit(
     decoder: DecoderCounts, memory: MemoryFlags, machine: MachineModel, requests: RequestFlags
 ) -> PipelineFit | None:
-    """Fit the stages, if there are several. `machine` stands for the GPUs of a stage together."""
+    """Compute each stage's fit, if there are several. `machine` is one stage's GPUs together."""
     if memory.pipeline_parallel == 1:
         return None
     parts, first, stages = stages_of(decoder, memory.pipeline_parallel), 0, []

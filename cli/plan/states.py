@@ -35,12 +35,12 @@ class StateFit:
     device_states: int
     host_states: int = 0
     disk_states: int = 0
-    # number of tokens that fit if windows are not freed; None: no layer has a window
+    # number of tokens that fit if no window is freed; None: no layer has a window
     tokens_kept_whole: int | None = None
 
 
 def divided(decoder: DecoderCounts, states: SlotLayout, free_bytes: float) -> tuple[int, int]:
-    """Return how many tokens of KV and how many recurrent states fit `free_bytes`.
+    """Return how many tokens of KV and how many recurrent states fit in `free_bytes`.
 
     Both numbers are 0 if no KV block fits.
     """
@@ -58,7 +58,7 @@ def divided(decoder: DecoderCounts, states: SlotLayout, free_bytes: float) -> tu
 
 
 def divided_below(decoder: DecoderCounts, num_bytes: float) -> PoolSizes:
-    """Return how many KV blocks and recurrent states fit `num_bytes` of a lower tier."""
+    """Return how many KV blocks and recurrent states fit in `num_bytes` of a lower tier."""
     block_bytes, states = decoder.kept.kv.block_bytes, decoder.states
     state_blocks = 0 if states is None else states.blocks(block_bytes)
     return below(int(num_bytes / block_bytes), state_blocks, _ratio(decoder))

@@ -1,6 +1,7 @@
 """The composition of processes' configs from flags, all in one place.
 
-This module decides which flag goes into which field, and which values exclude each other. Pure.
+This module decides which flag sets which field, and which values exclude each other. It does no
+I/O.
 """
 
 from collections.abc import Sequence
@@ -19,7 +20,7 @@ from gateway.config import Bounds, GatewayConfig, Shared
 from gateway.http.cors import origins_in
 from gateway.tenant_limits import Prices
 
-# sockaddr_un holds 108 bytes with the final zero, and a little less on other systems.
+# On Linux sockaddr_un holds 108 bytes, with a final zero. Other systems have slightly fewer.
 MAX_SOCKET_BYTES = 100
 BLOCKS_NAME = "blocks"
 OF_RANKS = "(--tensor-parallel, --pipeline-parallel) send no blocks to others, and fetch none"

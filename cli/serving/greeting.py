@@ -1,4 +1,4 @@
-"""The greeting of `ratoon serve` once it is ready: its URL, and calls to copy."""
+"""The greeting that `ratoon serve` prints once it is ready: its URL, and commands to copy."""
 
 import json
 import shlex
@@ -34,10 +34,10 @@ or at {page}, with RATOON_ADMIN_KEY of the keys' file.
 def greeting(
     url: str, model: str, keys_file: Path, page: str | None = None, *, created: bool = False
 ) -> str:
-    """Write the greeting: the URL, the keys' file, and two calls to copy.
+    """Write the greeting: the URL, the file with the keys, and two commands to copy.
 
-    `page` is the URL of the operator's page, if there is one. `created` means that this start made
-    the keys and the tenants.
+    `page` is the URL of the operator's page, if there is one. `created` means that this start
+    created the keys and the tenants.
     """
     system, questions = (
         (HANDBOOK, HANDBOOK_QUESTIONS) if model == EMBEDDED else (ASSISTANT, ASSISTANT_QUESTIONS)

@@ -2,7 +2,7 @@
 
 The engine creates the key at its first start. The operator copies it to the gateways' machines.
 
-Elsewhere: what the key protects (`engine/link/tcp/curve.py`).
+`engine/link/tcp/curve.py` uses the key.
 """
 
 from pathlib import Path
@@ -35,10 +35,10 @@ def link_key_file(socket: str, given: Path | None, data_dir: Path, *, make: bool
 
 
 def key_of_found_engines(given: Path | None, data_dir: Path) -> str:
-    """Find the key file for engines that gateways may find over TCP.
+    """Return the path of the key file for engines that a gateway may find over TCP.
 
-    The file in `data_dir` may be missing. The first engine makes the file, and engines on Unix
-    sockets need no file. Raises BadSetting if a file exists but holds no key.
+    The file in `data_dir` need not exist yet: the first engine creates it, and engines on Unix
+    sockets need none. Raises BadSetting if a file exists but holds no key.
     """
     path = (given or data_dir / LINK_KEY_NAME).absolute()
     return _checked(path) if given is not None or path.exists() else str(path)

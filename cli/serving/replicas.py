@@ -54,7 +54,7 @@ def replica_configs(config: EngineConfig, count: int, of: Machine) -> list[Engin
 
 
 def with_roles(configs: Sequence[EngineConfig], prefill: int) -> list[EngineConfig]:
-    """Give the first `prefill` configs the role of prefilling for the other engines.
+    """Give the first `prefill` engines the role of computing prompts for the other engines.
 
     Raises BadSetting if no other engine is left, or if engines cannot fetch blocks.
     """
@@ -73,7 +73,7 @@ def with_roles(configs: Sequence[EngineConfig], prefill: int) -> list[EngineConf
 
 
 def environments(config: EngineConfig, count: int, gpus: Sequence[str]) -> list[dict[str, str]]:
-    """Return each engine's additional variables. Raises BadSetting for too few GPUs."""
+    """Return each engine's additional environment. Raises BadSetting for too few GPUs."""
     if count == 1 or config.process.device == "cpu" or not gpus:
         return [{} for _ in range(count)]
     each = config.ranks.num_ranks

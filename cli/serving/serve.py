@@ -1,9 +1,9 @@
 """`ratoon serve`: gateway and engine together; `ratoon gateway`: the gateway alone.
 
-A command composes the configs, creates missing files, and then executes another program in its
-place. This is the supervisor of gateway and engine (`supervise.py`), or the gateway alone. So the
-user's own process supervisor exchanges signals and exit status with the gateway itself. Keys that
-the command has read or made are not in the new program's memory.
+A command composes the configs, creates missing files, and then execs another program: the
+supervisor of gateway and engine (`supervise.py`), or the gateway alone. So the user's own process
+supervisor exchanges signals and exit status with the gateway itself. Keys that the command has read
+or made are not in the new program's memory.
 """
 
 import os
@@ -175,7 +175,7 @@ def readiness_url(gateway: GatewayFlags) -> str:
 
 
 def patience(gateway: GatewayFlags, engine: EngineFlags) -> Policy:
-    """Compose the supervisor's policy: each child may stop within its own grace and a margin."""
+    """Compose the supervisor's policy. A child's time to stop is its grace period plus a margin."""
     default = Policy()
     engine_s = engine.process.grace_s + engine.cache.spill_grace_s
     return Policy(

@@ -1,8 +1,7 @@
-"""A replay of texts through the drafters alone, with the given answers as decoded tokens.
+"""A replay of prompts and given answers through the drafters, without a model.
 
 Several texts run at once, and the next text starts when a text ends. A draft's tokens are accepted
-while they agree with the answer. Prompts and answers enter a prefix cache as on a server. No model
-is computed.
+while they agree with the answer. Prompts and answers enter a prefix cache, as on a server.
 """
 
 from __future__ import annotations
@@ -44,9 +43,9 @@ class LoadCounts:
     tokens: int = 0
     row_steps: int = 0
     seconds: float = 0.0
-    plain_seconds: float = 0.0  # predicted seconds of the same tokens without drafts
-    # Processor seconds of each step in which all `rows` texts decode: of drafting while the device
-    # waits, and of preparing the next drafts while the device computes.
+    plain_seconds: float = 0.0  # predicted seconds to generate the same tokens without drafts
+    # CPU seconds in each step that decodes all `rows` texts: for drafting while the device waits,
+    # and for preparing the next drafts while the device computes.
     drafting_seconds: list[float] = field(default_factory=list)
     preparing_seconds: list[float] = field(default_factory=list)
     sources: dict[DraftSource, SourceCounts] = field(default_factory=dict)
@@ -66,7 +65,7 @@ class DraftReplay:
     """A cache and drafters through which texts are replayed, one load after another."""
 
     def __init__(self, num_tokens: int, step_seconds: StepSeconds) -> None:
-        """Create a cache of `num_tokens` tokens. `step_seconds` predicts a step from its rows."""
+        """Create a cache of `num_tokens` tokens. `step_seconds` predicts the time of a step."""
         self._cache = PrefixCache(num_blocks=num_tokens // BLOCK_SIZE, block_size=BLOCK_SIZE)
         self._drafting = choose_drafts(self._cache.tree, step_seconds)
         self._step_seconds = step_seconds
@@ -122,7 +121,7 @@ class DraftReplay:
         return _Running(sequence, answer)
 
     def _step(self, running: list[_Running], counts: LoadCounts) -> bool:
-        """Decode a token and the accepted draft of each text. Returns False without room."""
+        """Decode a token and the accepted draft of each text. Return False if the cache is full."""
         self._now += 1.0
         decodes = [one.sequence for one in running if one.left]
         began = thread_time()

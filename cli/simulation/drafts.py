@@ -1,4 +1,4 @@
-"""`ratoon simulate --drafts`: how many tokens of texts are drafted rightly, by source and load."""
+"""`ratoon simulate --drafts`: the share of drafted tokens that are accepted, by source and load."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class SourceReport:
 
 @dataclass(frozen=True, slots=True)
 class DraftedLoad:
-    """A replay with `rows` texts at once, in one of several runs over all texts."""
+    """The results of a replay with `rows` texts at once, in one of several runs over all texts."""
 
     rows: int
     run: int
@@ -38,7 +38,7 @@ class DraftedLoad:
     tokens_per_step: float
     acceptance_rate: float
     speed: float
-    # Median processor times (us) in a step of all rows; 0 without such steps.
+    # Median CPU times in microseconds, over steps of all rows; 0 if no step had all rows.
     drafting_us: float  # time for drafting while the device waits
     preparing_us: float  # time for preparing the next drafts while the device computes
     sources: dict[str, SourceReport]
@@ -53,7 +53,7 @@ def replay_drafts(
 ) -> list[DraftedLoad]:
     """Replay the texts with each load, `runs` times one after another. Raises BadSetting.
 
-    Each load begins with an empty cache. The predicted time of a step leaves out reads of KV.
+    Each load begins with an empty cache. Predicted step times do not count reads of KV.
     """
     reports = []
     for rows in LOADS:

@@ -1,8 +1,8 @@
 """The routers of several gateways in front of the same replicas, as one router.
 
 Each gateway has its own router, which learns of changes in all caches, but only of its own
-gateway's requests. So a router does not know how many requests of other gateways wait, nor which
-blocks they will leave in the caches.
+gateway's requests. So a router does not know how many requests of other gateways are waiting, or
+which blocks these requests will add to the caches.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class GatewaysRouter:
     """A router that picks a random gateway's router for each request."""
 
     def __init__(self, gateways: Sequence[Router]) -> None:
-        """Route by the routers of `gateways`, at least one."""
+        """Route by `gateways`: one router for each gateway, at least one."""
         self._gateways = gateways
 
     def choose(
@@ -51,6 +51,6 @@ class GatewaysRouter:
         return self._gateways[0].known_blocks(replica)
 
     def _of(self, request_id: str) -> Router:
-        """Return the router of the gateway of request `ID`, also for its remote prefill `ID~p`."""
+        """Return the router that chose for request `ID`, which may be given as `ID~p` (prefill)."""
         own = request_id.partition("~")[0]
         return self._gateways[crc32(own.encode()) % len(self._gateways)]

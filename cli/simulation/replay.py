@@ -1,13 +1,12 @@
 """A replay of a trace through the real `PrefixCache`, not a model of it.
 
-The trace gives each block an id instead of tokens. So the replay's cache has blocks of one token,
-which is the id. The cache compares, splits, holds, evicts and moves the same blocks as if it had
-all tokens.
+The trace gives each block an id instead of tokens. So the replay's cache has blocks of a single
+token, the id. It treats these blocks exactly as it would treat blocks with all tokens.
 
-Requests do not overlap, so no block is held for long. Only whole blocks are shared, and the last
+Requests do not overlap in time. Only whole blocks are shared, and the last
 token is always computed. Generated tokens are unknown, so they are not cached and not part of the
-hit rate. A prompt that is longer than the device tier is computed and leaves nothing in the cache.
-With recurrent layers, a request begins at a kept recurrent state (`states`).
+hit rate. A prompt that is longer than the device tier is computed but not cached.
+With recurrent layers, a request starts from a cached recurrent state (`states`).
 
 Copies between tiers end at once, or after the time that their bytes take. Copies between the same
 two tiers run one after another.
@@ -56,7 +55,7 @@ class TierSizes:
 
 
 class ServedRequest(NamedTuple):
-    """The sources of a request's tokens, and its wait in seconds."""
+    """The number of a request's tokens from each source, and the request's wait in seconds."""
 
     tenant: str
     input_tokens: int
@@ -79,7 +78,7 @@ class ServedRequest(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class KeyedRequest:
-    """A request as the gateway sends it on, with its namespaces and block keys."""
+    """A request in the form that the gateway sends to an engine, with namespaces and block keys."""
 
     request: Request
     path: NamespacePath
@@ -111,10 +110,10 @@ def admit(trace: BlockTrace) -> list[KeyedRequest]:
 
 
 class CopyClock:
-    """The simulated clock and its running copies. Waiting for a copy advances the clock."""
+    """The simulated clock and the running copies. Waiting for a copy advances the clock."""
 
     def __init__(self, seconds_per_block: Mapping[Way, float] | None = None) -> None:
-        """Time copies by `seconds_per_block` of each direction. With None, copies end at once."""
+        """Set the seconds in which a block is copied, by direction. None: copies end at once."""
         self.now = 0.0
         self._seconds = seconds_per_block
         self._free_at: dict[Way, float] = {}
@@ -130,7 +129,7 @@ class CopyClock:
         return at
 
     def wait(self, cache: PrefixCache) -> bool:
-        """Advance to the end of the next copies. Returns False if no copy is under way."""
+        """Advance the clock until the next copies end. Returns False if no copy is running."""
         self._begin(cache)
         if not self._under_way:
             return False
@@ -174,7 +173,7 @@ def _tiers(sizes: TierSizes, block_size: int, states: StateCosts | None) -> Tier
 
 @dataclass(slots=True)
 class Replayed:
-    """The served requests of a replay, and the moved blocks."""
+    """The served requests of a replay, and the numbers of moved blocks."""
 
     policy: PolicyName
     block_size: int

@@ -1,12 +1,12 @@
-"""A replay of a trace through several replicas' caches, behind a router of the gateway.
+"""A replay of a trace through several replicas' caches, to which a gateway's router sends requests.
 
-Each replica computes in steps (`steps`). A replica reports changes of its cache to the router at a
-prompt's first token, as an engine does. With a rate of fetching, replicas fetch blocks that other
+Each replica computes in steps (`steps`). As an engine does, a replica reports changes of its cache
+to the router at a prompt's first token. With a rate of fetching, replicas fetch blocks that other
 replicas have. If some replicas only prefill, the gateway's own code decides which prompts they
 compute.
 
-    arrival -> chosen -> loads, fetches -> computed in steps -> first token -> over
-                 `-----> computed on another replica -> fetched -> its last token
+    arrival -> replica chosen -> KV loaded, fetched -> computed in steps -> first token -> end
+                 `-----> computed on another replica -> KV fetched -> last token computed here
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class SimulatedReplica:
         return served, load
 
     def has(self, admitted: KeyedRequest) -> int:
-        """Count how many tokens of a prompt other replicas may fetch."""
+        """Count the tokens of a prompt that other replicas may fetch from this replica."""
         found, *_ = self.replay.cache.probe(admitted.path, admitted.request.ids)
         return (found.device + found.host + found.disk) * self._costs.block_size
 
@@ -115,7 +115,7 @@ class _Part:
 
 
 class ReplicaSet:
-    """Replicas behind a router."""
+    """Replicas, and the router that sends requests to them."""
 
     def __init__(
         self,
@@ -207,7 +207,7 @@ class ReplicaSet:
         output: int,
         computed: Callable[[], None] | None = None,
     ) -> None:
-        """Compute the uncached tokens of `part`. A remote prefill calls `computed` afterwards."""
+        """Compute the uncached tokens of `part`, then call `computed` (for remote prefills)."""
         clock, router, replica = self._clock, self._router, part.replica
         there = part.served.cached + part.fetched
         news, arrived, request_id = replica.news(), clock.now, part.request.request_id

@@ -164,7 +164,7 @@ def _show_states(states: StatesReport, input_tokens: int) -> None:
 
 
 def draw(curves: Mapping[str, Sequence[Point]], title: str) -> bytes:
-    """Draw hit rate (percent) over total tokens of the tiers, a curve for each policy."""
+    """Draw a curve for each policy: hit rate in percent by the tiers' total size in tokens."""
     return draw_curves(
         {
             name: [(one.tokens / 1e6, 100 * one.token_hit_rate) for one in points]

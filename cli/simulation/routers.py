@@ -43,10 +43,10 @@ class Gaps:
 
 @dataclass(frozen=True, slots=True)
 class RoutedTrace:
-    """The results of a trace on replicas behind one router. Times include queues."""
+    """The results of a trace on replicas with one router. Times include waits in queues."""
 
     router: str
-    token_hit_rate: float  # cached share of prompt tokens, with fetched tokens
+    token_hit_rate: float  # cached share of prompt tokens, where fetched tokens count as cached
     of_one_cache: float  # hit rate, divided by the hit rate of one cache as large as all caches
     # prompt tokens computed by the busiest replica, divided by the mean over replicas
     imbalance: float
@@ -79,7 +79,7 @@ class RoutedReport:
 
 @dataclass(frozen=True, slots=True)
 class RouterVariant:
-    """A router, and whether its replicas fetch blocks and prefill for each other."""
+    """A router, with flags for whether its replicas fetch blocks and prefill for each other."""
 
     label: str
     router: RouterName
@@ -88,7 +88,7 @@ class RouterVariant:
 
 
 def variants(chosen: RouterName, *, fetches: bool, prefill: int) -> list[RouterVariant]:
-    """List all routers, and the chosen router with the requested cooperation."""
+    """List all routers, and the chosen router with fetches or prefills between replicas."""
     found = [RouterVariant(name, name) for name in ROUTERS]
     if fetches:
         found.append(RouterVariant(f"{chosen}, fetching", chosen, fetches=True))
@@ -104,7 +104,8 @@ class Replicas:
     count: int
     policy: PolicyName
     costs: Costs
-    session_blocks: int  # number of leading blocks by which the session router tells sessions apart
+    # number of leading blocks from which the session router tells sessions apart
+    session_blocks: int
     # seconds to copy a block, by direction; None: copies end at once
     seconds_per_block: Mapping[Way, float] | None
     partition: EqualParts | None
@@ -163,7 +164,7 @@ class RouterComparison:
 
     @property
     def points(self) -> list[RoutedPoint]:
-        """The results in the form that is listed and drawn."""
+        """The results of each router at this size, for lists and plots."""
         size = self.sizes.total
         return [RoutedPoint(r.router, size, r.token_hit_rate, r.imbalance) for r in self.routed]
 
@@ -176,7 +177,7 @@ def compare(
     admitted: Sequence[KeyedRequest],
     advance: Advance,
 ) -> RouterComparison:
-    """Replay a trace through one cache, and through replicas behind each router.
+    """Replay a trace through one cache, and through replicas with each router in turn.
 
     `router` is the label of the router that is reported in full.
     """
@@ -272,7 +273,7 @@ def _row(one: RoutedTrace) -> tuple[str, ...]:
 
 
 def draw_hit_rates(points: Sequence[RoutedPoint], title: str) -> bytes:
-    """Draw hit rate (percent) over tokens of a replica, a curve for each router."""
+    """Draw a curve for each router: hit rate in percent by a replica's size in tokens."""
     curves: dict[str, list[tuple[float, float]]] = {}
     for one in sorted(points, key=lambda one: one.tokens):
         curves.setdefault(one.router, []).append((one.tokens / 1e6, 100 * one.token_hit_rate))

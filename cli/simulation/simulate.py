@@ -83,7 +83,7 @@ def simulate(
         ratoon simulate chat.jsonl --device-tokens 500000 --host-tokens 500000 --plot chat.svg
 
     With --replicas, several engines with separate caches are simulated, once for each router;
-    times and gaps between tokens are estimated. Here engines fetch, and two only compute prompts:
+    times and gaps between tokens are estimated. Here engines fetch, and two only prefill:
 
         ratoon simulate chat.jsonl --replicas 8 --fetch-gb-s 20 --prefill-replicas 2 --speed 10
 

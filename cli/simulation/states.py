@@ -1,7 +1,7 @@
-"""The recurrent states of a simulated model: their slots, and the work of a replay on them.
+"""The recurrent states of a simulated model: their slots, and the rows of a replay.
 
-A sequence's rows end where a state is kept, as in the engine. The cache itself keeps the states,
-and this module only makes the rows. Answers are not replayed, so no state is kept at their ends.
+As in the engine, a row of a sequence ends where a state is kept. The cache keeps the states, and
+this module only makes the rows. Answers are not replayed, so no state is kept at their ends.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ class StateCosts:
         return -(-self.state_bytes // (block_size * self.kv_bytes_per_token))
 
     def below(self, num_blocks: int, block_size: int) -> int:
-        """Count the recurrent states beside `num_blocks` blocks of KV below the device."""
+        """Count the recurrent states that a lower tier has beside `num_blocks` blocks of KV."""
         return int(num_blocks * self.cache_ratio) // self.state_blocks(block_size)
 
 
 @dataclass(frozen=True, slots=True)
 class StatesReport:
-    """The state checkpoints of a replay: recurrent states that the cache has kept."""
+    """Counts of a replay's checkpoints, which are the recurrent states in the cache."""
 
     state_bytes: int
     slots: int
@@ -81,7 +81,8 @@ def states_report(cache: PrefixCache, state_bytes: int, block_size: int) -> Stat
 def rows(cache: PrefixCache, lease: Lease, length: int, block_size: int) -> Iterator[int]:
     """Launch the rows of a prompt of `length` ids, and yield the end of each row.
 
-    Each id stands for `block_size` tokens. The caller commits up to this end before the next row.
+    Each id stands for `block_size` tokens. The caller commits the ids up to this end before it
+    takes the next row.
     """
     states, at = lease.states, lease.cached_tokens
     wanted = prompt_positions(lease, length, unit=block_size)

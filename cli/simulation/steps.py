@@ -1,10 +1,10 @@
 """A simulated engine: steps of prompt chunks and decodes, timed by `MachineModel`.
 
-    step   a decode of every row, and chunks of the prompts that came first
-    jump   several steps of decodes alone, until a row ends or a prompt comes
+    step   a decode of every running request, and chunks of the oldest prompts
+    jump   several steps with decodes only, until a request ends or a prompt arrives
 
 Chunks are so small that a step with decodes takes about `max_step_s` or less. Prompts are computed
-in the order in which they came. All engines share one clock.
+in order of arrival. All engines share one clock.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ class VirtualClock:
         return self.now
 
     def at(self, when: float, act: Callable[[], None]) -> None:
-        """Call `act` at time `when`. Calls for the same time happen in the order of scheduling."""
+        """Call `act` at time `when`. Calls for one time run in the order of scheduling."""
         heappush(self._later, (when, next(self._serial), act))
 
     def advance(self, until: float) -> None:
-        """Run all events that are due."""
+        """Run all events up to time `until`."""
         while self._later and self._later[0][0] <= until:
             self.now, _, act = heappop(self._later)
             act()
@@ -53,7 +53,7 @@ class VirtualClock:
 
 
 class Gap(NamedTuple):
-    """Equal gaps of `seconds` before each of `tokens` tokens."""
+    """Gaps of `seconds` before each of `tokens` tokens."""
 
     seconds: float
     tokens: int
@@ -61,7 +61,7 @@ class Gap(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SimulatedStepBounds:
-    """The bounds of a step, equal to the engine's defaults on a GPU."""
+    """The limits of a step, equal to the engine's defaults on a GPU."""
 
     tokens: int = 8192
     max_step_s: float = 0.060
@@ -90,13 +90,13 @@ class _Row:
 @dataclass(slots=True)
 class _UnderWay:
     began: float
-    each: float  # seconds of one step
+    each: float  # seconds per step
     steps: int
     chunks: list[tuple[Job, int]] = field(default_factory=list)
 
 
 class SteppedEngine:
-    """A simulated engine. The callbacks of jobs may add jobs to any engine."""
+    """A simulated engine. Callbacks of its jobs may add jobs to any engine."""
 
     def __init__(
         self,
@@ -176,7 +176,7 @@ class SteppedEngine:
 
     def _end(self, under_way: _UnderWay) -> None:
         if under_way is not self._under_way:
-            return  # the run was cut short, so this call is out of date
+            return  # a new job has cut the run short, so this call is obsolete
         self._under_way = None
         over = self._decoded(under_way)
         begun = self._computed(under_way.chunks)

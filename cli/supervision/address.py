@@ -4,8 +4,8 @@ The lock (flock) shows whether the server runs. The kernel releases it when the 
 file without a lock is stale.
 
     server.json          of the server that started last, which commands find
-    server.json.1a2b     of a server that started before in the same directory; commands find it
-                         once the last server has ended
+    server.json.1a2b     of a server that started earlier in the same directory; commands find this
+                         server once the last one has ended
 """
 
 import fcntl
@@ -34,7 +34,7 @@ class ServerAddress(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AnothersFile(PrivateFileError):
-    """An address file of another user. No keys must be sent to its address."""
+    """An address file that another user owns. No keys may be sent to the address in it."""
 
 
 @contextmanager
@@ -55,10 +55,10 @@ def address_told(data_dir: Path, address: ServerAddress) -> Iterator[None]:
 def found_by_commands(data_dir: Path, address: ServerAddress) -> Iterator[None]:
     """Publish the server's address to commands with this data directory, even after `become`.
 
-    A server that cannot write the file, for example on a full disk, serves nevertheless. So does a
-    second server with the same directory.
+    A server that cannot write the file, for example on a full disk, serves nevertheless. A second
+    server with the same directory serves, too.
     """
-    with suppress(PrivateFileError):  # an untrusted file is replaced
+    with suppress(PrivateFileError):  # an untrusted file will be replaced
         if other := running_server(data_dir):
             words = f"ratoon: a server runs in {data_dir} already, at {other.url}: from now on "
             words += f"commands find this one, and that one with --url {other.url}"
@@ -73,7 +73,7 @@ def found_by_commands(data_dir: Path, address: ServerAddress) -> Iterator[None]:
 
 
 def tell_address(data_dir: Path, address: ServerAddress) -> IO[bytes]:
-    """Write the file, which is valid until the returned file is closed or the process ends.
+    """Write the address file, valid until the returned file is closed or the process ends.
 
     Raises OSError. The file is locked before it gets its name, so no reader finds it unlocked.
     """
@@ -122,7 +122,7 @@ def _set_aside(data_dir: Path) -> None:
 
 
 def _is_locked(path: Path) -> bool:
-    """Return whether a server holds the file's lock. False for another user's, untrusted file."""
+    """Return whether a server holds the file's lock. False for a file that cannot be opened."""
     try:
         with path.open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)

@@ -1,4 +1,4 @@
-"""A child process: started in its own session, output read by line, its group killed."""
+"""A child process, which gets its own session. Its output is read by line."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _marks_credential(name: str) -> bool:
 
 
 def hub_tokens() -> dict[str, str]:
-    """Return the hub's variables, for a child that downloads a model itself."""
+    """Return the model hub's environment variables, for a child that downloads a model itself."""
     return {name: os.environ[name] for name in _HUB_TOKENS if name in os.environ}
 
 
@@ -74,8 +74,9 @@ class Child:
         then ends its children in order.
         """
         tied = [sys.executable, "-I", "-S", parent_death.__file__, str(os.getpid()), *command]
-        # A pipe of our own. With asyncio's pipe, some versions of Python notice the exit only when
-        # the pipe is closed. Processes that the child started can keep it open for ever.
+        # A pipe made here. With asyncio's pipe, some versions of Python notice the child's exit
+        # only when the pipe is closed, and processes that the child started can keep the pipe open
+        # for ever.
         output, its_output = os.pipe()
         reading = asyncio.create_task(_read_lines(output, on_line))
         try:

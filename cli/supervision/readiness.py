@@ -1,9 +1,9 @@
-"""The supervisor's repeated probe of the gateway: which processes answer.
+"""The supervisor's probe of the gateway, which shows which processes answer.
 
 The gateway's /readyz is read with the standard library. The command line's HTTP client would be a
-third of all that the supervisor loads.
+third of all code that the supervisor loads.
 
-Elsewhere: what happens to a silent process (`supervisor.py`).
+`supervisor.py` decides what happens to a silent process.
 """
 
 import asyncio
@@ -18,12 +18,12 @@ from cli.supervision.serving_state import GATEWAY, ChildName
 from cli.supervision.watch import Probed
 
 _TIMEOUT_S = 2.0
-# Whether the engine answers, by the status of /readyz. Other statuses leave this unknown: a
-# "stalled" engine recovers or is given up by the gateway, and a damaged state says nothing about
+# Whether the engine answers, by the status of /readyz. For other statuses this is unknown: a
+# "stalled" engine recovers, or the gateway gives it up, and a damaged state says nothing about
 # engines.
 _READINESS = {"ready": True, "state_evicts": True, "disk_full": True, "not_ready": False}
-# What a replica's state says about its engine. "stalled" says nothing, and neither does "refused":
-# a refused engine lives but is never ready.
+# Whether an engine answers, by its replica's state. For "stalled" and "refused" this is unknown: a
+# refused engine lives but is never ready.
 _ANSWERS = {"ready": True, "draining": True, "absent": False}
 
 

@@ -1,6 +1,6 @@
 """The output of `ratoon serve`, to a terminal or a log: lines and a greeting.
 
-Without a terminal, the supervisor loads no library for its output and waits for no reader.
+Without a terminal, the supervisor loads no library for output, and does not wait for readers.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class StderrScreen:
     def child_says(self, name: ChildName, line: str) -> None:
         """Print a child's line, dimmed, beside the child's name.
 
-        Without a terminal, a line of the access log in JSON goes to standard output as it is, for
+        Without a terminal, a line of the JSON access log goes unchanged to standard output, for
         programs.
         """
         if line.startswith("{") and line.endswith("}") and self._console is None:

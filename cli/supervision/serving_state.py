@@ -1,6 +1,6 @@
 """The values of the supervisor's decisions: events, actions, and the state of each child.
 
-Elsewhere: what follows from an event (`supervisor`), and how an action is carried out (`watch`).
+`supervisor` decides on events, and `watch` runs actions.
 """
 
 from __future__ import annotations
@@ -100,8 +100,8 @@ Action = StartChild | Terminate | Drain | Kill | Announce | Say
 class ChildPatience:
     """The time limits of a child, in seconds."""
 
-    stop_s: float  # time to stop: the child's own grace and a margin
-    silent_s: float  # time until a silent child must answer again
+    stop_s: float  # time to stop: the child's grace period plus a margin
+    silent_s: float  # time in which a silent child must answer again
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +136,7 @@ class ChildState:
     unready_runs: int = 0
     engine_id: str | None = None  # the engine's id in the present run, if known
     gone_id: str | None = None  # the engine's id in the run before
-    # time at which a living child is killed, or an ended child is started
+    # time at which a living child is killed, or an ended child is restarted
     due: float | None = None
 
 
@@ -164,7 +164,7 @@ class ServingState:
         return self.children[name]
 
     def having(self, name: ChildName, child: ChildState) -> ServingState:
-        """Return this state with `child` as the state of the child `name`."""
+        """Return a copy of this state in which the child `name` has the state `child`."""
         if name == GATEWAY:
             return replace(self, gateway=child)
         return replace(self, engines={**self.engines, name: child})

@@ -1,8 +1,8 @@
 """`python -m cli.supervision.supervise DESCRIPTOR`: the process that `ratoon serve` becomes.
 
-`ratoon serve` executes this program in its place. So memory, environment and arguments have none of
-the keys that `ratoon serve` has read or made. The program reads its orders (`Supervised`) from a
-file without a name, open under DESCRIPTOR.
+`ratoon serve` execs this program. So its memory, environment and arguments contain none of the keys
+that `ratoon serve` has read or made. The program reads its orders (`Supervised`) from a file
+without a name, open under DESCRIPTOR.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ from engine.core_dumps import prevent_core_dumps
 
 
 class Supervised(msgspec.Struct, frozen=True, kw_only=True):
-    """The commands to run, and the way to watch them. Without secrets."""
+    """The commands to run, and how to watch their processes. Contains no secrets."""
 
     commands: Mapping[ChildName, Sequence[str]]
     readiness_url: str

@@ -1,9 +1,9 @@
-"""The decisions after a child's exit, a signal or a time, which `watch` carries out.
+"""The decisions on a child's exit, a signal or a timeout, which `watch` carries out.
 
 Gateway and engines follow the same rules. A child that dies is started again, with a longer delay
-after each short run. A child that stops answering is ended, and so started again. If a child was
-never ready in a few runs, it is given up, and the server with it. The server goes on if another
-engine serves. At a stop the gateway ends first, after draining its streams, and then the engines.
+after each short run. A child that stops answering is ended and started again. A child that was not
+ready in its first few runs is given up, and the server ends unless another engine serves. At a stop
+the gateway finishes its streams and ends first. Then the engines end.
 
     SERVING --stop, give up--> DRAINING --gateway gone--> STOPPING --engines gone--> DONE
 
@@ -41,7 +41,7 @@ from cli.supervision.serving_state import (
 
 
 def decide(state: ServingState, event: Event, at: float, policy: Policy) -> Decision:
-    """Return the serving state after `event` at time `at`, and the actions to take."""
+    """Return the serving state after `event`, and the actions to take. `at` is in seconds."""
     match event:
         case Exited(name, status):
             return _exited(state, name, status, at, policy)
@@ -58,7 +58,7 @@ def decide(state: ServingState, event: Event, at: float, policy: Policy) -> Deci
 
 
 def the(name: ChildName) -> str:
-    """Name a child in a sentence. An engine that is one of several has no article."""
+    """Name a child in a sentence: with "the", except an engine that is one of several."""
     return name if name.startswith(f"{ENGINE}-") else f"the {name}"
 
 
@@ -131,7 +131,7 @@ def _ready(state: ServingState, name: ChildName, engine_id: str | None) -> Decis
     if state.phase != "serving" or not child.alive:
         return state, []
     if engine_id is not None and engine_id == child.gone_id:
-        return state, []  # the gateway has not noticed yet that this engine has gone
+        return state, []  # the gateway has not noticed yet that this engine has ended
     is_first = name != GATEWAY and not any(e.has_been_ready for e in state.engines.values())
     ready = replace(
         _not_silent(child), ready=True, has_been_ready=True, unready_runs=0, engine_id=engine_id
@@ -183,7 +183,7 @@ def _restart_requested(state: ServingState) -> Decision:
 
 
 def _go_on_restarting(state: ServingState) -> Decision:
-    """Drain the next engine if all engines are ready to serve its requests meanwhile."""
+    """Drain the next engine once all engines are ready, so that the others can serve."""
     name = state.restarting[0]
     away = [other for other, one in state.engines.items() if not one.ready or one.silent]
     if away:
@@ -207,7 +207,7 @@ def _drained(state: ServingState, name: ChildName, at: float) -> Decision:
 
 
 def _restarted(state: ServingState, name: ChildName) -> Decision:
-    """Continue the restart of the engines if it waited for this child."""
+    """Continue the restart of the engines if the restart waited for this child."""
     if not state.restarting or state.restart_step == "ends":
         return state, []
     if state.is_restarting(name, "starts"):

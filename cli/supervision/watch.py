@@ -38,14 +38,14 @@ RESTART_SIGNAL = signal.SIGUSR1
 
 
 class Screen(Protocol):
-    """The place where the operator sees events."""
+    """The output that shows events to the operator."""
 
     def say(self, text: str) -> None:
-        """Show a line of the supervisor."""
+        """Show a line from the supervisor."""
         ...
 
     def child_says(self, name: ChildName, line: str) -> None:
-        """Show a line of a child's output."""
+        """Show a line from a child's output."""
         ...
 
     def announce(self) -> None:
@@ -59,7 +59,7 @@ Probed = Mapping[ChildName, bool | str | None]
 
 @dataclass(frozen=True, slots=True)
 class WatchedChild:
-    """The commands to run, and the way to watch their processes."""
+    """The commands to run, and how to watch their processes."""
 
     commands: Mapping[ChildName, Sequence[str]]
     probe: Callable[[], Awaitable[Probed]]  # returns which children answer; raises no errors
@@ -96,11 +96,11 @@ class Watch:
             raise ServingFailed(state.failure)
 
     def request_stop(self) -> None:
-        """Request a stop, as by SIGTERM."""
+        """Request a stop, as SIGTERM does."""
         self._events.put_nowait(StopRequested())
 
     def request_restart(self) -> None:
-        """Request a restart of the engines, as by SIGUSR1."""
+        """Request a restart of the engines, as SIGUSR1 does."""
         self._events.put_nowait(RestartRequested())
 
     async def _until_done(self) -> ServingState:
@@ -156,7 +156,7 @@ class Watch:
         self._events.put_nowait(Exited(name, await child.wait()))
 
     async def _report_answers(self) -> None:
-        """Probe the children for ever, and queue an event when an answer begins or ceases."""
+        """Probe the children for ever. Queue an event when a child begins or ceases to answer."""
         watched, known = self._watched, dict[ChildName, bool | str]()
         while True:
             probed = await watched.probe()

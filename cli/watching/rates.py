@@ -1,4 +1,4 @@
-"""Tables of an engine's rates between two readings of its counters. Pure."""
+"""Tables of an engine's rates between two readings of its counters, computed without I/O."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -16,7 +16,7 @@ _MAX_TENANTS = 20  # maximum number of rows of tenants, since more would exceed 
 def tables(now: Stats, before: Stats | None) -> list[TableText]:
     """Write tables of the changes between two answers of GET /admin/cache/stats.
 
-    If `before` is None or of another engine, the changes are counted from the engine's start.
+    If `before` is None or from another engine, changes are counted from the engine's start.
     """
     if before is not None and before["engine_id"] != now["engine_id"]:
         before = None

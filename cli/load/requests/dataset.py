@@ -7,8 +7,8 @@
     trace      a line {"timestamp": ms, "input_length": ..., "output_length": ..., "hash_ids":
                [...]}: both lengths; prompts with equal ids begin with equal blocks
 
-Conversations and questions are drawn at random, all of them before any is drawn again. Requests of
-a trace are taken in their order.
+Conversations and questions are drawn in random order; all are drawn once before any is repeated.
+Requests of a trace are taken in their order.
 """
 
 import random
@@ -42,7 +42,7 @@ class RequestSize:
 
 
 class DatasetTurn(msgspec.Struct):
-    """The text of one side's turn in a conversation."""
+    """A message in a conversation, by the user or the model."""
 
     value: str
 

@@ -19,14 +19,14 @@ WORDS = (
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A piece of a prompt. Equal seeds and lengths give equal pieces."""
+    """A section of a prompt. Equal seeds and lengths give equal sections."""
 
     seed: str
     tokens: int
 
 
 def flag_sizes(load: LoadFlags) -> list[RequestSize]:
-    """Return the sizes given by flags, equal for all requests."""
+    """Return a size for each request, all equal to the sizes that the flags give."""
     return [RequestSize(load.prompt_tokens, load.output_tokens)] * load.requests
 
 

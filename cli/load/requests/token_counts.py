@@ -1,4 +1,4 @@
-"""Token counts of texts, without special tokens: by a tokenizer file, or by the server."""
+"""Token counts of texts, without special tokens, from a tokenizer file or from the server."""
 
 import asyncio
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from gateway.prompts.tokens.tokenizer import ModelFileBroken, Tokenizer
 
 
 def token_counter(server: LoadTarget, directory: Path | None) -> CountTokens:
-    """Return a counter that asks a tokenizer.json or the server's /tokenize. Raises BadSetting."""
+    """Return a counter that uses a tokenizer.json or the server's /tokenize. Raises BadSetting."""
     if directory is None:
         return lambda texts: asyncio.run(_counted_by(server, texts))
     try:
@@ -23,7 +23,7 @@ def token_counter(server: LoadTarget, directory: Path | None) -> CountTokens:
 
 
 async def _counted_by(server: LoadTarget, texts: Sequence[str]) -> list[int]:
-    """Count one text at a time, as limits may be low. Raises the errors of `AdminClient.call`."""
+    """Count one text per request, as rate limits may be low. Raises `AdminClient.call`'s errors."""
     async with AdminClient(server.url, server.key) as client:
         common = {"model": server.model, "add_special_tokens": False}
         bodies = [{**common, "prompt": text} for text in texts]

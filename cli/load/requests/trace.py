@@ -10,8 +10,8 @@
     tenant          optional; equal ids of different tenants mean different tokens
 
 A trace that names no tenants can be divided among tenants by session. All requests of a trace may
-begin with some common blocks. A session is the requests with the same id after these blocks. Each
-session gets one tenant, drawn with a fixed seed.
+begin with some common blocks. A session is all requests whose next block, after these blocks, has
+the same id. Each session gets one tenant, drawn with a fixed seed.
 """
 
 from collections.abc import Sequence

@@ -24,8 +24,8 @@ def arrival_times(kind: str, rate: float | None, count: int, seed: int) -> list[
     """Return the seconds from the first of `count` arrivals to each arrival.
 
     `kind` is "poisson", "constant" or a file whose lines are JSON objects with a `timestamp` in ms.
-    `rate` is arrivals a second. An infinite rate means all at once. A file's times are stretched to
-    this mean rate, or kept without a rate. Raises BadSetting.
+    `rate` is arrivals a second. An infinite rate means all at once. A file's times are scaled to
+    this mean rate, or unchanged if `rate` is None. Raises BadSetting.
     """
     if kind in (POISSON, CONSTANT):
         if rate is None:

@@ -5,7 +5,7 @@
     static:32        a batch is sent when the batch before has ended and 32 requests wait, or no
                      more will arrive
 
-This module decides how many waiting requests are sent now, and when to ask again. It does no I/O.
+This module decides how many waiting requests to send, and when to decide again. It does no I/O.
 """
 
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ ALL = "static:32,dynamic:32:50ms,continuous"
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """The queue in front of the server. Times are seconds of one clock."""
+    """The requests that the client holds back. Times are in seconds on one clock."""
 
     count: int
     oldest_at: float
@@ -36,7 +36,7 @@ class Batching(Protocol):
         ...
 
     def deadline(self, queue: Waiting) -> float | None:
-        """Return when a batch is due if no request arrives or ends earlier, or None for never."""
+        """Return when a batch is due if no request arrives or ends before, or None for never."""
         ...
 
 

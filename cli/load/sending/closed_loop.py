@@ -26,7 +26,7 @@ async def closed_loop(
 ) -> list[RequestOutcome]:
     """Send each chain's bodies in sequence, at most `concurrency` chains at once.
 
-    An error ends its chain. Returns the outcomes in the order in which the requests ended.
+    A failed request ends its chain. Returns the outcomes in the order in which requests ended.
     """
     outcomes, waiting = list[RequestOutcome](), deque(chains)
 
@@ -48,7 +48,7 @@ async def closed_loop(
 def drive(
     phase: LoadPhase, server: LoadTarget, processes: LoadProcesses
 ) -> tuple[list[RequestOutcome], float]:
-    """Run a phase. Return the outcomes, and the seconds from first request to last end."""
+    """Run a phase. Return the outcomes, and the seconds from the first request to the last end."""
     count = max(min(processes.count, phase.concurrency, len(phase.chains)), 1)
     parts = [
         _Part(server, phase.chains[index::count], (phase.concurrency + count - 1 - index) // count)

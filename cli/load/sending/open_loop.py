@@ -1,8 +1,8 @@
-"""Open-loop load: requests arrive at their times, whether or not others still run.
+"""Open-loop load: requests are sent at set times, even while earlier requests still run.
 
-A client that is late still sends every request. A request's times begin at its arrival, and
-`waited_s` is the time until it was sent. If a way of batching holds requests back, `waited_s`
-includes the wait for the batch.
+A client that is late still sends every request. All times of a request are measured from its
+arrival, and `waited_s` is the time until it was sent. If a way of batching holds requests back,
+`waited_s` includes the wait for the batch.
 """
 
 import asyncio
@@ -107,7 +107,7 @@ class OpenLoop:
         )
 
     def _next_time(self, began: float, coming: Sequence[Arrival]) -> float | None:
-        """Return when the next arrival, batch or time limit is due, if any."""
+        """Return the time of the next arrival, batch or time limit, if any is due."""
         times = [self.batching.deadline(self._queue(more_will_come=bool(coming)))]
         times += [began + coming[0].at] if coming else []
         times += [began + self.give_up.after_s] if self.give_up is not None else []
@@ -124,7 +124,7 @@ class OpenLoop:
 
 
 def drive_open(load: OpenLoad, processes: LoadProcesses) -> list[RequestOutcome]:
-    """Run a load in these processes. Batched loads run in one process.
+    """Run a load in these processes, or in only one process if it is sent in batches.
 
     Each of several processes gives up when it alone has missed more than `most_missed`.
     """

@@ -1,7 +1,7 @@
 """The division of load among processes.
 
-One Python process can read about 10,000 chunks a second, and a server sends twice as many. Each
-process has its own event loop, and all begin together.
+One Python process can read about 10,000 chunks a second, but a server sends twice as many. Each
+process has its own event loop, and all processes begin at the same time.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class LoadProcesses:
     def run(
         self, run: Callable[[Part], list[RequestOutcome]], parts: Sequence[Part]
     ) -> list[RequestOutcome]:
-        """Run up to `count` parts and join their outcomes. A single part runs in this process.
+        """Run each part in a process, and join the outcomes. A single part runs in this process.
 
         Raises BrokenProcessPool if a process does not start.
         """
@@ -50,7 +50,7 @@ class LoadProcesses:
             self._pool.shutdown()
             self._pool = None
         if self._pool is None:
-            # Spawned, since the fork of a process with threads may deadlock.
+            # Spawned, since a forked copy of a process with threads may deadlock.
             spawn = multiprocessing.get_context("spawn")
             together = spawn.Barrier(size, timeout=START_S)
             self._pool = ProcessPoolExecutor(size, mp_context=spawn, initializer=together.wait)

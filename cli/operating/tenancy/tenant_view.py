@@ -34,7 +34,8 @@ def show(admin: AdminFlags, tenant: TenantArgument) -> None:
             "group": groups.get(record.get("group_id")),
             "keys": await client.rows(f"{path}/keys", "keys"),
             "usage": await client.rows(f"/admin/usage?tenant={tenant_id}", "usage"),
-            "cache": flows[0] if flows else None,  # None also before the tenant's first request
+            # None if the engine does not answer, or before the tenant's first request
+            "cache": flows[0] if flows else None,
         }
 
     print_result(with_admin(admin, use), _show, as_json=admin.json)
