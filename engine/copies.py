@@ -9,8 +9,8 @@ A copy never conflicts with a launched step:
     - A block that a copy reads or fills keeps its slot until the copy is complete
        (`prefix_cache.tree.residency`).
     - A load begins after all work launched so far, since an earlier step may still use its slot.
-    - Loaded blocks are read only after their lease is ready. If it becomes ready early, steps
-       the load has ended, steps wait on the device for the missing bytes.
+    - Loaded blocks are read only after their lease is ready. A lease may become ready before its
+       load has ended. Steps then wait on the device for the missing bytes.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ class PeerPool(Protocol):
 
 
 class PeerPools(Protocol):
-    """An interface to the opened pools of neighbours. Used by one thread, except for `host_of`."""
+    """An interface to the opened pools of neighbours. One thread uses it, except for `host_of`."""
 
     def host_of(self, where: str) -> bytes | None:
         """Return this host's id if the engine may share its pool, else None."""

@@ -1,7 +1,8 @@
-"""The units of a prefix as bytes: its KV blocks, and its recurrent state cut to a block's size.
+"""The units of a prefix as bytes: its KV blocks, and its recurrent state in block-sized pieces.
 
-The owner thread reads and writes both pools on the stream of the steps, after earlier steps and
-before later steps. A unit takes some microseconds in host memory, and a few hundred on a GPU.
+The owner thread reads and writes both pools on the CUDA stream of the steps, so a copy runs after
+earlier steps and before later steps. Copying a unit takes a few microseconds in host memory, and a
+few hundred microseconds on a GPU.
 """
 
 from __future__ import annotations
@@ -43,10 +44,10 @@ class UnitMemory(Protocol):
 
 
 class DeviceUnits:
-    """The units, which are blocks and pieces of recurrent states, on one rank's device."""
+    """The units (blocks and pieces of recurrent states) on one rank's device."""
 
     def __init__(self, pool: DevicePool, states: StatePool | WindowPool | None) -> None:
-        """Take the pools of blocks, and of recurrent states or windows if the model has them."""
+        """Use the pool of blocks, and the pool of recurrent states or windows if there is one."""
         self.unit_bytes = pool.block_bytes
         self.state_units = 0 if states is None else states.slot_blocks
         self._late = pool.late
@@ -72,7 +73,7 @@ class DeviceUnits:
 
     def _wait_for_loads(self) -> None:
         if self._late is not None:
-            self._late.wait()  # a block may have late layers that are still loading
+            self._late.wait()  # the last layers of a block may still be loading
 
     def _on_device(self, rows: Rows) -> torch.Tensor:
         return torch.from_numpy(rows).to(self._blocks.device)

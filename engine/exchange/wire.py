@@ -1,4 +1,4 @@
-"""The messages between two engines, of which one asks for KV blocks of a prompt.
+"""The messages between an engine that asks for KV blocks of a prompt and the engine that answers.
 
     asking                          answering
     Ask ->                                              a prompt, and its first wanted block
@@ -11,9 +11,9 @@
                                  <- Ended               no more blocks will come
 
 Between GPUs of one host, no payload is sent. `Found` has a handle of the sender's pool, and `Slots`
-has the blocks' slots in that pool. The asker copies the blocks from there. The copies count once a
-`Still` confirms that the blocks were held long enough. A namespace is sent only as a digest, so no
-message lets its reader decrypt a block.
+has the blocks' slots in that pool. The asker copies the blocks from there. The copies become valid
+when a `Still` confirms that the sender still held the blocks. A namespace is sent only as a digest,
+so no message lets its reader decrypt a block.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from typing import Annotated, TypeVar
 
 import msgspec
 
-MAX_FRAME_BYTES = 8 << 20  # maximum bytes without payload; a prompt of 1M tokens has 4 MB
+MAX_FRAME_BYTES = 8 << 20  # maximum bytes of a message without payload; 1M token ids take 4 MB
 SALT_BYTES = 16
 SLOT_BYTES = 4
-WINDOW_BYTES = 64 << 20  # maximum bytes of blocks that are under way for one ask
+WINDOW_BYTES = 64 << 20  # maximum bytes of sent, unconfirmed blocks for one `Ask`
 LEAST_WINDOW = 4
 MOST_TEXT = 512  # maximum characters of a label or a reason, which are logged
 
@@ -35,21 +35,21 @@ _Message = TypeVar("_Message")
 
 
 class Ask(msgspec.Struct, frozen=True, kw_only=True, tag="ask"):
-    """A request for the cached blocks of a prompt after its `first` blocks."""
+    """A request for a prompt's cached blocks. The asker already has the `first` blocks."""
 
     number: int  # id of the fetch, unique among the connection's running fetches
     fingerprint: bytes
     salt: bytes  # SALT_BYTES random bytes
-    spans: tuple[tuple[int, bytes], ...] = ()  # each namespace's first block and name
-    token_ids: bytes = b""  # int32, little endian, of whole blocks from position 0
+    spans: tuple[tuple[int, bytes], ...] = ()  # (first block, hashed name) of each namespace
+    token_ids: bytes = b""  # tokens of whole blocks from position 0, int32, little endian
     first: int
     window: int  # maximum number of sent, unconfirmed blocks; 1 to `window_of`
-    flow: str = ""  # opaque flow for which the sender loads blocks
+    flow: str = ""  # name of the flow for which the sender loads blocks
 
-    # The id of the sender's request that is computing the prompt, if any. The sender then also
+    # The id of the request that is computing the prompt on the sender, if any. The sender then also
     # sends the blocks that this request has yet to compute.
     request_id: str | None = None
-    # The asker's host if the asker can open GPU pools there, else None.
+    # The id of the asker's host if the asker can open GPU pools of that host, else None.
     host: bytes | None = None
 
 
@@ -61,7 +61,7 @@ class Taken(msgspec.Struct, frozen=True, tag="taken"):
 
 
 class Leave(msgspec.Struct, frozen=True, tag="leave"):
-    """The end of an ask by the asker."""
+    """A message of the asker: it wants no more blocks."""
 
     number: int
 
@@ -75,27 +75,27 @@ class PoolHandle(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Found(msgspec.Struct, frozen=True, kw_only=True, tag="found"):
-    """An announcement of the prompt's first `blocks` blocks. Only the last `Found` counts."""
+    """An announcement: the prompt's first `blocks` blocks are sent. A later one may add blocks."""
 
     number: int
     salt: bytes
     blocks: int
     first_reads: dict[Text, int] = {}
     pool: PoolHandle | None = None
-    state_units: int = 0  # units of the recurrent state, which are sent after the blocks
+    state_units: int = 0  # number of units of the recurrent state, sent after the blocks
 
 
 class Block(msgspec.Struct, frozen=True, tag="block"):
-    """The block at `position`, in order. Its payload is the next frame."""
+    """The block at `position`. Blocks are sent in order. The payload is the next frame."""
 
     number: int
     position: int
 
 
 class Slots(msgspec.Struct, frozen=True, kw_only=True, tag="slots"):
-    """The slots in the sender's pool of the blocks after the `first` blocks.
+    """The slots, in the sender's pool, of the blocks that follow the `first` blocks.
 
-    The blocks share a namespace and are leased until confirmed.
+    All these blocks have one namespace, and are leased until the asker confirms them.
     """
 
     number: int
@@ -112,7 +112,7 @@ class Still(msgspec.Struct, frozen=True, tag="still"):
 
 
 class Ended(msgspec.Struct, frozen=True, tag="ended"):
-    """The end of an answer. With `is_all`, all available wanted blocks have been sent."""
+    """The end of an answer. With `is_all`, all wanted blocks that are available have been sent."""
 
     number: int
     why: Text
@@ -124,16 +124,16 @@ FromSource = Found | Block | Slots | Still | Ended
 
 
 def window_of(block_bytes: int) -> int:
-    """Return the maximum number of blocks that may be under way for one ask."""
+    """Return the maximum number of sent, unconfirmed blocks for one `Ask`."""
     return max(WINDOW_BYTES // block_bytes, LEAST_WINDOW)
 
 
 class WireError(ValueError):
-    """An error for bytes that are not a message."""
+    """An error: the bytes are not a valid message."""
 
 
 class ExchangeCodec:
-    """A codec of both directions, for one thread."""
+    """A codec of the messages of both directions. Used by one thread only."""
 
     def __init__(self) -> None:
         self._encoder = msgspec.msgpack.Encoder()
@@ -145,11 +145,11 @@ class ExchangeCodec:
         return self._encoder.encode(message)
 
     def decode_to_source(self, frame: bytes | memoryview) -> ToSource:
-        """Decode an asker's message. Raises only WireError, for any bytes."""
+        """Decode an asker's message. Raises WireError, and no other error, for invalid bytes."""
         return _decode(self._to_source, frame)
 
     def decode_from_source(self, frame: bytes | memoryview) -> FromSource:
-        """Decode a sender's message. Raises only WireError, for any bytes."""
+        """Decode a sender's message. Raises WireError, and no other error, for invalid bytes."""
         return _decode(self._from_source, frame)
 
 

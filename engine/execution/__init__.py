@@ -1,1 +1,1 @@
-"""A step on the device: batches, captured graphs, shared prefixes."""
+"""The execution of a step on the device: batches, captured graphs, shared prefixes."""

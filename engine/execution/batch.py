@@ -1,7 +1,7 @@
 """The rows of a step, concatenated into the tensors that a decoder reads.
 
-The host builds the tensors with numpy and copies them to the device in one copy. The device fills
-in a pending token (`feed`) from the sample of the previous step.
+The host builds the tensors with NumPy, and sends them to the device in one copy. A pending token is
+not known on the host yet. The device fills it in (`feed`) from the sample of the previous step.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ FOLLOWED = "followed_"
 class Batch:
     """The input of one step on the device.
 
-    `token_ids` (T,) int64. `outputs` (S,) int64 are the indices of the tokens after which a token
-    is sampled, in row order. `output_slots` (S,) int64 are the batch slots of these samples.
-    `pending` (P,) int64 are the indices of the pending tokens. `pending_slots` (P,) int64 are the
-    batch slots whose last samples are these tokens. `state_rows` are the slots of the recurrent
-    states, if the model has any. `windows` is the layout of the layers whose KV lies in rings.
-    `adapters` (T,) int32 are the slots of the tokens' adapters, if any. `next_ids` and `drawn` are
-    the fields of `NextTokens`, if the model has a draft head.
+    `token_ids` (T,) int64 are the tokens of all rows. `outputs` (S,) int64 are the indices, in row
+    order, of the tokens after which a token is sampled. `output_slots` (S,) int64 are the batch
+    slots of these samples. `pending` (P,) int64 are the indices of the pending tokens.
+    `pending_slots` (P,) int64 are the batch slots for which these tokens were sampled. `state_rows`
+    are the slots of the recurrent states, if the model has any. `windows` is the layout of the
+    layers whose KV is in ring buffers. `adapters` (T,) int32 are the slots of the tokens' adapters,
+    if any. `next_ids` and `drawn` are the fields of `NextTokens`, if the model has a draft head.
     """
 
     token_ids: Tensor
@@ -67,7 +67,7 @@ class Batch:
 
     @property
     def next_tokens(self) -> NextTokens:
-        """The token after each token of the step. Raises ValueError without a draft head."""
+        """The next token of each token of the step. Raises ValueError without a draft head."""
         if self.next_ids is None or self.drawn is None:
             raise ValueError("the batch was built without a head's input")
         return NextTokens(self.next_ids, self.drawn)
@@ -91,10 +91,10 @@ def build_batch(
     has_head: bool = False,
     rings: RingShape | None = None,
 ) -> Batch:
-    """Concatenate `rows`: at least one row, decodes first.
+    """Concatenate `rows` into a batch. There is at least one row, and decodes come first.
 
     `tables` has the rows' blocks. Decode rows are put in the order of `sharing`, but samples stay
-    in the order of `rows`. Without `sizes`, no decode's keys are split.
+    in the order of `rows`. Without `sizes`, attention does not split the keys of any decode.
     """
     arrays = _host_batch(rows, tables, block_size, sharing)
     if has_states:

@@ -12,7 +12,7 @@ from engine.step import Row
 
 
 class BlockRun(NamedTuple):
-    """The blocks of a batch slot's row, from position `first` on."""
+    """The blocks in the table row of one batch slot, from column `first` on."""
 
     batch_slot: int
     first: int
@@ -20,7 +20,7 @@ class BlockRun(NamedTuple):
 
     @property
     def end(self) -> int:
-        """The position after the last block."""
+        """The column after the last block."""
         return self.first + len(self.blocks)
 
 
@@ -32,14 +32,14 @@ class BlockTables:
     """
 
     def __init__(self, *, num_batch_slots: int, num_blocks: int, scratch_block: int = 0) -> None:
-        """Allocate rows of `num_blocks` for the longest sequence. Padding has `scratch_block`."""
+        """Allocate table rows of `num_blocks`. The row of padding points to `scratch_block`."""
         self.nobody = num_batch_slots
         shape = (num_batch_slots + 1, num_blocks)
         self.host: npt.NDArray[np.int32] = np.full(shape, scratch_block, np.int32)
         self.num_blocks = np.zeros(num_batch_slots + 1, np.int32)
 
     def update(self, rows: Iterable[Row]) -> None:
-        """Write the new blocks of `rows`. A repeated call changes nothing."""
+        """Write the new blocks of `rows` to the tables. Repeating the call changes nothing."""
         runs = [
             BlockRun(row.batch_slot, row.first_block, np.frombuffer(row.block_ids, np.int32))
             for row in rows
@@ -52,9 +52,9 @@ class BlockTables:
             self._send(runs)
 
     def of(self, batch_slots: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
-        """Return the rows of `batch_slots` (R,), as wide as the longest row.
+        """Return the table rows of `batch_slots` (R,), cut to the length of the longest row.
 
-        A row has 0 after its last block.
+        A shorter row is filled with 0 after its last block.
         """
         lengths = self.num_blocks[batch_slots]
         tables = self.host[batch_slots, : lengths.max()]

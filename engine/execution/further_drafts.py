@@ -1,14 +1,14 @@
-"""The further drafts of a model checkpoint's draft head, each computed from the draft before.
+"""The second and later drafts of a checkpoint's draft head, each computed from the draft before.
 
-The head is run again on its own hidden state and its own draft, at the next position:
+The head runs again, on its own hidden state and its own draft, at the next position:
 
     hidden state of the decoder at p, sample at p + 1     -> draft at p + 2, state of the head
     state of the head,                draft at p + 2      -> draft at p + 3, ...
 
-The head writes keys after the sequence's last computed token, which a later step overwrites. The
-head makes further drafts only after the sample that follows a row's last accepted draft. Only the
-device knows which sample this is, so the head runs for every sample of the row with that sample's
-inputs.
+The head writes keys after the sequence's last computed token. A later step overwrites these keys.
+Further drafts are needed only after one sample of a row, the sample after the last accepted draft.
+Only the device knows this sample. The head therefore runs once for every sample of the row, always
+with the inputs of the needed sample.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ FURTHER = 2  # number of drafts that the draft head makes after its first draft
 
 # The maximum number of samples of a step with further drafts. Larger steps verify no drafts.
 MOST_FOLLOWED = 64
-NO_DRAFT = -1  # stands for a missing draft among drafted token ids
+NO_DRAFT = -1  # marks a missing draft in tensors of drafted token ids
 
 
 @dataclass(frozen=True, slots=True)
 class Followed:
     """The A samples of a step after which the draft head makes further drafts.
 
-    `samples` (A,) int64 are their places among the step's samples. `firsts` (A,) int64 are the
-    places of the first samples of the same rows. `compared` (A,) int64 are the places of the drafts
-    with which the samples are compared, or T (the number of the step's tokens) without a draft.
-    `ends` (A,) int32 are the numbers of tokens before each sample, or 0 for padding. `tables` (A,
-    blocks) int32 are the blocks of the samples' sequences. `splits` is as in `BatchLayout`, for
-    contexts that are `FURTHER` tokens longer.
+    `samples` (A,) int64 are the indices of these samples among the step's samples. `firsts` (A,)
+    int64 has, for each sample, the index of the first sample of its row. `compared` (A,) int64 has
+    the index of the draft with which the sample is compared, among the step's T tokens, or T
+    without a draft. `ends` (A,) int32 has the number of tokens before the sample, or 0 for padding.
+    `tables` (A, blocks) int32 are the blocks of the samples' sequences. `splits` is as in
+    `BatchLayout`, for contexts that are `FURTHER` tokens longer.
     """
 
     samples: Tensor
@@ -56,7 +56,9 @@ class Followed:
     splits: Tensor | None = None
 
     def chosen(self, token_ids: Tensor, sampled: Tensor) -> Tensor:
-        """Return for each sample the place (A,) int64 of its row's last sample that counts.
+        """Return for each sample the index, (A,) int64, of its row's last valid sample.
+
+        A row's samples are valid up to the first that differs from its draft.
 
         `token_ids` (T,) are the step's tokens, `sampled` (A,) the sampled tokens.
         """
@@ -69,7 +71,7 @@ class Followed:
         return chosen.index_select(0, self.firsts)
 
     def layout(self, ends: Tensor, positions: Tensor, block_size: int) -> BatchLayout:
-        """Return the layout of A one-token rows at `positions`, with contexts of `ends` tokens."""
+        """Return the layout of A rows of one token at `positions`. Contexts have `ends` tokens."""
         count, places = len(ends), (ends - 1).long()
         blocks = self.tables.gather(1, (places // block_size)[:, None])[:, 0].long()
         return BatchLayout(
@@ -86,10 +88,10 @@ class Followed:
 
 @dataclass(frozen=True, slots=True)
 class Drafted:
-    """The outputs of the decoder and the draft head at A samples, for the next drafts.
+    """The outputs of the decoder and the draft head at A samples, from which drafts continue.
 
-    `sampled` and `drafted` are (A,) int64, `hidden` of the head is (A, H). `positions` (A,) int64
-    are of the tokens before the samples.
+    `sampled` and `drafted` are (A,) int64. `hidden` (A, H) is the head's hidden state. `positions`
+    (A,) int64 are the positions of the tokens before the samples.
     """
 
     sampled: Tensor
@@ -98,7 +100,7 @@ class Drafted:
     positions: Tensor
 
     def at(self, places: Tensor) -> Drafted:
-        """Return the outputs at the samples at `places`."""
+        """Return the outputs at the samples with the indices `places`."""
         given = self.sampled, self.drafted, self.hidden, self.positions
         return Drafted(*(one.index_select(0, places) for one in given))
 
@@ -112,8 +114,8 @@ def draft_further(
 ) -> list[Tensor]:
     """Launch the draft head `FURTHER` times.
 
-    Return the drafts (A,) of each launch. Only the last sample that counts in each row gets a
-    draft. Other samples get `NO_DRAFT`.
+    Return the drafts (A,) of each launch. Only the last valid sample of each row gets a draft.
+    Other samples get `NO_DRAFT`.
     """
     chosen = followed.chosen(token_ids, drafted.sampled)
     places = torch.arange(len(chosen), device=chosen.device)
@@ -133,8 +135,8 @@ def draft_further(
 class FollowedRows:
     """The fields of `Followed` on the host.
 
-    `nexts` (A,) are the places of the next samples of the same rows, or -1. `longest` (A,) are the
-    contexts of the rows' last tokens.
+    `nexts` (A,) has the index of the row's next sample, or -1. `longest` (A,) has the context
+    length of the row's last token.
     """
 
     samples: Ints
@@ -147,7 +149,7 @@ class FollowedRows:
     def compared(self, outputs: Ints, nowhere: int) -> Ints:
         """Return `Followed.compared`.
 
-        `outputs` (S,) are the places of the tokens before samples.
+        `outputs` (S,) are the indices of the tokens after which a token is sampled.
         """
         return np.where(self.nexts < 0, nowhere, outputs[self.nexts])
 
@@ -161,8 +163,9 @@ def followed_rows(
 ) -> FollowedRows | None:
     """Find the samples after which the draft head makes further drafts, or return None.
 
-    Each row of the step has one token. The sequence needs blocks for `FURTHER` more tokens. After a
-    step with more than `MOST_FOLLOWED` samples, the head makes no further drafts.
+    Each row of the step has one token. A sequence gets further drafts only if it has blocks for
+    `FURTHER` more tokens. After a step with more than `MOST_FOLLOWED` samples, the head makes no
+    further drafts.
     """
     rows = [row for row in given if row.samples and row.kind is not SCORE]
     if not 0 < len(rows) <= MOST_FOLLOWED:

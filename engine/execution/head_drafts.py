@@ -1,7 +1,8 @@
-"""The drafts of a model checkpoint's draft head after each sample.
+"""The drafts that a model checkpoint's draft head makes after each sample.
 
-The head computes all tokens of a step once each token's next token is known or sampled. Every block
-with the decoder's KV therefore has the head's KV as well.
+The head reads each token of a step together with the next token, so it runs after sampling. It
+computes all tokens of the step. Every block with the decoder's KV therefore has the head's KV as
+well.
 """
 
 from __future__ import annotations
@@ -25,17 +26,17 @@ ID_BYTES = 4
 
 @dataclass(frozen=True, slots=True)
 class NextTokens:
-    """The token after each token of a step.
+    """The next token of each token of a step.
 
-    `ids` (T,) int64 are the known next tokens. `drawn` (S,) int64 are the places in `ids` of the
-    sampled tokens, or T without such a place.
+    `ids` (T,) int64 are the next tokens that are known. `drawn` (S,) int64 has the index in `ids`
+    of each sampled token, or T for a sample that has no place in `ids`.
     """
 
     ids: Tensor
     drawn: Tensor
 
     def given(self, sampled: Tensor) -> Tensor:
-        """Return all next tokens (T,), including the tokens `sampled` (S,) int64."""
+        """Return all next tokens (T,), filling in the tokens `sampled` (S,) int64."""
         ids = self.ids.new_empty(len(self.ids) + 1)
         ids[:-1] = self.ids
         return ids.index_copy_(0, self.drawn, sampled)[:-1]
@@ -43,21 +44,21 @@ class NextTokens:
 
 @dataclass(frozen=True, slots=True)
 class HeadStep:
-    """The draft head's part of a launched step. `hidden` (T, H) is the decoder's."""
+    """The draft head's inputs in a launched step. `hidden` (T, H) is the decoder's output."""
 
     decoder: Decoder
     pool: Sequence[Tensor]
     layout: BatchLayout
     hidden: Tensor
     next: NextTokens
-    outputs: Tensor  # (S,) int64, places of the tokens before samples
+    outputs: Tensor  # (S,) int64, indices of the tokens before the samples
     token_ids: Tensor  # tokens of the step, (T,) int64
     followed: Followed | None = None
 
     def draft(self, sampled: Tensor) -> Tensor:
         """Launch the draft head.
 
-        Return its drafts (drafts, S) int64 after each token of `sampled` (S,). An entry without a
+        Return the head's drafts, (drafts, S) int64, after each token of `sampled` (S,). A missing
         draft is `NO_DRAFT`.
         """
         ids = self.next.given(sampled)
@@ -73,7 +74,7 @@ class HeadStep:
         return torch.stack([drafted, *(nothing.index_copy(0, places, ids) for ids in further)])
 
     def write(self) -> None:
-        """Launch the draft head of a step that samples nothing, only to write the head's KV."""
+        """Launch the draft head only to write its KV, in a step that samples nothing."""
         self._hidden(self.next.ids, self.outputs[:0])
 
     def _hidden(self, ids: Tensor, outputs: Tensor) -> Tensor:
@@ -103,7 +104,7 @@ def with_drafts(sampled: list[Sampled], drafted: list[list[int]]) -> list[Sample
 def next_ids_of(rows: Sequence[Row], block_size: int) -> npt.NDArray[np.int32]:
     """Return the known token after each token of all rows.
 
-    An id is 0 where the next token is sampled, or belongs to another namespace.
+    The id is 0 if the next token is yet to be sampled or belongs to another namespace.
     """
     unknown = bytes(ID_BYTES)
     parts = (row.token_ids[ID_BYTES:] + (row.next_ids[-ID_BYTES:] or unknown) for row in rows)
@@ -121,7 +122,7 @@ def next_ids_of(rows: Sequence[Row], block_size: int) -> npt.NDArray[np.int32]:
 def drawn_places(
     given: Sequence[Row], outputs: npt.NDArray[np.int64], nowhere: int
 ) -> npt.NDArray[np.int64]:
-    """Return `NextTokens.drawn` of the samples after `outputs` (S,). Scored rows get `nowhere`."""
+    """Return `NextTokens.drawn` for the samples after `outputs` (S,). Scored rows get `nowhere`."""
     scored = sum(row.num_samples for row in given if row.kind is SCORE)
     places = outputs.copy()
     places[len(places) - scored :] = nowhere

@@ -1,11 +1,11 @@
-"""The leases in the order of their blocks, so leases with common prefixes are neighbours.
+"""The leases sorted by their blocks, so that leases with a common prefix are neighbours.
 
     blocks   1 2 3 4 | 1 2 3 9 | 1 2 5 | 7 8        each lease's blocks, from position 0
     runs          3         2       0                number of blocks that neighbours have in common
 
-A lease's blocks never change place. Two leases share only blocks that were in the tree when the
-later lease was taken. A lease is therefore compared with its neighbours only once. Block ids are
-compared, since a shared block has one id.
+A block never changes its place in a lease. Two leases share only blocks that were in the tree when
+the later lease was taken. A lease is therefore compared with its neighbours only once. Comparing
+block ids suffices, because a shared block has the same id in both leases.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from prefix_cache.tree.edge import common_prefix
 class LeaseGroup(NamedTuple):
     """The leases that begin with the same `run` blocks.
 
-    `members` are their indices in the order.
+    `members` are the leases' indices in the order.
     """
 
     run: int
@@ -77,7 +77,7 @@ class PrefixOrder:
         return before + after
 
     def groups(self, least_run: int) -> list[LeaseGroup]:
-        """Find disjoint groups that save many reads, with runs of at least `least_run` blocks."""
+        """Find disjoint groups that save many reads and share at least `least_run` blocks."""
         return best_groups(np.array(self._runs, np.int64), max(least_run, 1))
 
     def _place(self, lease: int) -> int:
@@ -88,15 +88,14 @@ class PrefixOrder:
 
 
 def best_groups(runs: npt.NDArray[np.int64], least_run: int) -> list[LeaseGroup]:
-    """Group leases.
+    """Group neighbouring leases so that many block reads are saved.
 
     `runs` are the numbers of blocks that leases have in common with the next lease.
 
-    The runs make a tree whose leaves are the leases. Nodes are visited from the leaves to the root.
-    Each node proposes one group of its leaves that are in no group yet. Members of lower groups
-    join if they save more in the proposed group. The node makes the group only if that saves more
-    in all. The result is seldom worse than the best groups. If all runs are shorter than
-    `least_run`, one pass suffices.
+    The runs define a tree whose leaves are the leases. Nodes are visited from the leaves to the
+    root. Each node proposes one group of its leaves that are in no group yet. Members of groups
+    below join if they save more reads in the proposed group. The node makes the group only if this
+    increases the total of saved reads. The result is seldom worse than the optimum.
     """
     runs = np.where(runs >= least_run, runs, 0)
     changes = np.flatnonzero(runs != np.concatenate(([0], runs[:-1]))).tolist()
@@ -104,7 +103,7 @@ def best_groups(runs: npt.NDArray[np.int64], least_run: int) -> list[LeaseGroup]
     nodes: list[_SharedRun] = []
     seen = 0
     for last, run in zip([*changes, len(runs)], [*runs[changes].tolist(), 0], strict=True):
-        if nodes:  # all leases but the last with equal runs are leaves of one node
+        if nodes:  # leases before `last` have the same run, so they are leaves of one node
             nodes[-1].leaves += range(seen, last)
         done = _SharedRun(run, [last], [])
         while nodes and nodes[-1].run > run:
@@ -121,7 +120,7 @@ def best_groups(runs: npt.NDArray[np.int64], least_run: int) -> list[LeaseGroup]
 
 @dataclass(slots=True)
 class _SharedRun:
-    """A node of the tree of runs: its run of blocks, ungrouped leases, and the groups below."""
+    """A node of the tree: its number of common blocks, ungrouped leases, and the groups below."""
 
     run: int
     leaves: list[int]

@@ -1,4 +1,4 @@
-"""The hidden states and single logits of a step, copied to the host with the samples."""
+"""The hidden states and selected logits of a step, copied to the host with the samples."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from engine.transfers import HostCopy, to_device
 
 
 def are_read(rows: Sequence[Row]) -> bool:
-    """Return whether any row needs an embedding or candidates' logits."""
+    """Return whether any row asks for an embedding or for the logits of candidates."""
     return any(row.embeds or row.candidates for row in rows)
 
 
@@ -21,8 +21,9 @@ def are_read(rows: Sequence[Row]) -> bool:
 class Readings:
     """The hidden states and logits of a step's sampling rows, being copied to the host.
 
-    `embedding` are the indices of the E rows whose states (E, H) float32 are copied. `counts` are
-    the rows' numbers of candidates. The logits (C,) float32 of all C candidates are copied.
+    `embedding` are the indices of the E rows whose hidden states (E, H) float32 are copied.
+    `counts` has each row's number of candidates. The logits (C,) float32 of all C candidates are
+    copied.
     """
 
     embedding: Sequence[int]
@@ -46,7 +47,7 @@ class Readings:
 def read(hidden: Tensor, logits: Tensor, rows: Sequence[Row]) -> Readings:
     """Start copying the parts of `hidden` (R, H) and `logits` (R, V) that `rows` need.
 
-    Both tensors stay unchanged, and nothing waits for the device.
+    Both tensors stay unchanged. The call does not wait for the device.
     """
     embedding = [place for place, row in enumerate(rows) if row.embeds]
     ids = [np.frombuffer(row.candidates, "<i4").astype(np.int64) for row in rows]

@@ -1,10 +1,10 @@
-"""The rings of a step, which hold the keys of layers with an attention window.
+"""The ring buffers that hold the KV of layers with an attention window, during one step.
 
-    decode, VERIFY    block b in the row's ring, at b % places
-    other rows        earlier blocks in the row's ring, the blocks of new tokens in scratch blocks
+    decode, VERIFY    block b is in the row's ring, at index b % places
+    other rows        earlier blocks are in the row's ring, blocks of new tokens in scratch blocks
 
-A ring has `places` blocks. Before the forward pass, a ring is copied if its row reads and writes
-different slots. The slots differ for prompts, and where the cache keeps the ring unchanged. After
+A ring has `places` blocks. Before the forward pass, a ring is copied if its row reads one slot and
+writes another. The slots differ for prompts, and if the cache must keep the ring unchanged. After
 the forward pass, the last blocks of prompts are copied from the scratch blocks to their rings.
 """
 
@@ -26,14 +26,14 @@ from storage.pools.window_pool import RingShape, WindowPool
 
 Ints = npt.NDArray[np.int32]
 Wide = npt.NDArray[np.int64]
-ALL_IN_RING = 2**30  # more blocks than any sequence has
+ALL_IN_RING = 2**30  # a number of blocks that no sequence reaches
 
 
 @dataclass(frozen=True, slots=True)
 class RingRows:
-    """The places of the blocks of R rows, each field (R,) int32.
+    """The locations of the blocks of R rows. Each field is (R,) int32.
 
-    Block b of row r is at `rings[r] * places + b % places` before `ring_ends[r]`, else at `b +
+    Block b of row r has the id `rings[r] * places + b % places` if b < `ring_ends[r]`, else `b +
     scratch_starts[r]`.
     """
 
@@ -50,7 +50,7 @@ class RingRows:
 
 
 def ring_rows(rows: Sequence[Row], shape: RingShape) -> RingRows:
-    """Place the blocks of `rows`, decodes first. A step's prompts share the scratch blocks."""
+    """Locate the blocks of `rows`, decodes first. A step's prompts divide the scratch blocks."""
     decodes = count_decodes(rows)
     starts, ends = (
         np.array([-(-one // shape.block_size) for one in ones], np.int32)
@@ -66,7 +66,7 @@ def ring_rows(rows: Sequence[Row], shape: RingShape) -> RingRows:
 
 
 def ring_slots(rows: Sequence[Row], places: RingRows, shape: RingShape) -> Wide:
-    """Return the slots where the tokens' KV is written, (T,), as in `BatchLayout.slots`."""
+    """Return the slots (T,) to which the tokens' KV is written, as in `BatchLayout.slots`."""
     starts = np.array([row.start for row in rows], np.int64)
     counts = np.array([row.num_new for row in rows], np.int64)
     of_row = np.repeat(np.arange(len(rows)), counts)
@@ -78,7 +78,7 @@ def ring_slots(rows: Sequence[Row], places: RingRows, shape: RingShape) -> Wide:
 
 @dataclass(frozen=True, slots=True)
 class RingTables:
-    """The `RingRows` on the device, (R,) int32 each, and `slots` (T,) int64 of the tokens."""
+    """The fields of `RingRows` on the device, and the tokens' `slots` (T,) int64."""
 
     rings: Tensor
     ring_ends: Tensor
@@ -88,12 +88,12 @@ class RingTables:
     def layout(self, layout: BatchLayout, shape: RingShape) -> BatchLayout:
         """Return the step's layout for the layers with a window.
 
-        Rows share no reads, since shared prefixes lie before most windows.
+        Rows do not share reads here, because most shared prefixes end before the window begins.
         """
         width = layout.block_tables.shape[1]
         blocks = torch.arange(width, dtype=torch.int32, device=self.rings.device)
         in_ring = self.rings[:, None] * shape.places + blocks % shape.places
-        # Ids after a row's context are never read, but must be ids of blocks.
+        # Ids after a row's context are never read, but must be valid block ids.
         in_scratch = (blocks + self.scratch_starts[:, None]).clamp_(max=shape.num_blocks - 1)
         tables = torch.where(blocks < self.ring_ends[:, None], in_ring, in_scratch)
         return replace(layout, block_tables=tables, slots=self.slots, shared=None, splits=None)

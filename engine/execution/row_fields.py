@@ -1,4 +1,4 @@
-"""The numbers of a step's rows on the host, for eager batches and captured graphs."""
+"""The fields of a step's rows as NumPy arrays, for eager batches and captured graphs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Numbers = TypeVar("Numbers", npt.NDArray[np.int32], npt.NDArray[np.int64])
 
 
 def state_fields(rows: Sequence[Row]) -> dict[str, npt.NDArray[np.int32]]:
-    """Return the fields of `StateRows` (R,) by name: recurrent states' slots, runs, kept tokens."""
+    """Return the fields of `StateRows` by name, (R,) each: slots of states, runs, kept tokens."""
     runs, kept = _runs(rows)
     return {
         "read_slots": np.array([row.state_in for row in rows], np.int32),
@@ -72,7 +72,7 @@ def splits_of(
 ) -> npt.NDArray[np.int32]:
     """Compute `BatchLayout.splits` of decodes with contexts (R,), in batch order.
 
-    A group of rows that share a prefix is cut as one item.
+    The keys that a group of rows shares are split as one item.
     """
     if sharing is None:
         return sizes.cut(contexts)
@@ -86,7 +86,7 @@ def more_samples(rows: Sequence[Row]) -> int:
 
 
 def samples_of(rows: Sequence[Row]) -> list[Row]:
-    """Return a row for each sampled token: the token's row, cut just before the sampled token."""
+    """Return a row for each sampled token: its row, cut to the tokens before the sampled one."""
     if not more_samples(rows):
         return [row for row in rows if row.samples]
     return [one for row in rows for one in _each_sample(row)]
@@ -101,7 +101,7 @@ def _each_sample(row: Row) -> list[Row]:
 
 
 def sampled_after(given: Sequence[Row], places: Ints) -> tuple[Ints, Ints | int]:
-    """Return the batch place of each sample's row, and how many samples of this row follow."""
+    """Return the batch index of each sample's row, and how many samples of this row follow."""
     if not more_samples(given):
         return places[np.array([row.samples for row in given], np.bool_)], 0
     counts = np.array([row.num_samples for row in given], np.int64)
@@ -112,7 +112,7 @@ def sampled_after(given: Sequence[Row], places: Ints) -> tuple[Ints, Ints | int]
 def in_batch_order(
     rows: Sequence[Row], sharing: Sharing | None
 ) -> tuple[Sequence[Row], npt.NDArray[np.int64]]:
-    """Return the rows in batch order, and the place of each of `rows` there, (len(rows),) int64."""
+    """Return the rows in batch order, and each row's index in that order, (len(rows),) int64."""
     places = np.arange(len(rows))
     if sharing is None:
         return rows, places
@@ -122,7 +122,7 @@ def in_batch_order(
 
 
 def positions_of(rows: Sequence[Row], places: Numbers) -> Numbers:
-    """Return the positions of all tokens, (T,), given their `places` among their rows' keys."""
+    """Return the positions (T,) of all tokens, given their indices `places` in their sequences."""
     if not any(row.positions for row in rows):
         return places
     positions, end = places.copy(), 0

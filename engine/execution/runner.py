@@ -1,4 +1,4 @@
-"""The runner of steps: block moves, batch, forward pass, sampling.
+"""The runner of steps. A step is: block moves, batch, forward pass, sampling.
 
 The token sampled for a batch slot stays on the device, where the next step reads it. The next step
 can therefore be launched before the host has the token.
@@ -49,7 +49,7 @@ class DeviceMover(Protocol):
 class ModelRunner:
     """The runner of one model on one device.
 
-    Implements `Runner`. `last_tokens` (batch slots or more,) int64 are the tokens last sampled for
+    Implements `Runner`. `last_tokens` (batch slots or more,) int64 has the token last sampled for
     each batch slot.
     """
 
@@ -62,10 +62,10 @@ class ModelRunner:
     prefixes: SharedPrefixes | None = None  # None: every row reads its keys separately
     sizes: SplitSizes | None = None
     states: StatePool | None = None
-    rings: Rings | None = None  # None: all layers with attention have their KV in `pool`
+    rings: Rings | None = None  # None: the KV of all attention layers is in `pool`
 
     def sharing(self, rows: Sequence[Row]) -> Sharing | None:
-        """Order one-token decodes for shared reads. Return None if no rows share reads."""
+        """Group decode rows that should read a prefix together. Return None without groups."""
         if self.prefixes is None:
             return None
         decodes = rows[: count_decodes(rows)]
@@ -81,7 +81,7 @@ class ModelRunner:
         return self.compute(by_token(step), self.sharing(step.rows))
 
     def compute(self, step: Step, sharing: Sharing | None) -> Launched:
-        """Compute a step of one-token rows, whose new blocks are in the tables."""
+        """Compute a step from `by_token`. The tables must already have its new blocks."""
         if not step.rows:
             self.copy(step)
             return LaunchedWithoutOutput(record_event(self.last_tokens.device))
@@ -96,7 +96,7 @@ class ModelRunner:
 
     @torch.inference_mode()
     def forward(self, step: Step, sharing: Sharing | None) -> EagerForward:
-        """Launch the forward pass of a step of one-token rows, with new blocks in the tables."""
+        """Launch the forward pass of a step without VERIFY rows. The tables have its new blocks."""
         self.copy(step)
         if self.rings is not None:
             self.rings.enter(step.rows)
@@ -148,7 +148,7 @@ class ModelRunner:
             self.mover.copy_tokens(step.copies)
 
     def states_of(self, batch: Batch) -> StepMemory:
-        """Return the recurrent states or rings of a batch, or None if all KV is in the pool."""
+        """Return the recurrent states or rings of a batch, or None if the model has neither."""
         if self.rings is not None and batch.windows is not None:
             return StepWindows(batch.windows, self.rings.pool.layers)
         if self.states is None or batch.state_rows is None:
@@ -158,10 +158,10 @@ class ModelRunner:
 
 @dataclass(frozen=True, slots=True)
 class EagerForward:
-    """The logits that are being computed.
+    """The logits of a forward pass that was launched eagerly.
 
     Implements `Forward`. `logits` (R, V) follow the tokens `inputs` (R,) int64. The sampled tokens
-    are kept in `batch_slots` (R,) int64.
+    are stored for the `batch_slots` (R,) int64.
     """
 
     sampler: Sampler
@@ -170,18 +170,18 @@ class EagerForward:
     inputs: Tensor
     batch_slots: Tensor
     sampling: Sequence[Row]  # R rows, one for each sampled token
-    hidden: Tensor | None = None  # (R, H), hidden states of these rows, if probes read them
+    hidden: Tensor | None = None  # hidden states (R, H) of these rows, if any row reads them
     head: HeadStep | None = None
 
     @torch.inference_mode()
     def sample(self, allowed: Sequence[Bitmask | None] = ()) -> Launched:
-        """Launch the sampling, and keep the sampled tokens for the next step."""
+        """Launch the sampling, and store the sampled tokens for the next step."""
         hidden, rows = self.hidden, self.sampling
-        # read before sampling, which changes logits
+        # read now, because sampling changes the logits
         readings = None if hidden is None else read(hidden, self.logits, rows)
         sampled = self.sampler.launch(self.logits, rows, self.inputs, allowed)
-        # A row with several samples may keep any of its samples here. Its sequence waits until all
-        # samples are on the host.
+        # For a row with several samples, any of them may be stored here: the next step does not
+        # read it, because the sequence waits until all samples are on the host.
         self.last_tokens.index_copy_(0, self.batch_slots, sampled.tokens)
         launched: Launched = sampled
         if readings is not None:

@@ -4,9 +4,9 @@
     in batch order     1  4  5 | 0  3 | 2        groups first, then rows that share nothing
     shared keys        4,096     1,280  0
 
-Rows are identified by their leases, which outlive steps. A row that leaves is taken out of its
-group. A row that joins enters its neighbour's group. After some changes, the groups are chosen
-anew. There is one level of groups, because two levels were measured to be slower.
+Rows are identified by their leases, which outlive steps. A row that ends is removed from its group.
+A new row enters its neighbour's group. After several such changes, the groups are chosen again.
+Groups are not nested, because nested groups were measured to be slower.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from kernels.attention.tuning import worth_sharing
 
 Ints = npt.NDArray[np.int32]
 
-CHANGED_PART = 4  # groups are chosen again once 1 in 4 rows has joined or left
+CHANGED_PART = 4  # groups are chosen again after 1 in 4 rows has changed
 MIN_GROUP_ROWS = 4  # smallest `most_rows` for which `most_groups` is a valid bound
 
 
@@ -43,7 +43,7 @@ class SharingRule:
 
     @property
     def least_blocks(self) -> int:
-        """The number of blocks that hold `least_tokens`."""
+        """The minimum number of shared blocks, which hold `least_tokens`."""
         return -(-self.least_tokens // self.block_size)
 
     def pays(self, groups: Iterable[_Members]) -> bool:
@@ -58,11 +58,11 @@ class SharingRule:
 
 @dataclass(frozen=True, slots=True)
 class Sharing:
-    """The order of the decode rows of one step. The row at place p is `order[p]`.
+    """The order of the decode rows of one step. Place p in the batch has the row `order[p]`.
 
-    S groups come first. `starts` (S + 1,) int32 are the groups' first places, and the end of the
-    last group. `key_ends` (S,) int32 are the numbers of tokens that the groups read together. The
-    rows after the groups share nothing.
+    S groups come first. `starts` (S + 1,) int32 has the first place of each group, then the end of
+    the last group. `key_ends` (S,) int32 has the number of tokens that each group reads together.
+    The rows after the groups share nothing.
     """
 
     order: npt.NDArray[np.int64]
@@ -72,10 +72,10 @@ class Sharing:
     _made: dict[int, dict[str, Ints]] = field(default_factory=dict)
 
     def fields(self, num_rows: int) -> dict[str, Ints]:
-        """Return the arrays of a `SharedPrefix` for `num_rows` decode rows, padding at the end.
+        """Return the arrays of a `SharedPrefix` for `num_rows` decode rows, with padding last.
 
-        The kernel needs every row in a group. Rows that share nothing, and padding, are in groups
-        without keys.
+        The kernel requires every row to be in a group. Rows that share nothing, and padding, are in
+        groups without shared keys.
         """
         if num_rows not in self._made:
             self._made[num_rows] = self._fields(num_rows)
@@ -93,7 +93,7 @@ class Sharing:
         return {"group_starts": starts, "key_ends": key_ends, "own_starts": own_starts}
 
     def own_starts(self, num_rows: int) -> Ints:
-        """Return each decode row's number of shared tokens, for `num_rows` rows in batch order."""
+        """Return the number of shared tokens of each of `num_rows` decode rows, in batch order."""
         own_starts = np.zeros(num_rows, np.int32)
         own_starts[: self.starts[-1]] = np.repeat(self.key_ends, np.diff(self.starts))
         return own_starts
@@ -108,22 +108,22 @@ def nobody_shares(most_rows: int) -> Sharing:
 def most_groups(num_rows: int) -> int:
     """Return the maximum number of groups that `num_rows` decode rows can form.
 
-    A group that shares has at least two rows. Larger groups are cut to at most `most_rows`. With
-    the rows that share nothing, the groups are at most one more than half the rows.
+    A group that shares has at least two rows, and at most `most_rows`. Rows that share nothing fill
+    one more group. So there is at most one group more than half the rows.
     """
     return num_rows // 2 + 1
 
 
 @dataclass(slots=True, eq=False)
 class _Members:
-    """The leases of one group. All begin with the same `run` blocks."""
+    """The leases of one group. Their first `run` blocks are the same."""
 
     run: int
     leases: list[int]
 
 
 class SharedPrefixes:
-    """The groups of decode rows, followed from step to step. Used by one thread only."""
+    """The groups of decode rows, updated from step to step. Used by one thread only."""
 
     def __init__(self, rule: SharingRule) -> None:
         self.rule = rule

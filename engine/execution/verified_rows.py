@@ -1,15 +1,15 @@
-"""The rows that verify drafts, as rows of one token each.
+"""The division of rows that verify drafts into rows of one token each.
 
 A row of drafts is computed as several decodes of one sequence, one for each token. The keys of all
-tokens are written before attention, and each token reads the keys up to its own. The kernels of
-decodes therefore verify drafts. The keys before the row are read once for all of its tokens, like a
+tokens are written before attention, and each token reads the keys up to its own. The decode kernels
+can therefore verify drafts. The keys before the row are read once for all of its tokens, like a
 shared prefix.
 
     verify row   | t d d d |          start 100, end 104
     by token     | t | d | d | d |    contexts 101, 102, 103, 104; keys read together: 96
 
 A recurrent layer computes the tokens of a VERIFY row one after the other. The row may begin with
-tokens that were computed before. Nothing is sampled after these tokens.
+tokens that an earlier step already computed. Nothing is sampled after these tokens.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def by_token(step: Step) -> Step:
 
 
 def row_by_token(row: Row) -> list[Row]:
-    """Divide a row into rows of one token. The first row gets the new blocks."""
+    """Divide a row into rows of one token. Only the first of these rows has the new blocks."""
     first_sample = row.start + row.num_again
     return [
         structs.replace(
@@ -67,10 +67,10 @@ def _part(numbers: bytes, index: int) -> bytes:
 def share_by_token(
     rows: Sequence[Row], sharing: Sharing | None, rule: SharingRule
 ) -> Sharing | None:
-    """Return how the tokens of decode and VERIFY rows share reads, or None if nothing is saved.
+    """Return how the tokens of decode and VERIFY rows share reads, or None if sharing is slower.
 
-    `sharing` groups the rows as if each row had one token. The tokens of a VERIFY row in no group
-    share the whole blocks before the row.
+    `sharing` groups the rows as if each row had one token. If a VERIFY row is in no group, its
+    tokens share the full blocks before the row.
     """
     counts = np.array([row.num_new for row in rows], np.int64)
     firsts = np.cumsum(counts) - counts

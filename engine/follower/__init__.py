@@ -1,1 +1,1 @@
-"""The process of a rank other than 0, which loads its part of the model and obeys rank 0."""
+"""The process of a rank other than 0. It loads its part of the model and follows rank 0."""

@@ -1,6 +1,6 @@
 """The entry point `python -m engine.follower RANK PARENT FD` of a rank.
 
-FD is the socket that the process inherits.
+FD is the number of an inherited socket, over which the rank gets its first message.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from storage.disk.wire import Channel
 
 
 def main(arguments: list[str]) -> int:
-    """Run one rank as a child of the process PARENT (rank 0 or its node), and die with PARENT."""
+    """Run one rank as a child of the process PARENT, and end when PARENT ends."""
     rank, parent, descriptor = (int(argument) for argument in arguments)
     if not tie_to(parent, f"rank {rank}"):
         return EXIT_BROKEN

@@ -1,4 +1,4 @@
-"""A process started by rank 0, which dies with rank 0, ignores signals and dumps no core."""
+"""The setup of a child process of rank 0: it ends with rank 0, ignores signals, dumps no core."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _PR_SET_PDEATHSIG = 1
 def tie_to(parent: int, name: str) -> bool:
     """Make this process end when `parent` ends, even while this process is stopped.
 
-    Return only if `parent` still lives. `name` is for log lines.
+    Return False if `parent` has already ended. `name` is the name in log lines.
     """
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
     if os.getppid() != parent:

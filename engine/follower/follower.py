@@ -1,9 +1,10 @@
 """The loop of a rank other than 0, which executes rank 0's messages and reports results.
 
-    steps   step n | copies | step n+1 | ...      each is launched; a GPU is not waited for
-    poll    copies that have ended are reported       between messages, as soon as they are seen
+    steps    step n | copies | step n+1 | ...      each is launched without waiting for the GPU
+    polls    copies that have ended are reported   between messages
 
-The loop ends after `Close`, or once rank 0 is gone. An error ends the process, and so the engine.
+The loop ends after `Close`, or when rank 0 is gone. An error ends the process, which ends the
+engine.
 """
 
 from __future__ import annotations
@@ -54,12 +55,12 @@ from storage.disk.wire import Channel
 from storage.move import BlockRecord, Move
 from storage.waiting import wait_for_any
 
-LOOK_S = 0.5  # seconds between looks at an idle disk, whose process may have died
+LOOK_S = 0.5  # seconds between checks whether an idle disk's process has died
 
 
 @dataclass(frozen=True, slots=True)
 class RankParts:
-    """The parts of a started rank."""
+    """The objects that make up a started rank."""
 
     runner: Runner
     mover: BlockMover
@@ -75,11 +76,12 @@ class Follower:
         self._parts = parts
         self._ring = ring
         self._channel = channel
-        self._forward: Forward | None = None  # launched step whose sampling was not ordered yet
+        # Launched step for which rank 0 has not ordered the sampling yet.
+        self._forward: Forward | None = None
         self._numbers: dict[Move, int] = {}
         self._num_started = 0
         self._reported: DiskReport | None = None
-        self._told = 0  # number of orders to forget an owner, received since the start
+        self._told = 0  # number of commands to forget an owner since the start
 
     def run(self) -> None:
         """Execute rank 0's messages until `Close`. Raises WireBroken if rank 0 dies earlier."""
@@ -186,7 +188,8 @@ class Follower:
     def _wait(self) -> None:
         ring, channel = self._ring.fileno(), self._channel.socket.fileno()
         readable = wait_for_any([ring, channel], self._patience())
-        if channel in readable:  # rank 0 sends nothing after the start
+        # Rank 0 sends nothing here after the start, so the channel was closed.
+        if channel in readable:
             self._channel.receive()
 
     def _patience(self) -> float | None:

@@ -1,7 +1,7 @@
 """The process of a rank from its first message to its end.
 
-The same code loads a part on rank 0, so all ranks agree on counts and capture their graphs in the
-same order.
+Rank 0 loads its part of the model with the same code, so all ranks have the same sizes and capture
+their graphs in the same order.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""The grammars of answers: checked in a separate process, compiled in threads, cached by flow."""
+"""The grammars that constrain answers. They are checked, compiled, and cached by flow."""

@@ -1,4 +1,4 @@
-"""The memory that a process has allocated, as glibc counts it."""
+"""The memory that this process has allocated, as glibc counts it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import ctypes
 
 
 class _Info(ctypes.Structure):
-    """glibc's `struct mallinfo2`."""
+    """The C struct `mallinfo2` of glibc."""
 
     _fields_ = [
         (name, ctypes.c_size_t)
@@ -26,7 +26,7 @@ class _Info(ctypes.Structure):
 
 
 def allocated_bytes() -> int:
-    """Return the bytes in use of all arenas and mappings, or 0 for glibc older than 2.33."""
+    """Return the bytes in use, in all arenas and mappings, or 0 for glibc older than 2.33."""
     library = ctypes.CDLL(None)
     try:
         library.mallinfo2.restype = _Info

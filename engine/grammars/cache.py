@@ -1,9 +1,9 @@
 """The compiled grammars, cached for each flow separately.
 
-A flow does not learn which grammars other flows use. The memory of the kept grammars is bounded for
-each flow and for all flows together. A grammar in use cannot be dropped, so a flow with too many
-bytes in use waits. Only grammars in use or under compilation are measured again, so a request takes
-no longer when many grammars are kept.
+Separate caches hide from a flow which grammars other flows use. The memory of the cached grammars
+is bounded for each flow and for all flows together. A grammar in use cannot be dropped, so new
+requests of a flow with too many bytes in use are refused for now. Only grammars in use or being
+compiled are measured again, so the cost of a request does not grow with the cache.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ class _Kept:
         self.grammars: OrderedDict[bytes, Compilation] = OrderedDict()
         self.num_bytes = 0
         self._weights: dict[Compilation, int] = {}
-        self._moving: set[Compilation] = set()  # compilations that may have grown
-        self._worn: set[Compilation] = set()  # compilations in use that lookups ignore
+        self._moving: set[Compilation] = set()  # compilations whose memory may have grown
+        # Compilations still in use that lookups must not return.
+        self._worn: set[Compilation] = set()
 
     def keep(self, key: bytes, compilation: Compilation) -> None:
         self.wear(key)
@@ -55,7 +56,7 @@ class _Kept:
                 self._weights[one] = weight
 
     def drop(self, num_bytes: int) -> None:
-        """Drop the compilations unused for longest, up to `num_bytes`. Compilations in use stay."""
+        """Drop the least recently used compilations, to free `num_bytes`. Skip those in use."""
         keys = []
         for key, compilation in self.grammars.items():
             if num_bytes <= 0:
@@ -76,14 +77,15 @@ class GrammarCache:
     """The most recently used grammars of each flow. Used by one thread only."""
 
     def __init__(self, flow_bytes: int = FLOW_BYTES, all_bytes: int = ALL_BYTES) -> None:
-        self._flows: OrderedDict[str, _Kept] = OrderedDict()  # the last flow to ask is at the end
+        # The flow that asked last is at the end.
+        self._flows: OrderedDict[str, _Kept] = OrderedDict()
         self._unweighed: set[str] = set()
         self._num_bytes = 0
         self._flow_bytes = flow_bytes
         self._all_bytes = all_bytes
 
     def find(self, flow: str, grammar: Grammar) -> Compilation | None:
-        """Return the flow's compilation of a grammar, or None if a new compilation is needed."""
+        """Return the flow's cached compilation of a grammar, or None if it must be compiled."""
         kept, key = self._flows.get(flow), _digest(grammar)
         found = None if kept is None else kept.grammars.get(key)
         if kept is None or found is None:
@@ -104,10 +106,10 @@ class GrammarCache:
             self._weigh(kept)
 
     def make_room(self, flow: str) -> None:
-        """Drop grammars over the bounds.
+        """Drop grammars until the memory is within the bounds.
 
-        Raises QueueFull if the flow has too many bytes in use. If all flows together use too many
-        bytes, only flows above an equal share are refused.
+        Raises QueueFull if the flow has too many bytes in use. Also raises QueueFull if all flows
+        together have too many bytes in use and this flow has more than an equal share.
         """
         kept = self._flows.get(flow)
         if kept is None:

@@ -1,7 +1,7 @@
-"""The check of a grammar, which compiles it over the model's tokens and follows a few tokens.
+"""The check of a grammar: compile it over the model's vocabulary, and follow a few tokens.
 
-Everything that the engine would do with the grammar is tried here first. The process may run out of
-time, memory or stack (`check_process.py`).
+The check tries everything that the engine will do with the grammar. It runs in a separate process,
+which may run out of time, memory or stack (`check_process.py`).
 """
 
 from __future__ import annotations
@@ -26,10 +26,12 @@ from engine.link.messages import Grammar
 MAX_ERROR_CHARS = 300
 MAX_COMMENT_CHARS = 80
 NUM_STEPS = 8  # enough tokens to reach the first values of a JSON schema
-_PLACE = re.compile(r"at (?P<line>\d+)\(\d+\): ")  # place of an error in a Lark grammar
+# The line of an error in a message about a Lark grammar.
+_PLACE = re.compile(r"at (?P<line>\d+)\(\d+\): ")
 _SCHEMA_RULE = re.compile(r"\w+: %json (?P<schema>\{.*)")
 _COMPILING = "failed to compile JSON schema: "
-_NO_TOKENS = "no tokenizer - can't validate "  # llguidance's warning for `<[id]>` and `<name>`
+# Start of llguidance's warning about `<[id]>` and `<name>`.
+_NO_TOKENS = "no tokenizer - can't validate "
 
 
 class Checked(msgspec.Struct, frozen=True):
@@ -42,14 +44,14 @@ class Checked(msgspec.Struct, frozen=True):
 
 
 def checked(grammar: Grammar, can_be_held: CanBeHeld = can_be_compiled) -> Checked:
-    """Check that the grammar is valid. This may take long."""
+    """Check that the grammar is valid. The check may take a long time."""
     try:
         text = prepared(grammar, can_be_held)
     except UnsoundGrammar as error:
         return Checked(error=str(error))
     is_error, messages = LLMatcher.validate_grammar_with_warnings(text, limits=parser_limits())
-    # A warning means that llguidance ignores a part, so the warning is an error here. Unknown
-    # tokens are left to the compilation over the vocabulary.
+    # A warning means that llguidance ignores a part of the grammar, so it is an error here.
+    # Warnings about tokens are ignored, because the compilation over the vocabulary checks tokens.
     found = messages if is_error else [one for one in messages if not one.startswith(_NO_TOKENS)]
     if not found:
         return Checked(text)
@@ -74,10 +76,10 @@ def checked_over(grammar: Grammar, vocabulary: Vocabulary) -> Checked:
 
 
 def _followed(text: str, vocabulary: Vocabulary) -> LLMatcher:
-    """Compile a prepared grammar as the engine does, and follow it.
+    """Compile a prepared grammar as the engine does, and follow tokens that it allows.
 
-    Raises InvalidGrammar. An error while following is not raised, because it ends only the answer
-    in which it occurs.
+    Raises InvalidGrammar if it cannot be compiled. An error while following tokens is not raised,
+    because in the engine it would end only one answer.
     """
     matcher = compiled(text, vocabulary).matcher
     walk_at_random(matcher, NUM_STEPS)
@@ -87,7 +89,8 @@ def _followed(text: str, vocabulary: Vocabulary) -> LLMatcher:
 def _whose(message: str, text: str) -> str:
     """Return the `$comment` of the JSON schema that an error is about, or ""."""
     place, grammars = _PLACE.match(message), json.loads(text)["grammars"]
-    if place is None or len(grammars) > 1:  # several JSON schemas: the error may be in any
+    # With several JSON schemas, the error may be in any of them.
+    if place is None or len(grammars) > 1:
         return ""
     lines = grammars[0].get("lark_grammar", "").splitlines()
     rule = _SCHEMA_RULE.match("".join(lines[int(place["line"]) - 1 : int(place["line"])]))

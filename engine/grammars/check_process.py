@@ -1,12 +1,12 @@
-"""The process that compiles each grammar before the engine does, over the same tokens.
+"""The process that compiles each grammar, over the engine's vocabulary, before the engine does.
 
 The command is `python -m engine.grammars.check_process MODEL_DIR NUM_LOGITS END...`, where each END
 is the id of a token that ends a sequence. The process reads the vocabulary once. Its standard input
-is a socket that hands it connections. For each connection the process forks a worker, which
-inherits the vocabulary. A worker reads `Grammar`s and writes `Checked`s, as lines of JSON. A worker
-that runs out of time, memory or stack is ended, and its last line says why.
+is a socket over which it receives connections. For each connection the process forks a worker,
+which inherits the vocabulary. A worker reads `Grammar`s and writes `Checked`s, as lines of JSON. A
+worker that runs out of time, memory or stack is ended. The last line it writes says why.
 
-Elsewhere: how a grammar is checked (`check.py`), and who asks (`checker.py`).
+Elsewhere: the check itself (`check.py`), and the engine's end of a connection (`checker.py`).
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from engine.grammars.vocabulary import Vocabulary, read_vocabulary
 from engine.link.messages import Grammar
 from storage.waiting import wait_for_any
 
-READY = b"\n"  # output after the vocabulary is read
+READY = b"\n"  # written to stdout once the vocabulary is read
 _WARM_UP = Grammar("json_schema", '{"type": "object"}')
 
 
 @dataclass
 class _Workers:
-    """The workers, by descriptors that become readable when a worker ends."""
+    """The running workers. Each has a descriptor that becomes readable when the worker ends."""
 
     control: socket.socket
     vocabulary: Vocabulary
@@ -86,7 +86,7 @@ def _line(checked: Checked) -> bytes:
 
 
 def _work(connection: socket.socket, vocabulary: Vocabulary) -> None:
-    """Check the received grammars on a small stack, and end the process."""
+    """Check grammars received over the connection, on a small stack. Then end the process."""
     limit = _address_space() + CHECK_BYTES
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     threading.stack_size(CHECK_STACK_BYTES)
@@ -112,12 +112,13 @@ def _address_space() -> int:
 
 
 def main(model_dir: str, *numbers: str) -> None:
-    """Serve the engine at the other end of stdin until it is gone."""
+    """Serve the engine at the other end of stdin, until that end is closed."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     num_logits, *ends = map(int, numbers)
     vocabulary = read_vocabulary(Path(model_dir), num_logits, tuple(ends))
-    checked_over(_WARM_UP, vocabulary)  # workers share llguidance's first allocations
-    gc.freeze()  # workers share Python's objects
+    # So that workers share the memory of llguidance's first allocations.
+    checked_over(_WARM_UP, vocabulary)
+    gc.freeze()  # so that workers share the memory of Python's objects
     with socket.socket(fileno=os.dup(0)) as control:
         control.sendall(READY)
         _Workers(control, vocabulary).serve()

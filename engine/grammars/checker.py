@@ -1,4 +1,4 @@
-"""The check of grammars in another process, which may crash or be killed.
+"""The client of the process that checks grammars. That process may crash or be killed.
 
 Elsewhere: how grammars are checked (`check_process.py`).
 """
@@ -25,7 +25,7 @@ from storage.waiting import wait_for_any
 
 
 class CheckProcess:
-    """The checking process, which starts at its first use or before. Any thread may use it."""
+    """The checking process. It starts at the first use, or by `start`. Any thread may use it."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self._vocabulary = vocabulary
@@ -36,7 +36,7 @@ class CheckProcess:
         self._is_closed = False
 
     def start(self) -> None:
-        """Start the process if it does not run. The process then reads the vocabulary."""
+        """Start the process if it is not running. It begins by reading the vocabulary."""
         with self._lock:
             self._started()
 
@@ -56,7 +56,7 @@ class CheckProcess:
             return own
 
     def close(self) -> None:
-        """Kill the process, from any thread. Waiting callers get an error."""
+        """Kill the process. Any thread may call this. Callers that are waiting get an error."""
         self._is_closed = True
         process = self._process
         if process is not None:
@@ -76,7 +76,7 @@ class CheckProcess:
                     self._command(),
                     stdin=other.fileno(),
                     stdout=subprocess.DEVNULL,
-                    stderr=subprocess.DEVNULL,  # a panic would quote the grammar
+                    stderr=subprocess.DEVNULL,  # a panic message would quote the grammar
                 )
             if self._is_closed:
                 self._process.kill()
@@ -88,7 +88,7 @@ class CheckProcess:
         return [sys.executable, "-P", "-m", "engine.grammars.check_process", *arguments]
 
     def _has_said(self, control: socket.socket) -> bool:
-        """Wait until the process has read the vocabulary. Raises EngineFailure."""
+        """Return True once the process has read the vocabulary. Raises EngineFailure."""
         is_there = wait_for_any([control], START_S)
         if not is_there or control.recv(1) != READY:
             raise EngineFailure("the check of grammars did not start")
@@ -137,7 +137,7 @@ class GrammarChecker:
         return answer
 
     def interrupt(self) -> None:
-        """End the running check, from any thread."""
+        """End the running check. Any thread may call this."""
         connection = self._connection
         if connection is not None:
             with suppress(OSError):
@@ -160,7 +160,7 @@ class GrammarChecker:
         return answer
 
     def _read(self, connection: socket.socket) -> bytes:
-        """Read a whole line. Raises TimeoutError, and OSError if the worker is gone."""
+        """Read one line. Raises TimeoutError, or OSError if the worker is gone."""
         deadline = time.monotonic() + self._patience_s
         said = b""
         while not said.endswith(b"\n"):

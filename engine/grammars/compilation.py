@@ -1,4 +1,4 @@
-"""A grammar compiled by llguidance over a model's tokens."""
+"""A grammar that llguidance has compiled over a model's vocabulary."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from engine.grammars.vocabulary import Vocabulary
 class CompiledGrammar:
     """A compiled grammar, with its first mask and a matcher that each sequence copies.
 
-    Copies share the lexer's automaton, which grows as texts are followed. Copies also share an
-    error of the lexer, which is permanent.
+    All copies share the lexer's automaton, which grows while tokens are followed. They also share
+    an error of the lexer, which is permanent.
     """
 
     matcher: LLMatcher
@@ -37,18 +37,19 @@ class CompiledGrammar:
 class Compilation:
     """The outcome of compiling a grammar.
 
-    The compiling thread sets the result or the error. A sequence that gets an error from the lexer
-    may replace the result.
+    The compiling thread sets the compiled grammar or the error. A sequence that gets an error from
+    the lexer may replace the compiled grammar (`renew`).
     """
 
     grammar: CompiledGrammar | None = None
     failure: tuple[str, str] | None = None
-    compiled_bytes: int = 0  # bytes measured by the check
-    masks_s: float = 0.0  # processor seconds; approximate, since threads add without a lock
-    is_slow: bool = False  # True once a token took long to follow; calls are then measured exactly
+    compiled_bytes: int = 0  # memory of the compiled grammar as the check measured it
+    # Processor seconds spent on masks; approximate, since threads add without a lock.
+    masks_s: float = 0.0
+    is_slow: bool = False  # True once following a token took long; then every call is timed exactly
     token_s: float = 0.0  # expected seconds to follow a token
     forced_s: float = 0.0
-    is_broken: bool = False  # True after an error of llguidance, which may recur in later copies
+    is_broken: bool = False  # True after an error of llguidance that later copies may repeat
     users: WeakSet[object] = field(default_factory=WeakSet)
 
     @property
@@ -60,7 +61,7 @@ class Compilation:
     def error(self) -> EngineError | None:
         """The error of an unusable grammar, else None.
 
-        Each call makes a new error, because a raised error keeps its frames, and with them the
+        Each call makes a new error. A raised error keeps references to stack frames, and so to the
         grammar's text.
         """
         return None if self.failure is None else error_from_code(*self.failure)
@@ -82,7 +83,7 @@ class Compilation:
 
     @property
     def num_bytes(self) -> int:
-        """The maximum memory of the grammar, in bytes."""
+        """The estimated memory of the grammar, in bytes. It is an upper bound."""
         if self.failure is not None:
             return REFUSED_BYTES
         grown = int(self.masks_s * GROWTH_BYTES_PER_S)
@@ -107,5 +108,5 @@ def compiled(text: str, vocabulary: Vocabulary) -> CompiledGrammar:
 
 
 def first_line(message: str) -> str:
-    """Return llguidance's message without its quotation of the grammar."""
+    """Return the first line of llguidance's message. The later lines quote the grammar."""
     return message.split("\n")[0][:300]

@@ -1,7 +1,7 @@
-"""The compiler of grammars in a few threads, with one grammar of each flow at a time.
+"""The compilation of grammars in a few threads. Each flow has at most one thread at a time.
 
-Flows take turns, so a flow with many or slow grammars delays only itself. While a thread compiles,
-the engine's own thread runs.
+Flows take turns, so a flow with many or slow grammars delays only itself. The engine's own thread
+continues while grammars are compiled.
 
 Elsewhere: which grammars are kept (`cache.py`).
 """
@@ -53,7 +53,7 @@ class GrammarCompiler:
         self._is_closed = False
 
     def compile(self, flow: str, grammar: Grammar) -> Compilation:
-        """Queue the grammar; return the compilation, which a thread will end. Raises QueueFull."""
+        """Queue a grammar. Return its compilation, which a thread fills in. Raises QueueFull."""
         if not self._threads:
             self._start()
         with self._changed:
@@ -66,13 +66,14 @@ class GrammarCompiler:
         return job.compilation
 
     def start_process(self) -> None:
-        """Start the process, so it reads the vocabulary before the first grammar."""
+        """Start the checking process, so that it reads the vocabulary before the first grammar."""
         self._process.start()
 
     def close(self) -> None:
-        """End the threads and the process, without compiling waiting grammars.
+        """End the threads and the checking process. Waiting grammars are not compiled.
 
-        A thread that compiles cannot be ended, so the call waits at most CLOSE_S for the thread.
+        A running compilation cannot be interrupted. The call waits for it, but at most CLOSE_S
+        seconds.
         """
         with self._changed:
             self._is_closed = True
@@ -97,7 +98,7 @@ class GrammarCompiler:
         with checker:
             while (job := self._take()) is not None:
                 self._compile(job, checker)
-                del job  # else a waiting thread would keep a grammar's text
+                del job  # or else the idle thread would keep the grammar's text in memory
 
     def _compile(self, job: _Job, checker: GrammarChecker) -> None:
         try:

@@ -1,6 +1,6 @@
-"""The way from a request's grammar to the constraint on its sequence.
+"""The steps from a request's grammar to the constraint on its sequence.
 
-    bounds -> [own flow's cache] -> check, in another process -> compile, in a thread -> constraint
+    limits -> [cache of the flow] -> check, in another process -> compile, in a thread -> constraint
 
 A sequence waits in the queue until its constraint is ready.
 """
@@ -20,7 +20,8 @@ from engine.grammars.token_mask import GrammarConstraint
 from engine.grammars.vocabulary import NoVocabulary, read_vocabulary
 from engine.link.messages import SamplingParams
 
-SMALL_VOCABULARY = 1 << 14  # tokens; reading more takes seconds, so it is done at the start
+# In tokens; a larger vocabulary takes seconds to read, so it is read at the start.
+SMALL_VOCABULARY = 1 << 14
 _log = logging.getLogger(__name__)
 
 
@@ -33,14 +34,14 @@ class Grammars:
         cache: GrammarCache | None = None,
         step_time: StepTime | None = None,
     ) -> None:
-        """Compile grammars by `compiler`. Without a compiler, every grammar is refused."""
+        """Compile grammars with `compiler`. Without a compiler, refuse every grammar."""
         self._compiler = compiler
         self._cache = cache or GrammarCache()
         self._time = step_time or StepTime()
         self.masks = MaskThreads(next_step=self._time.next_step)
 
     def constraint_of(self, sampling: SamplingParams, flow: str) -> GrammarConstraint | None:
-        """Return the constraint of a flow's request, perhaps before its grammar is compiled.
+        """Return the constraint of a flow's request. Its grammar may not be compiled yet.
 
         Raises InvalidGrammar. Raises QueueFull if too many of the flow's grammars wait, or if its
         grammars in use take too much memory.
@@ -76,7 +77,7 @@ class Grammars:
 
 
 def open_grammars(model_dir: Path, vocab_size: int, eos_token_ids: tuple[int, ...]) -> Grammars:
-    """Open grammars over the tokens of the model in `model_dir`."""
+    """Prepare to compile grammars over the vocabulary of the model in `model_dir`."""
     try:
         vocabulary = read_vocabulary(model_dir, vocab_size, eos_token_ids)
     except NoVocabulary as error:

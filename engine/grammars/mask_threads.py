@@ -1,13 +1,14 @@
 """The threads that make token masks in parallel, since llguidance releases Python's lock.
 
-A mask cannot be interrupted. A slow mask keeps its thread, and the step goes on without the mask.
+The computation of a mask cannot be interrupted. A slow mask keeps its thread busy, and the step
+continues without the mask.
 
 A free thread takes the masks of one sequence, from the flow with the fewest busy threads. No flow
 may have all threads, so a flow with slow masks does not delay other flows much.
 
 A constraint is behind if a step had no time to follow its tokens. A thread first follows these
-tokens, with Python's lock. One constraint catches up at a time. Afterwards no constraint may catch
-up for LATE_REST times the seconds that this took.
+tokens, while it holds Python's lock. Only one constraint may catch up at a time. After it has
+caught up, no constraint may catch up for LATE_REST times as long.
 
 Elsewhere: how a mask is made (`token_mask.py`).
 """
@@ -27,18 +28,18 @@ from engine.grammars.limits import COMPILE_STACK_BYTES, LATE_REST
 from engine.sequences.token_constraint import TokenConstraint, WantedMasks
 
 MOST_THREADS = 8
-WOKEN = 2  # number of threads woken at once, since waking takes longer than most masks
-HELP_S = 0.001  # seconds after which all threads are woken, to help with slow masks
+WOKEN = 2  # threads woken per request; more cost time, since waking takes longer than most masks
+HELP_S = 0.001  # seconds after which all threads are woken, because some mask is slow
 
 
 @dataclass(eq=False, slots=True)
 class MaskBatch:
-    """The token masks that were requested together."""
+    """A set of token masks that were requested together."""
 
     left: int
     wake_all: Callable[[], None]
     made: threading.Event = field(default_factory=threading.Event)
-    lock: threading.Lock = field(default_factory=threading.Lock)  # guards `left`
+    lock: threading.Lock = field(default_factory=threading.Lock)  # guards the field `left`
 
     def wait(self, seconds: float) -> None:
         """Wait at most `seconds` until all masks are made."""
@@ -52,7 +53,7 @@ _Asked: TypeAlias = tuple[WantedMasks, MaskBatch]
 
 
 class MaskThreads:
-    """A `MaskMaker` whose threads start with the first mask and end with `close`."""
+    """The threads that make masks. Implements `MaskMaker`. They start with the first mask."""
 
     def __init__(
         self,
@@ -61,10 +62,9 @@ class MaskThreads:
         next_step: Callable[[], None] = lambda: None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Prepare one thread more than cores, up to `MOST_THREADS`.
+        """Plan for `num_threads` threads, by default one more than cores, up to `MOST_THREADS`.
 
-        A flow may use all but one thread. `next_step` is called when the masks of a step are
-        requested.
+        A flow may use all threads but one. `next_step` is called each time `make` is called.
         """
         self._next_step = next_step
         self._monotonic = monotonic
@@ -79,7 +79,7 @@ class MaskThreads:
         self._is_closed = False
 
     def make(self, wanted: Iterable[WantedMasks]) -> MaskBatch:
-        """Start making masks for constraints that are not busy, without waiting.
+        """Start to make masks for the constraints that are not busy, without waiting for them.
 
         A busy constraint stays in the earlier batch that requested its masks.
         """
@@ -96,7 +96,7 @@ class MaskThreads:
         return batch
 
     def close(self) -> None:
-        """End the threads after their current masks, without making waiting masks."""
+        """End the threads after their current masks. Waiting masks are not made."""
         with self._changed:
             self._is_closed = True
             self._changed.notify_all()
@@ -121,14 +121,14 @@ class MaskThreads:
         while (taken := self._take()) is not None:
             flow, first = taken
             asked: _Asked | None = first
-            del taken, first  # else a waiting thread would keep a grammar in use
+            del taken, first  # or else the idle thread would keep the grammar in use
             while asked is not None:
                 self._make(*asked)
                 asked = self._further(flow)
             self._give_back(flow)
 
     def _make(self, wanted: WantedMasks, batch: MaskBatch) -> None:
-        with suppress(Exception):  # the error is raised again where the mask is used
+        with suppress(Exception):  # the error is raised again where the step uses the mask
             if wanted.constraint.is_behind:
                 self._catch_up(wanted.constraint)
             wanted.constraint.allowed_after(wanted.drafts)

@@ -1,8 +1,9 @@
-"""A client's grammar as the text that llguidance compiles.
+"""The conversion of a client's grammar to the text that llguidance compiles.
 
-Lark and GBNF may contain a grammar of another kind: `%grammar ["regex", "[a-z]+"]`. The Lark of a
-tool is read as the set of its texts, because the texts are escaped within a JSON argument. A lexer
-could match longer terminals than the client means.
+Lark and GBNF may contain a grammar of another kind: `%grammar ["regex", "[a-z]+"]`. Lark that
+constrains a tool's argument is converted to the set of texts that it matches, because these texts
+are escaped within a JSON string. Otherwise llguidance's lexer could match longer terminals than the
+client means.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ from engine.grammars.syntax.lark import lark_of, regex_of
 from engine.grammars.syntax.lark_reader import START, rules_of_lark
 from engine.link.messages import Grammar
 
-# The parts of Lark that may contain "%json" without a JSON schema: strings, regexes, comments.
+# Matches `%json` and the like. Strings, comments and regexes are matched first, so a "%json" within
+# them is skipped.
 _LARK = re.compile(
     r'"(?:\\.|[^"\\\n])*"|//[^\n]*|#[^\n]*|/(?:\\.|[^/\\\n])+/|%(?P<what>json|grammar|pattern)\b\s*'
 )
@@ -41,9 +43,10 @@ _Library = dict[str, object]
 
 
 def prepared(grammar: Grammar, can_be_held: CanBeHeld = can_be_compiled) -> str:
-    """Return the grammar in llguidance's own form. Raises UnsoundGrammar.
+    """Convert the grammar to the form that llguidance compiles. Raises UnsoundGrammar.
 
-    Texts of JSON schemas that fail `can_be_held` are shortened, refused, or left without bounds.
+    If a JSON schema's strings fail `can_be_held`, their lengths are reduced, or their bounds are
+    dropped, or the grammar is refused.
     """
     try:
         whole, parts = _Preparation(can_be_held).whole(grammar)
@@ -100,11 +103,11 @@ class _Preparation:
                 return Foreign(self._named(grammar))
 
     def _clients_lark(self, lark: str, rules: Rules) -> Expression:
-        """Read a client's Lark as the set of its texts, as Lark itself does.
+        """Convert a client's Lark to the set of texts that it matches, as the library Lark does.
 
-        Grammars with parts that only llguidance has, and grammars that ignore blanks, are left to
-        llguidance's lexer. If the texts also had ignored blanks, each name could continue as the
-        next name. A mask would take too long then.
+        Two kinds of grammars stay with llguidance's lexer: those that use extensions of llguidance,
+        and those that ignore blanks. As a set of texts with optional blanks, every name could
+        continue as the next name, and masks would take too long.
         """
         if "%ignore" not in lark:
             with suppress(UnsoundGrammar):
@@ -114,8 +117,9 @@ class _Preparation:
     def _with_parts(self, lark: str) -> str:
         """Return the grammar with its JSON schemas (`%json {...}`) converted for llguidance.
 
-        A part of another kind (`%grammar [...]`) is replaced by a name. A pattern (`%pattern
-        "..."`) is replaced by a regular expression of the texts that contain it.
+        A part in another kind of grammar (`%grammar [...]`) is replaced by the name of a rule. A
+        pattern (`%pattern "..."`) is replaced by a regular expression for the texts that contain a
+        match of it.
         """
         pieces, end, decoder = list[str](), 0, json.JSONDecoder()
         while (found := _LARK.search(lark, end)) is not None:

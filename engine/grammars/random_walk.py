@@ -1,4 +1,4 @@
-"""A walk at random through a compiled grammar, which shows whether its masks can be made."""
+"""A random walk through a compiled grammar, which tests whether its masks can be made in time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from llguidance import LLMatcher
 def walk_at_random(matcher: LLMatcher, num_steps: int) -> float:
     """Follow at most `num_steps` allowed tokens. Return the processor seconds of the slowest mask.
 
-    The walk ends with the grammar, or with an error of the matcher.
+    The walk also ends if the grammar's text is complete, or if the matcher has an error.
     """
     chance, longest = random.Random(0), 0.0
     for _ in range(num_steps):

@@ -1,8 +1,8 @@
-"""The time of a step in which grammars may hold Python's lock, shared by flows.
+"""The time in each step for which grammars may hold Python's lock, divided among flows.
 
-llguidance makes masks without the lock, but needs the lock to follow tokens. The whole step waits
-for such a call, whichever thread makes it. Each call's time is therefore charged to its flow.
-Tokens beyond the flow's share of STEP_S are followed later (`mask_threads.py`).
+llguidance makes masks without the lock, but holds the lock to follow tokens. The whole step waits
+for a call that holds the lock, in whichever thread. Each call's time is therefore charged to its
+flow. If a flow's share of STEP_S is used up, its tokens are followed later (`mask_threads.py`).
 
 Elsewhere: what the time is used for (`token_mask.py`).
 """
@@ -15,7 +15,7 @@ from engine.grammars.limits import LEAST_SHARE_S, STEP_S
 
 
 class StepTime:
-    """The time of the current step, which is approximate, since threads share it without a lock."""
+    """The time spent in the current step. It is approximate: threads update it without a lock."""
 
     def __init__(self, step_s: float = STEP_S) -> None:
         """Divide `step_s` seconds of each step among the flows."""
@@ -31,14 +31,14 @@ class StepTime:
         self._total = 0.0
 
     def may(self, flow: str, needs: float) -> bool:
-        """Return whether a flow's call of `needs` seconds fits into this step."""
+        """Return whether the flow still has time in this step for a call of `needs` seconds."""
         return self._total < self._step_s and self._spent[flow] + needs < self._share
 
     def may_draft(self, flow: str, needs: float) -> bool:
-        """Return whether an optional call fits and leaves half of the flow's share."""
+        """Return whether an optional call would leave at least half of the flow's share."""
         return self.may(flow, needs + self._share / 2)
 
     def spend(self, flow: str, seconds: float, *, is_late: bool = False) -> None:
-        """Count a call of a flow. A late call counts only for its flow, not for the step."""
+        """Count a flow's call. A late call is charged to its flow, but not to the step."""
         self._spent[flow] += seconds
         self._total += 0.0 if is_late else seconds

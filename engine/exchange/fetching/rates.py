@@ -46,7 +46,7 @@ class FetchRates:
             self.measured(fetch.way, blocks, fetch.answered - fetch.began, took)
 
     def measured(self, way: str, blocks: int, first_word_s: float, seconds: float) -> None:
-        """Learn that a fetch was answered after `first_word_s`, and then took `seconds`."""
+        """Learn that an answer took `first_word_s` seconds, and its blocks `seconds` more."""
         self._first_word += WEIGHT * (first_word_s - self._first_word)
         if blocks >= LEAST_BLOCKS:
             self._blocks[way].add(blocks, seconds)

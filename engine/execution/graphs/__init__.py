@@ -1,1 +1,1 @@
-"""The steps that are captured once and replayed, with one launch in place of several hundred."""
+"""The steps captured as CUDA graphs. A replay is one launch instead of several hundred."""

@@ -1,6 +1,6 @@
 """The block tables with a copy on the device.
 
-A step sends only the blocks that its sequences got since their last step.
+Each step sends to the device only the blocks that its sequences got since their last step.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from engine.transfers import host_buffer, to_device
 
 
 class DeviceTables(BlockTables):
-    """The tables with a copy `device`, which changes in the order of the CUDA stream."""
+    """The tables, with a copy `device`. Changes of the copy are ordered by the CUDA stream."""
 
     def __init__(
         self, *, num_batch_slots: int, num_blocks: int, scratch_block: int, device: torch.device

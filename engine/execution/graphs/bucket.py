@@ -8,7 +8,7 @@ from engine.execution.further_drafts import MOST_FOLLOWED
 from engine.execution.row_fields import RING_FIELDS
 from engine.execution.shared_prefixes import most_groups
 
-ALIGNMENT = 4  # int32 numbers: each field starts at a multiple of 16 bytes
+ALIGNMENT = 4  # in int32 numbers, so each field starts at a multiple of 16 bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,25 +22,25 @@ class GraphBucket:
     num_decodes: int
     num_new: int = 0
     num_prefills: int = 0
-    group_rows: int = 0  # maximum number of decodes that share a prefix; 0: none share
-    more_samples: int = 0  # sampled tokens beyond the first of each row
+    group_rows: int = 0  # maximum number of decodes in a group that shares a prefix; 0: no groups
+    more_samples: int = 0  # number of sampled tokens, not counting the first of each row
     has_adapters: bool = field(default=False, kw_only=True)
     has_head: bool = field(default=False, kw_only=True)
     has_rings: bool = field(default=False, kw_only=True)
 
     @property
     def num_tokens(self) -> int:
-        """The number of tokens."""
+        """The maximum number of tokens."""
         return self.num_decodes + self.num_new
 
     @property
     def num_rows(self) -> int:
-        """The number of rows."""
+        """The maximum number of rows."""
         return self.num_decodes + self.num_prefills
 
     @property
     def num_samples(self) -> int:
-        """The number of sampled tokens."""
+        """The maximum number of sampled tokens."""
         return self.num_rows + self.more_samples
 
     @property
@@ -59,7 +59,7 @@ class GraphBucket:
         )
 
     def sizes(self) -> dict[str, int]:
-        """Return the number of int32 numbers in each field."""
+        """Return the size of each field as a number of int32 values."""
         tokens, rows, samples = self.num_tokens, self.num_rows, self.num_samples
         per_row = ("context_lens", "table_slots", "read_slots", "write_slots", "runs", "kept")
         return {
@@ -101,5 +101,5 @@ class GraphBucket:
 
     @property
     def total(self) -> int:
-        """The size of the flat tensor, in numbers."""
+        """The size of the flat tensor as a number of int32 values."""
         return sum(-(-size // ALIGNMENT) * ALIGNMENT for size in self.sizes().values())

@@ -1,15 +1,15 @@
 """The batch shapes for which graphs are captured.
 
-    decodes   1, 2, 4, 8, 16, 24, 32, 64, 72 ... rows of one token, up to the limit of running rows
+    decodes   1, 2, 4, 8, 16, 24, 32, 64, 72 ... rows of one token, up to the number of batch slots
     mixed     0, 8, 16, 32, 64 ... decodes beside one, two or more other rows, which have 64, 128,
               256 tokens together, or 384, 512 ... tokens together with the decodes
     sharing   4, 8, 16, 32 ... decodes, alone and with 128, 256, 512 tokens of other rows
 
 The bucket decides which attention kernels are launched. Buckets for one and for two rows of new
-tokens split the rows' keys finely. Separate buckets are for decodes that read prefixes together,
-which take two launches. The time of a matrix product depends on the number of tokens, and some
-numbers of tokens take longer than larger numbers. The scheduler needs some of these sizes, which
-`engine.step_sizes` has.
+tokens split the rows' keys finely. Decodes that read prefixes together have buckets of their own,
+because their attention takes two launches. The time of a matrix product depends on the number of
+tokens, and some numbers of tokens take longer than larger numbers. The sizes that the scheduler
+also needs are in `engine.step_sizes`.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from itertools import product
 from engine.execution.graphs.bucket import GraphBucket
 from engine.step_sizes import BESIDE, SHARING_NEW_TOKENS, new_tokens
 
-FEW_DECODES, MANY_DECODES = 32, 64  # between these counts, decode-only buckets save nothing
+FEW_DECODES, MANY_DECODES = 32, 64  # decode-only buckets between these counts would save no time
 FEW_PREFILLS = (1, 2)
 MIN_PREFILLS, MAX_PREFILLS = 8, 32  # minimum and maximum number of prefills in a mixed bucket
 SHARING = (4, 8, 16, 32, 48, 64, 96, 128, 160, 192, 224, 256)
-# The numbers of decodes that share a prefix, in buckets that also have other rows.
+# The numbers of decodes in buckets that have shared prefixes and also other rows.
 SHARING_BESIDE = (16, 64, 128, 256)
 TOKENS_PER_PREFILL = 16
 

@@ -12,8 +12,8 @@ from torch import Tensor
 from kernels.launch.garbage import uncollected
 
 Launches = Callable[[], tuple[Tensor, ...]]
-# In the mode "global", CUDA would refuse another thread's calls during a capture. Pinning the host
-# tier's memory would end the capture.
+# In the mode "global", CUDA refuses some calls of other threads during a capture. A thread that
+# pins the host tier's memory would then break the capture.
 CAPTURE_MODE = "thread_local"
 
 
@@ -73,7 +73,7 @@ class CudaCapture:
         self._stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
 
     def record(self, trial: Launches, launches: Launches) -> CudaCaptured:
-        """Run `trial` and capture on one stream, since cuBLAS has a workspace for each stream."""
+        """Run `trial` and capture on the same stream, since cuBLAS has a workspace per stream."""
         self._stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self._stream):
             trial()
@@ -82,10 +82,10 @@ class CudaCapture:
         return captured
 
     def _capture(self, launches: Launches) -> CudaCaptured:
-        """Capture like `torch.cuda.graph`, but without freeing memory and waiting each time.
+        """Capture like `torch.cuda.graph`, but do not free memory or synchronise each time.
 
-        An error of `launches` ends the capture and is raised. After an error in the first graph,
-        nothing can be captured any more.
+        An error of `launches` ends the capture and is raised. If it occurs in the first graph, no
+        later capture is possible.
         """
         graph = torch.cuda.CUDAGraph()
         graph.capture_begin(pool=self._pool, capture_error_mode=CAPTURE_MODE)
@@ -98,10 +98,11 @@ class CudaCapture:
 
 @contextmanager
 def cuda_capture() -> Iterator[CudaCapture]:
-    """Open a `CudaCapture`, with memory freed and garbage collection paused meanwhile.
+    """Open a `CudaCapture`, and pause garbage collection until it is closed.
 
-    Graphs take their memory from the device, so torch returns freed memory to the device before and
-    after. A finaliser may call CUDA, which would end a capture, so no garbage is collected.
+    Graphs allocate memory from the device, so torch returns its cached memory to the device before
+    and after. Garbage collection could run a finaliser that calls CUDA, which would break a
+    capture.
     """
     with uncollected():
         _free_what_torch_keeps()

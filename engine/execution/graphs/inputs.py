@@ -1,4 +1,4 @@
-"""The inputs of a captured graph, a flat int32 tensor that each step fills by one copy.
+"""The inputs of a captured graph: a flat int32 tensor that each step fills by one copy.
 
 A step fills the unused part of its bucket with padding: decodes without keys, and rows without
 tokens.
@@ -68,7 +68,7 @@ class StepInputs:
         return self._flat[self._places[name]]
 
     def wide(self) -> dict[str, Tensor]:
-        """Return the fields that kernels read as int64, converted by one copy on the device."""
+        """Return the fields that kernels read as int64. One copy on the device converts all."""
         end = self._places["output_slots"].stop
         numbers = self._flat[:end].long()
         return {name: numbers[at] for name, at in self._places.items() if at.stop <= end}

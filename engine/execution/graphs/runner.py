@@ -1,4 +1,4 @@
-"""A runner that replays captured graphs, and eagerly runs steps that fit no bucket."""
+"""A runner that replays captured graphs. Steps that fit no bucket run eagerly."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ class GraphRunner:
         return self._forward(captured, step, draw, sharing)
 
     def _prepare(self, step: Step) -> tuple[Step, Sharing | None, CapturedStep | None]:
-        """Return the step with one row per token, how rows share reads, and the graph that fits."""
+        """Return the step from `by_token`, its shared reads, and the graph that fits, if any."""
         self.eager.tables.update(step.rows)
         sharing = self.eager.sharing(step.rows)
         step = by_token(step)
         return step, sharing, self._find(step, sharing)
 
     def _find(self, step: Step, sharing: Sharing | None) -> CapturedStep | None:
-        if not step.rows or are_read(step.rows):  # a graph keeps no hidden states
+        if not step.rows or are_read(step.rows):  # a graph does not output hidden states
             return None
         decodes = count_decodes(step.rows)
         more = more_samples(step.rows)
@@ -99,13 +99,14 @@ class ReplayedForward:
     eager: ModelRunner
     step: CapturedStep
     sampling: Sequence[Row]
-    draw: Randomness[HostArray] | None  # None: the graph lacks sampling parameters of some row
+    # None: the graph does not support some row's sampling parameters.
+    draw: Randomness[HostArray] | None
 
     @torch.inference_mode()
     def sample(self, allowed: Sequence[Bitmask | None] = ()) -> Launched:
-        """Sample from the captured logits with the rows' own parameters.
+        """Sample from the captured logits with each row's sampling parameters.
 
-        If the graph lacks only masks, only the rows with a mask are sampled again.
+        If the graph supports all parameters but masks, only the rows with a mask are sampled again.
         """
         step, count, sampler = self.step, len(self.sampling), self.eager.sampler
         logits = step.logits[:count]

@@ -1,8 +1,8 @@
-"""The captured graphs of one model, one for each bucket (`buckets.py`).
+"""The captured graphs of one model: one graph for each bucket (`buckets.py`).
 
 A step is replayed in the smallest bucket that holds it. One launch computes everything from the
-embedding to the sampled tokens. The sampler handles rows with parameters that the graph does not
-cover.
+embedding to the sampled tokens. If the graph does not support a row's sampling parameters, the
+sampler runs separately.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ from storage.pools.window_pool import StepWindows, WindowPool
 class CaptureContext:
     """The decoder and tensors that all captured graphs use.
 
-    `last_tokens` (batch slots + 1,) int64 are the tokens last sampled in each batch slot, then an
-    entry for padding.
+    `last_tokens` (batch slots + 1,) int64 has the token last sampled in each batch slot. Its last
+    entry is for padding.
     """
 
     decoder: Decoder
@@ -45,7 +45,7 @@ class CaptureContext:
     last_tokens: Tensor
     tables: DeviceTables
     states: tuple[LayerState, ...] = ()
-    rings: WindowPool | None = None  # None: all layers with attention have their KV in `pool`
+    rings: WindowPool | None = None  # None: the KV of all attention layers is in `pool`
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +62,9 @@ class CapturedStep:
 
     @property
     def packed(self) -> Tensor:
-        """The sampled tokens, and whether their logits were finite, (2, samples) int32.
+        """The sampled tokens, then flags for finite logits, (2, samples) int32.
 
-        With a draft head, rows of drafts follow, as `HeadStep.draft` returns them.
+        With a draft head, the tensor has further rows: the drafts that `HeadStep.draft` returns.
         """
         return self.captured.outputs[1]
 
@@ -80,7 +80,7 @@ class CapturedSteps:
     def __init__(
         self, machine: CaptureContext, capture: Capture, *, max_tokens: int, group_rows: int = 0
     ) -> None:
-        """Capture steps of up to `max_tokens` tokens, not counting the decodes of mixed steps.
+        """Capture steps of up to `max_tokens` tokens. The decodes of mixed steps do not count.
 
         With `group_rows`, also capture steps whose decodes share prefixes in groups of up to
         `group_rows`.
@@ -100,8 +100,8 @@ class CapturedSteps:
     def drop(self) -> None:
         """Free all graphs.
 
-        The caller drops the graphs before the group of ranks closes, because graphs hold
-        collectives.
+        The caller must drop the graphs before it closes the group of ranks, because the graphs
+        contain the group's collectives.
         """
         for steps in self._steps.values():
             for step in steps:
@@ -140,7 +140,7 @@ def _launches(machine: CaptureContext, inputs: StepInputs) -> Launches:
 
 
 def compute_step(machine: CaptureContext, inputs: StepInputs) -> tuple[Tensor, Tensor, Tensor]:
-    """Launch a whole step. Return the outputs of `CapturedStep` without waiting."""
+    """Launch a step, from embedding to sampling. Return the outputs of `CapturedStep` unawaited."""
     wide = inputs.wide()
     token_ids = _token_ids(machine, inputs, wide["token_ids"])
     outputs, layout = wide["outputs"], _layout(machine, inputs, wide)
@@ -153,7 +153,7 @@ def compute_step(machine: CaptureContext, inputs: StepInputs) -> tuple[Tensor, T
         logits = decoder.logits_of(whole.index_select(0, outputs))
     else:
         logits = decoder.logits(token_ids, layout, pool, outputs, states, adapters)
-    if not machine.decoder.has_logits:  # only the last stage samples
+    if not machine.decoder.has_logits:  # only the last pipeline stage samples
         return logits, outputs.new_empty((2, 0), dtype=torch.int32), outputs.new_empty(0)
     tokens, finite = machine.decoder.ops.sample(
         logits, inputs.field("temperature").view(torch.float32), inputs.field("keys").view(-1, 2)

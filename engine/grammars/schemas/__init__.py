@@ -1,1 +1,1 @@
-"""The JSON schemas that llguidance can follow, equivalent to the client's JSON schemas."""
+"""The conversion of clients' JSON schemas to equivalent schemas that llguidance can follow."""

@@ -1,9 +1,9 @@
-"""The bounds of numbers that llguidance can enforce.
+"""The conversion of bounds on numbers to bounds that llguidance can enforce.
 
-llguidance reads a bound as a float and writes it with 64 bits. llguidance therefore fails for the
+llguidance reads a bound as a float and converts it to a 64-bit integer. It therefore fails for the
 minimum of an int64 or a float32, which generators of JSON schemas write. Such a bound is replaced
-by a slightly tighter bound. Numbers of nineteen digits or more get a second bound, because
-llguidance fails for them too.
+by a slightly tighter bound. A bound of nineteen digits or more gets a second bound, because
+llguidance fails for it too.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from __future__ import annotations
 from engine.grammars.schemas.json_value import JsonObject, JsonValue
 
 MOST = 2**63 - 1024  # largest float below 2**63
-LEAST = 1e-18  # smaller bounds become texts of hundreds of zeros
-_FAR = 10**18  # numbers of nineteen digits or more need a second bound
+LEAST = 1e-18  # smaller bounds would be written with hundreds of zeros
+_FAR = 10**18  # a bound of nineteen digits or more needs a second bound
 _LOWER, _UPPER = ("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum")
 
 

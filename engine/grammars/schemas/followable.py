@@ -1,12 +1,13 @@
-"""A JSON schema that llguidance can follow, with bounded white space.
+"""The conversion of a JSON schema to one that llguidance can follow, with bounded white space.
 
 A small model that may write white space anywhere in JSON may write newlines for ever. Two tokens of
 JSON therefore have at most `WHITESPACE` between them. A JSON schema's options (`x-guidance`) may
 allow less.
 
-A keyword without effect is left out. A keyword that llguidance cannot enforce is an error, which
-names the keyword and its place. In the JSON schema of a tool that is not strict, such a keyword is
-ignored. An unknown `format` is ignored, since by JSON Schema a `format` only describes values.
+A keyword without effect is left out. A keyword that llguidance cannot enforce is an error, whose
+message names the keyword and its location. In the JSON schema of a tool that is not strict, such a
+keyword is ignored. An unknown `format` is ignored, because in JSON Schema a `format` only describes
+values.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ from engine.grammars.syntax.expression import UnsoundGrammar
 
 # A line break and up to twenty spaces, as in indented JSON, or one space.
 WHITESPACE = r"(\n[ ]{0,20}| )?"
-_SEPARATORS = {"item_separator": ",", "key_separator": ":"}  # llguidance reads them as patterns
+# Llguidance reads these values as patterns.
+_SEPARATORS = {"item_separator": ",", "key_separator": ":"}
 MAX_COMMENT_CHARS = 80
 MAX_REFERENCES = 20  # maximum number of references in a chain
 
@@ -59,8 +61,9 @@ def followable(
 ) -> JsonObject:
     """Convert `schema` to a JSON schema that llguidance can follow.
 
-    Raises UnsoundGrammar if there is none. If `is_lenient`, unsupported keywords and
-    patterns are left out, not refused. The error begins with the JSON schema's own `$comment`.
+    Raises UnsoundGrammar if llguidance can follow no equivalent schema. If `is_lenient`,
+    unsupported keywords and patterns are left out, not refused. The error's message begins with the
+    JSON schema's `$comment`.
     """
     try:
         found = _Walk(schema, can_be_held, is_lenient=is_lenient).whole()
@@ -192,7 +195,7 @@ class _Walk:
         return not self._is_by_pointer or (at != "#" and bool(_references(schema)))
 
     def _with_unevaluated(self, schema: JsonObject) -> JsonObject:
-        """Write `unevaluated...` keywords as simpler keywords where both mean the same."""
+        """Replace `unevaluated...` keywords by equivalent simpler keywords where possible."""
         for name, plain in (
             ("unevaluatedProperties", "additionalProperties"),
             ("unevaluatedItems", "items"),

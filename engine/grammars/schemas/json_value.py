@@ -1,4 +1,4 @@
-"""The JSON values, and their comparison."""
+"""The type of JSON values, and their comparison."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ JsonObject: TypeAlias = dict[str, JsonValue]
 
 
 def canonical(value: JsonValue) -> str:
-    """Return a text that only equal values share. 1 and 1.0 are equal, 1 and true are not."""
+    """Return a text that is the same for equal values only. 1 equals 1.0, but not true."""
     return json.dumps(_with_one_kind_of_number(value), sort_keys=True)
 
 

@@ -1,4 +1,4 @@
-"""The JSON Schema keywords that llguidance follows, and the keywords without effect."""
+"""The JSON Schema keywords that llguidance enforces, and those that have no effect on values."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ FOLLOWED = {
     *("minLength", "maxLength", "pattern", "format"),
     *("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"),
 }
-# The keywords that hold definitions for references, or that llguidance reads itself.
+# The keywords that hold definitions or names for references, or that llguidance reads itself.
 STRUCTURE = {"$defs", "definitions", "$id", "id", "$anchor", "$comment"}
 NOT_FOLLOWED = {
     *("not", "if", "then", "else", "dependentSchemas", "dependentRequired", "dependencies"),
@@ -73,7 +73,7 @@ def binds(keyword: str, schema: JsonObject) -> bool:
 
 
 def allows_all(schema: JsonValue) -> bool:
-    """Return whether the JSON schema allows every value, judging by its keywords."""
+    """Return whether the JSON schema's keywords show that it allows every value."""
     if not isinstance(schema, dict):
         return schema is True
     known = FOLLOWED | NOT_FOLLOWED
@@ -81,7 +81,7 @@ def allows_all(schema: JsonValue) -> bool:
 
 
 def evaluates_elsewhere(schema: JsonObject) -> bool:
-    """Return whether `allOf` and the like may name more properties or items than `schema`."""
+    """Return whether nested schemas (`allOf` ...) may define properties or items of their own."""
     return not _APPLICATORS.isdisjoint(schema)
 
 

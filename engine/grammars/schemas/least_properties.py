@@ -1,4 +1,4 @@
-"""The keyword `minProperties` of objects with optional properties, written with other keywords.
+"""The replacement of `minProperties` by other keywords, for objects with optional properties.
 
 llguidance counts properties only if all named properties are required.
 """
@@ -9,7 +9,7 @@ from engine.grammars.schemas.json_value import JsonObject
 
 
 def with_least(schema: JsonObject) -> JsonObject:
-    """Drop `minProperties` if `required` implies it, or write it as an `anyOf` of `required`."""
+    """Drop `minProperties` if `required` implies it, else replace it by `anyOf` of `required`."""
     least, required = schema.get("minProperties"), schema.get("required", [])
     named = schema.get("properties")
     if not isinstance(least, int) or not isinstance(required, list) or not isinstance(named, dict):

@@ -1,8 +1,9 @@
-"""The test of whether llguidance can follow texts of a pattern, a format and a length together.
+"""The test of whether llguidance can follow strings with a pattern, a format and a length.
 
-llguidance intersects the three, and gives up if this takes too long. A host name's pattern with 253
-characters takes too long to compile. A hundred words with 5,000 characters take too long at the
-text's first mask, when half of the answer may be written. Such texts are therefore tried alone.
+llguidance intersects the three, and gives up if this takes too long. For example, a host name's
+pattern with at most 253 characters takes too long to compile. A hundred words with at most 5,000
+characters take too long at the string's first mask, which may be in the middle of an answer. The
+strings of a JSON schema are therefore tried separately, before the answer.
 """
 
 from __future__ import annotations
@@ -17,23 +18,23 @@ from engine.grammars.schemas.json_value import JsonObject, canonical
 from engine.grammars.vocabulary import Vocabulary
 
 LENGTHS = {"minLength", "maxLength"}
-# A test of whether masks can be made in time for texts with a JSON schema's keywords.
+# A test: can masks be made in time for strings with the keywords of this JSON schema?
 CanBeHeld = Callable[[JsonObject], bool]
 _KEYWORDS = {"pattern", "format", *LENGTHS}
-_NUM_STEPS = 8  # number of tokens to try; masks after these take no longer
+_NUM_STEPS = 8  # number of tokens to try; later masks do not take longer
 
 
 def can_be_compiled(schema: JsonObject) -> bool:
-    """Return whether llguidance can compile the keywords of texts in `schema`."""
+    """Return whether llguidance can compile the string keywords in `schema`."""
     return not (LENGTHS & schema.keys()) or not LLMatcher.validate_grammar(
         _grammar(schema), limits=parser_limits()
     )
 
 
 def held_over(vocabulary: Vocabulary) -> CanBeHeld:
-    """Return a test of whether masks over this vocabulary can be made in time for a schema's texts.
+    """Return a test of whether masks over this vocabulary can be made in time for strings.
 
-    The test remembers its results.
+    The test takes a JSON schema with string keywords, and caches its results.
     """
     tried: dict[str, bool] = {}
 

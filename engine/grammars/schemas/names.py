@@ -4,7 +4,7 @@
     {"properties": {...}, "patternProperties": {"^(?!(?=[^]*(?:^x)))": false}}
 
 A condition on names becomes look-aheads at the start of a pattern. Names that do not meet the
-condition have the JSON schema `false`. Patterns of other names must not match these names.
+condition get the JSON schema `false`. The schema's other patterns must not match these names.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def _conditions(names: JsonObject) -> list[str] | None:
                 found.append(f"(?=[^]*(?:{value}))")
             case "not", dict() if inner := _conditions(value):
                 found.append(f"(?!{''.join(inner)})")
-            # Generators such as zod write a format's own pattern beside the format.
+            # Generators such as zod write both a format and a pattern with the same meaning.
             case "format", str() if "pattern" in names or value not in FORMATS:
                 continue
             case "minLength" | "maxLength", int() | float() if is_count(value):

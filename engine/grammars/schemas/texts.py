@@ -1,9 +1,10 @@
-"""Texts whose pattern, format and lengths llguidance can follow together.
+"""The conversion of string keywords to ones that llguidance can follow together.
 
     {"pattern": "^$|^(\\\\S+\\\\s+){0,99}\\\\S+$", "minLength": 1, "maxLength": 5000}
 
-A minimum length that takes away whole alternatives of the pattern is not counted. If a maximum
-length cannot be counted, repetitions are cut so that no text is longer: long texts may be left out.
+If a minimum length only rules out whole alternatives of the pattern, these are removed, and no
+length is counted. If a maximum length cannot be counted, repetitions in the pattern are reduced
+until no text is longer. Some of the long texts are then not allowed.
 """
 
 from __future__ import annotations
@@ -20,17 +21,17 @@ from engine.grammars.syntax.shortened import at_least, shortened
 
 
 def spelled(texts: Expression) -> str:
-    """Return the pattern of these texts, as llguidance reads patterns in JSON schemas."""
+    """Return a pattern for these texts, in llguidance's syntax for patterns in JSON schemas."""
     return f"^{regex_of(without_wide_controls(texts))}$"
 
 
 def with_followable_texts(
     found: JsonObject, pattern: str | None, can_be_held: CanBeHeld, *, is_lenient: bool
 ) -> JsonObject:
-    """Return `found` with keywords of texts that pass `can_be_held`.
+    """Return `found` with its string keywords changed until they pass `can_be_held`.
 
-    `pattern` is the pattern as the client wrote it. If `is_lenient`, keywords that fail the
-    test are left out: first the lengths, then all. Otherwise raises UnsoundGrammar.
+    `pattern` is the pattern as the client wrote it. If `is_lenient`, keywords that fail the test
+    are left out: first the lengths, then all string keywords. If not, raises UnsoundGrammar.
     """
     if not ("pattern" in found or ("format" in found and LENGTHS & found.keys())):
         return found

@@ -1,7 +1,8 @@
-"""The alternatives that exclude each other, for which `oneOf` equals `anyOf`.
+"""The test of whether alternatives exclude each other, so that `oneOf` means the same as `anyOf`.
 
-Alternatives often differ by the constant of an optional property, such as `kind`. The alternatives
-exclude each other once this property is required. Each answer still fits the client's JSON schema.
+Alternatives often differ by the constant value of an optional property, such as `kind`. They
+exclude each other if this property is made required. Every answer still fits the client's JSON
+schema.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ def tag_of(alternatives: Sequence[JsonValue], resolve: Resolve) -> str | None:
 
 
 def with_tag(schema: JsonValue, tag: str) -> JsonValue:
-    """Narrow a JSON schema to the objects that have the property."""
+    """Narrow a JSON schema to the objects that have the property `tag`."""
     assert isinstance(schema, dict)
     required = [name for name in _names(schema.get("required")) if name != tag]
     return {**schema, "type": "object", "required": [*required, tag]}

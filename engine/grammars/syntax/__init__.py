@@ -1,7 +1,8 @@
-"""The grammars as trees of expressions, written so that no lexer changes their meaning.
+"""The grammars as trees of expressions, and their conversion to Lark and regular expressions.
 
     GBNF, Lark, a pattern  -> expressions -> terminals that cannot run on -> Lark
     Lark without recursion -> expressions -> a regular expression
 
-`gbnf.py`, `pattern.py` and `lark_reader.py` read grammars, and `lark.py` writes the grammar.
+`gbnf.py`, `pattern.py` and `lark_reader.py` read grammars. `lark.py` writes them. A written
+terminal cannot match longer text than its expression, so the lexer does not change the meaning.
 """

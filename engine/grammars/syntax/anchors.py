@@ -1,6 +1,6 @@
-"""The texts that a pattern matches, with its anchors resolved.
+"""The resolution of a pattern's anchors: the result is the set of texts that the pattern matches.
 
-Elsewhere: how patterns are spelled (`pattern.py`).
+Elsewhere: the syntax of patterns (`pattern.py`).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def containing_text(pattern: str) -> Expression:
 def _without_looks(
     parts: Sequence[Expression], without_look: Callable[[Expression], Expression]
 ) -> Expression:
-    """Return the texts that match the parts, or some of the texts if there are too many cases."""
+    """Return the texts that match the parts, or fewer texts if all would take too many steps."""
     try:
         return without_looks(parts, START)
     except UnsoundGrammar:
@@ -70,8 +70,7 @@ def _containing(read: Expression) -> Expression:
             within = _resolved(read, is_start=is_start, is_end=is_end)
             if within != NOTHING:
                 found.append(in_order([*before, within, *after]))
-    # The last form allows any text around a pattern without anchors, so it includes the other
-    # forms.
+    # The last entry allows any text around the match, so without anchors it includes the others.
     return found[-1] if not _has_anchor(read) else one_of(found) if found else NOTHING
 
 
@@ -85,9 +84,9 @@ def _has_anchor(expression: Expression) -> bool:
 
 
 def _resolved(expression: Expression, *, is_start: bool, is_end: bool) -> Expression:
-    """Resolve the anchors of `expression` at the text's start, its end, both or neither.
+    """Resolve the anchors of `expression`, which is at the text's start, its end, both or neither.
 
-    An anchor becomes the empty text where it holds. Elsewhere the anchor can never match.
+    An anchor becomes the empty text where it matches, and `NOTHING` elsewhere.
     """
     match expression:
         case Foreign(lark):

@@ -1,8 +1,8 @@
-"""An automaton over the texts of all terminals.
+"""An automaton that reads the texts of all terminals at once.
 
-A position is a place of a character in a terminal. The same characters may lead to positions in
-several terminals, so the automaton follows sets of positions. A repetition with a large bound
-counts as unbounded, which takes fewer steps.
+A position is the place of one character in a terminal's expression. The same characters may lead to
+positions in several terminals, so the automaton follows sets of positions. A repetition with a
+large bound is treated as unbounded, which takes fewer steps.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from engine.grammars.syntax.expression import (
     walk,
 )
 
-MANY = 8  # number of repetitions from which a bound counts as unbounded
+MANY = 8  # number of repetitions from which a bound is treated as unbounded
 
 
 class TooMuch(Exception):
@@ -34,7 +34,7 @@ class TooMuch(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Fragment:
-    """The first and last positions of a terminal's texts."""
+    """The first and the last positions of an expression's texts."""
 
     first: frozenset[int]
     last: frozenset[int]
@@ -49,13 +49,13 @@ class Automaton:
     """The automaton of all terminals."""
 
     def __init__(self, rules: Mapping[str, Expression], max_steps: int) -> None:
-        """Make an empty automaton. Its methods raise TooMuch after `max_steps` steps in all."""
+        """Make an empty automaton. Its methods raise TooMuch after `max_steps` steps in total."""
         self._rules = rules
         self._steps = max_steps
         leaves = {leaf.ranges for body in rules.values() for leaf in _leaves(body)}
         self._bits = _bits(leaves)
         self._fragments: dict[int, Fragment] = {}
-        self._of: list[tuple[int, int]] = []  # terminal and part of each position
+        self._of: list[tuple[int, int]] = []  # (terminal, part of the terminal) of each position
         self._chars: list[Ranges] = []
         self._next: list[set[int]] = []
 
@@ -72,7 +72,7 @@ class Automaton:
         self._fragments[terminal] = found
 
     def beginnings(self, terminal: int) -> int:
-        """Return the possible first bytes of the terminal's texts, as bits."""
+        """Return the possible first bytes of the terminal's texts, as a bit set."""
         return reduce(
             or_, (first_bytes(self._chars[p]) for p in self._fragments[terminal].first), 0
         )
@@ -82,11 +82,11 @@ class Automaton:
         return self._fragments[terminal].may_be_empty
 
     def too_long(self, followed_by: Mapping[int, int]) -> set[tuple[int, int, int]]:
-        """Find terminals that may continue where a terminal's text ends.
+        """Find terminals whose text may continue where another terminal's text can end.
 
-        `followed_by` has for each terminal the bytes that may follow it, as bits. Returns the
-        terminal that has ended, the terminal that continues, and its part that continues. Raises
-        TooMuch.
+        `followed_by` has for each terminal the bytes that may follow it, as a bit set. Returns
+        triples: the terminal that ends, the terminal that continues, and its part that continues.
+        Raises TooMuch.
         """
         found = set[tuple[int, int, int]]()
         ends = {p: t for t in followed_by for p in self._fragments[t].last}
@@ -106,7 +106,7 @@ class Automaton:
         return found
 
     def _steps_from(self, positions: frozenset[int]) -> Iterator[list[int]]:
-        """Yield, for each class of characters, the `positions` where such a character can be."""
+        """Yield, for each class of characters, the `positions` that match the class."""
         alike = defaultdict[int, list[int]](list)
         for position in positions:
             alike[self._bits[self._chars[position]]].append(position)
@@ -174,7 +174,7 @@ class Automaton:
 
 
 def first_bytes(ranges: Ranges) -> int:
-    """Return the possible first bytes of these characters in UTF-8, as bits."""
+    """Return the possible first UTF-8 bytes of these characters, as a bit set."""
     found = 0
     for low, high in ranges:
         found |= (1 << (_first_byte(high) + 1)) - (1 << _first_byte(low))
@@ -204,7 +204,7 @@ def _leaves(body: Expression) -> Iterator[Chars]:
 
 
 def _bits(leaves: Iterable[Ranges]) -> dict[Ranges, int]:
-    """Return each set of characters as bits: one bit for each range that no set splits."""
+    """Return each set of characters as a bit set. A bit stands for a range that no set splits."""
     leaves = list(leaves)
     cuts = sorted({cut for ranges in leaves for low, high in ranges for cut in (low, high + 1)})
     place = {cut: n for n, cut in enumerate(cuts)}

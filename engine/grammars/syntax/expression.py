@@ -6,22 +6,23 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
 
-Ranges: TypeAlias = tuple[tuple[int, int], ...]  # ranges of code points, both ends included
+# (first, last) code point of each range, both included.
+Ranges: TypeAlias = tuple[tuple[int, int], ...]
 
 MAX_CODE_POINT = 0x10FFFF
-_SURROGATES = (0xD800, 0xDFFF)  # code points in no valid text
+_SURROGATES = (0xD800, 0xDFFF)  # code points that no valid text contains
 
 
 class UnsoundGrammar(ValueError):
-    """An error for text that is no valid grammar of its kind. The message says why."""
+    """An error: a text is not a valid grammar of its kind. The message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Chars:
-    """A character of a set.
+    """Any one character of a set.
 
-    `spelled` is a regular expression for a set that ranges cannot give. The `ranges` then contain
-    at least these characters.
+    `spelled` is a regular expression for a set whose exact ranges are unknown. The `ranges` then
+    include at least all characters of the set.
     """
 
     ranges: Ranges
@@ -37,7 +38,7 @@ class All:
 
 @dataclass(frozen=True, slots=True)
 class AnyOf:
-    """A choice of one of its parts. Without parts, no text matches."""
+    """A choice between its parts. Without parts, no text matches."""
 
     parts: tuple[Expression, ...]
 
@@ -53,7 +54,7 @@ class Repeat:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """A look-ahead: `part` must, or must not, begin the text that follows. Only in patterns."""
+    """A look-ahead in a pattern: the text that follows must, or must not, begin with `part`."""
 
     part: Expression
     is_negative: bool
@@ -68,10 +69,10 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Foreign:
-    """A part of Lark that is not made of characters, such as a token or a JSON value."""
+    """A piece of Lark that characters cannot express, such as a token or a JSON value."""
 
     lark: str
-    first: Ranges = ()  # characters that can begin the part
+    first: Ranges = ()  # characters with which the piece can begin
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,12 +106,12 @@ def other_than(ranges: Ranges) -> Chars:
 
 
 def spelled_ranges(ranges: Ranges) -> str:
-    """Write the ranges as they stand within the brackets of a regular expression."""
+    """Write the ranges in the syntax used within the brackets of a regular expression."""
     return "".join(f"\\x{{{low:X}}}-\\x{{{high:X}}}" for low, high in ranges)
 
 
 def text(literal: str) -> Expression:
-    """Make an expression of a literal."""
+    """Make an expression that matches exactly the text `literal`."""
     return in_order([chars((ord(char), ord(char))) for char in literal])
 
 
@@ -121,7 +122,7 @@ def in_order(parts: Iterable[Expression]) -> Expression:
 
 
 def repeated(part: Expression, least: int, most: int | None) -> Expression:
-    """Make an expression that repeats `part`. `(x (x)?)?` becomes `x{0,2}`."""
+    """Make an expression that repeats `part`. Nested options `(x (x)?)?` become `x{0,2}`."""
     match part:
         case All((*before, Repeat(again, 0, int(more)))) if (least, most) == (0, 1):
             if in_order(before) == again:
@@ -162,7 +163,7 @@ def with_leaves(expression: Expression, change: Callable[[Expression], Expressio
 
 
 def walk(expression: Expression) -> Iterator[Expression]:
-    """Yield `expression` and all expressions in it, without following rules."""
+    """Yield `expression` and all expressions in it, but not those of the rules it refers to."""
     waiting = [expression]
     while waiting:
         found = waiting.pop()

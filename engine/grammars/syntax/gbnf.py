@@ -43,7 +43,8 @@ _MARK = "%grammar"
 _BOUNDS = {"*": (0, None), "+": (1, None), "?": (0, 1)}
 
 Rules = dict[str, Expression]
-ReadOther = Callable[[object], Expression]  # reads the JSON value after %grammar
+# Converts the JSON value after `%grammar` to an expression.
+ReadOther = Callable[[object], Expression]
 
 
 def rules_of(text: str, other: ReadOther) -> Rules:
@@ -95,7 +96,7 @@ class _Reader:
         return one_of(found)
 
     def _next_line_goes_on(self) -> bool:
-        """Move past a `|` at the start of the next line. Return whether there is one."""
+        """Move past a `|` at the start of the next line. Return False if there is none."""
         gap = _WIDE_GAP.match(self._text, self._at)
         assert gap is not None
         if not self._text.startswith("|", gap.end()):

@@ -1,4 +1,4 @@
-r"""The expressions within a JSON string, with escaped quotes, backslashes and control characters.
+r"""The expressions of texts inside a JSON string, where quotes and control characters are escaped.
 
     "a\n"  is  "\"" "a" ("\\n" | "\\u000a" | "\\u000A") "\""
 
@@ -28,12 +28,12 @@ _SHORT = {0x22: '"', 0x5C: "\\", 0x08: "b", 0x0C: "f", 0x0A: "n", 0x0D: "r", 0x0
 
 
 def as_string(expression: Expression) -> Expression:
-    """Return the JSON strings of the texts of `expression`, with their quotes."""
+    """Return an expression of JSON strings, with quotes, whose values match `expression`."""
     return All((_QUOTE, escaped(expression), _QUOTE))
 
 
 def escaped(expression: Expression) -> Expression:
-    """Return the texts of `expression`, escaped as within a JSON string.
+    """Return an expression of the texts of `expression`, escaped as inside a JSON string.
 
     Raises UnsoundGrammar. Only characters that must be escaped are escaped.
     """
@@ -43,8 +43,8 @@ def escaped(expression: Expression) -> Expression:
 def without_wide_controls(expression: Expression) -> Expression:
     """Return `expression` in a form that llguidance escapes correctly.
 
-    For a class with all control characters, llguidance would allow any escape after a backslash.
-    NUL is therefore removed from such a class.
+    If a class has all control characters, llguidance allows any escape after a backslash. NUL is
+    therefore removed from such a class.
     """
     return with_leaves(expression, _without_nul)
 

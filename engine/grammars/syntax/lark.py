@@ -1,6 +1,6 @@
-"""A writer of expressions as llguidance's Lark, and as regular expressions.
+"""A writer of expressions, in llguidance's dialect of Lark and as regular expressions.
 
-Elsewhere: how terminals are chosen (`terminals.py`).
+Elsewhere: the choice of terminals (`terminals.py`).
 """
 
 from __future__ import annotations

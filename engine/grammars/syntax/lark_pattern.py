@@ -1,6 +1,6 @@
-"""The rules without recursion, written as a regular expression.
+"""The conversion of rules without recursion to a regular expression.
 
-Recursion that only repeats does not count as recursion (`list: item | list "," item`).
+Recursion that only expresses a repetition is allowed (`list: item | list "," item`).
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ class _Inlined:
             if part.name not in self._sizes:
                 self._sizes[part.name] = self._size(self._rules[part.name])
             return self._sizes[part.name]
-        if isinstance(part, Chars):  # a terminal is written out at each reference
+        # all ranges of a set of characters are written out
+        if isinstance(part, Chars):
             return 1 + len(part.ranges) + len(part.spelled)
         return 1 + sum(map(self._size, parts_of(part)))
 

@@ -4,8 +4,8 @@ r"""A reader of Lark grammars.
     line: /.+/ -> text
     %import common.LF
 
-A text belongs to the grammar if the rules derive it in any way, whichever terminals a lexer would
-have taken.
+A text belongs to the grammar if the rules can derive it in any way, even if a lexer would split it
+into other terminals.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ _SIGNS: dict[str, tuple[int, int | None]] = {"*": (0, None), "+": (1, None), "?"
 def rules_of_lark(grammar: str) -> Rules:
     """Read rules and terminals by name.
 
-    The rule `START` has the grammar's texts. Raises UnsoundGrammar for invalid Lark, and for a
-    missing rule.
+    The rule named `START` matches the texts of the grammar. Raises UnsoundGrammar for invalid Lark,
+    and for a missing rule.
     """
     try:
         rules = _Reader(grammar).rules()
@@ -87,7 +87,7 @@ class _Reader:
 
     def _rule(self, found: Rules) -> None:
         while self._take("count") or self._take_mark("!"):
-            pass  # prefixes for the parse tree: ?rule, !rule
+            pass  # the prefixes in ?rule and !rule affect only the parse tree
         name = self._name()
         if self._take_mark("."):
             self._take("number")
@@ -160,7 +160,7 @@ class _Reader:
         return self._token(of_text(said["text"], said["text_flags"]))
 
     def _token(self, terminal: Expression) -> Expression:
-        """Return the terminal. Within a rule, ignored texts may precede the terminal."""
+        """Return the terminal. If a rule is being read, put ignored texts before the terminal."""
         return terminal if self._is_terminal else in_order([Rule(_IGNORED), terminal])
 
     def _closed(self, mark: str) -> Expression:

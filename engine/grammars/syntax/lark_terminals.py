@@ -24,7 +24,7 @@ from engine.grammars.syntax.pattern import read_pattern
 _NOT_NEW_LINE = other_than(((0x0A, 0x0A),))
 _ESCAPE = re.compile(r"\\(?:x[\da-fA-F]{2}|u[\da-fA-F]{4}|U[\da-fA-F]{8}|.)")
 _KNOWN_ESCAPE = re.compile(r"""\\(?:[nrtfvab"'\\]|[xuU][\da-fA-F]+)""")
-# A case-insensitive regular expression with one of these parts could match wide ranges of letters.
+# A case-insensitive regular expression with one of these parts may match letters of many scripts.
 _WIDE = re.compile(r"[^\x00-\x7f]|\\[xuU]")
 _EITHER_CASE = re.compile(r"\(\?[a-z]*i")
 _DECIMAL = r"(?:[0-9]+\.[0-9]*|\.[0-9]+)"
@@ -57,7 +57,7 @@ COMMON = {
 
 
 def of_text(spelled: str, flags: str) -> Expression:
-    """Read a quoted text, for which the flag `i` ignores case."""
+    """Read a quoted text. The flag `i` ignores case."""
     text = _unescaped(spelled)
     if not flags:
         return literal(text)

@@ -1,4 +1,4 @@
-"""The other cases of characters, for patterns that ignore case."""
+"""The upper and lower cases of characters, for patterns that ignore case."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from itertools import chain
 
 from engine.grammars.syntax.expression import MAX_CODE_POINT, Ranges
 
-_MANY = 4096  # characters of a class; in a larger class only cased characters are examined
-LAST_CASED = 0x1FFFF  # no later character has another case
+_MANY = 4096  # in a class with more characters than this, only cased characters are examined
+LAST_CASED = 0x1FFFF  # no character after this one has another case
 _KEPT = 256
 
 
 @lru_cache(_KEPT)
 def other_cases(ranges: Ranges) -> Ranges:
-    """List the other cases of the characters in `ranges`, without characters in `ranges`.
+    """List the other cases of the characters in `ranges` that are not in `ranges` themselves.
 
     The result is cached, because a pattern may have hundreds of large classes.
     """

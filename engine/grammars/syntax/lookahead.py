@@ -1,10 +1,10 @@
-"""The texts of a pattern with look-aheads, as an expression without look-aheads.
+"""The conversion of a pattern with look-aheads to an expression without look-aheads.
 
     ^(?=.*[0-9])[a-z0-9]+$
 
-A look-ahead is a condition on the whole text that follows. Each character turns a condition into
-another condition. These conditions are the states of an automaton. The paths through the states are
-written as an expression.
+A look-ahead is a condition on all the text that follows. Reading a character turns a condition into
+another condition on the text after it. These conditions are the states of an automaton, and an
+expression is made of the paths through the states.
 """
 
 from __future__ import annotations
@@ -33,13 +33,14 @@ from engine.grammars.syntax.expression import (
 from engine.grammars.syntax.paths import Ways, path_through
 
 MAX_STATES = 300
-MAX_STEPS = 200_000  # maximum number of parts of the pattern that are looked at
+MAX_STEPS = 200_000  # maximum number of visits to parts of the pattern
 
-MAX_SPELLED = 4  # maximum number of Unicode classes, whose characters are unknown here
+MAX_SPELLED = 4  # maximum number of Unicode classes, since their characters are unknown here
 
 _ANY_CHAR = chars((0, MAX_CODE_POINT))
 ANY_TEXT = Repeat(_ANY_CHAR, 0, None)
-_Rest: TypeAlias = tuple[Expression, ...]  # parts that match in this order, up to the text's end
+# Parts that must match in this order, up to the text's end.
+_Rest: TypeAlias = tuple[Expression, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +69,10 @@ _NEVER, _ALWAYS = _Any(frozenset()), _Every(frozenset())
 
 
 def without_looks(pattern: Sequence[Expression], start: Expression) -> Expression:
-    """Return the texts that match the pattern's parts in order.
+    """Return the texts that match the parts of the pattern one after the other.
 
-    `start` is the anchor of the start. Raises UnsoundGrammar if no text matches, or if the pattern
-    is too large.
+    `start` is the anchor for the text's start. Raises UnsoundGrammar if no text matches, or if the
+    pattern is too large.
     """
     leaves = {one for part in pattern for one in walk(part) if isinstance(one, Chars)}
     found = _Machine(start, _classes(leaves | {_ANY_CHAR})).expression(tuple(pattern))
@@ -82,7 +83,7 @@ def without_looks(pattern: Sequence[Expression], start: Expression) -> Expressio
 
 @dataclass(frozen=True, slots=True)
 class _Class:
-    """Characters that lead from one condition to the same next condition."""
+    """A class of characters that no set in the pattern tells apart."""
 
     chars: Chars
     leaves: frozenset[Chars]
@@ -97,7 +98,7 @@ class _Machine:
         self._open: set[_Rest] = set()
 
     def expression(self, whole: _Rest) -> Expression:
-        """Find the automaton's states, and write the paths from the first state to the ends."""
+        """Find the automaton's states, and return an expression of the paths to its end states."""
         self._is_start = True
         states: dict[_Condition, int] = {}
         first, ends = [self._after(whole, one) for one in self._classes], set[int]()
@@ -137,7 +138,8 @@ class _Machine:
                 return _every(self._after(one, kind) for one in parts)
             case _Not(part):
                 return _not(self._after(part, kind))
-        if not condition or condition in self._open:  # recursion into the same rest adds no texts
+        # A repetition that reads nothing adds no texts.
+        if not condition or condition in self._open:
             return _NEVER
         self._spend()
         self._open.add(condition)
@@ -225,7 +227,7 @@ def _not(part: _Condition) -> _Condition:
 def _classes(leaves: Iterable[Chars]) -> list[_Class]:
     """Divide all characters into classes.
 
-    Each set in the pattern has all characters of a class or none.
+    Each set of characters in the pattern contains a class completely or not at all.
     """
     leaves = list(leaves)
     known, spelled = ([one for one in leaves if bool(one.spelled) == x] for x in (False, True))

@@ -1,4 +1,4 @@
-"""An expression of the paths through an automaton, found by removing state after state."""
+"""The conversion of an automaton to an expression, by removing its states one by one."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Ways = dict[int, dict[int, Expression]]
 def path_through(ways: Ways, first: int, ends: set[int]) -> Expression:
     """Return the expression of all paths from `first` to one of `ends`.
 
-    No path leads to `first`. Raises UnsoundGrammar if the expression is too long.
+    No transition may lead to `first`. Raises UnsoundGrammar if the expression is too long.
     """
     useful = _leading_to(ways, ends)
     left: Ways = {
@@ -58,7 +58,7 @@ def _weight(ways: Ways, state: int) -> int:
 
 
 def _take_out(ways: Ways, state: int) -> None:
-    """Remove a state, and join the paths into the state with the paths out of the state."""
+    """Remove a state, and join each path into it with each path out of it."""
     out = ways.pop(state)
     loop = out.pop(state, None)
     again = EMPTY if loop is None else Repeat(loop, 0, None)

@@ -2,11 +2,11 @@ r"""A reader of ECMA 262 regular expressions, with additions of other dialects.
 
     ^(?<name>[^()[\]]+)\/\d{2,}$
 
-As in ECMA 262, a class has no classes within it, and `\d` and `\w` are of ASCII. The reader also
-accepts `(?P<name>...)`, `(?i)`, `(?s)`, `\A`, `\Z`, `\x{...}`, `[[:alpha:]]` and `{,n}`. Parts that
-are not regular, such as `(?<=...)` and `\1`, are errors.
+As in ECMA 262, classes cannot be nested, and `\d` and `\w` match only ASCII. The reader also
+accepts `(?P<name>...)`, `(?i)`, `(?s)`, `\A`, `\Z`, `\x{...}`, `[[:alpha:]]` and `{,n}`.
+Look-behinds `(?<=...)` and back-references `\1` are errors.
 
-Elsewhere: what anchors mean (`anchors.py`).
+Elsewhere: the meaning of anchors (`anchors.py`).
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ MAX_TIMES = 100_000  # maximum number of repetitions of a part
 
 
 def read_pattern(pattern: str, dot: Chars | None = None) -> Expression:
-    """Read the expression, with anchors as `START` and `END`.
+    """Read a pattern as an expression, in which `START` and `END` stand for anchors.
 
     Raises UnsoundGrammar. `dot` is the meaning of `.` in a dialect that differs from ECMA 262.
     """
@@ -114,7 +114,7 @@ class _Reader:
             part = Repeat(part, *self._bounds(count))
             if self._take("+"):
                 raise self._wrong("a possessive quantifier is not supported")
-            self._take("?")  # laziness does not change the matched texts
+            self._take("?")  # a lazy quantifier matches the same texts as a greedy one
         return part
 
     def _bounds(self, count: re.Match[str]) -> tuple[int, int | None]:
@@ -166,7 +166,7 @@ class _Reader:
             if opened["flags"]:
                 self._set(opened["flags"])
             if opened["end"] == ")":
-                return EMPTY  # an inline flag holds for the rest of its group
+                return EMPTY  # an inline flag applies to the rest of its group
         inner = self._alternatives()
         if not self._take(")"):
             raise self._wrong("unclosed group")
@@ -255,7 +255,7 @@ class _Reader:
             return low
         self._at += 1
         high = self._class_char()
-        if not _is_one(high):  # the hyphen stands for itself
+        if not _is_one(high):  # the hyphen is literal here
             return chars(*low.ranges, (0x2D, 0x2D), *high.ranges)
         if high.ranges[0][0] < low.ranges[0][0]:
             raise self._wrong("the ends of a range are in the wrong order")

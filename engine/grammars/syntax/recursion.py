@@ -1,7 +1,8 @@
 r"""The simplification of rules: `ws ::= ([ \t] ws)?` becomes `[ \t]*`.
 
-llguidance's parser keeps an entry for each level of a right recursion, and refuses a long
-recursion. A repetition can also be a part of a terminal. Single characters are inlined.
+llguidance's parser keeps an entry for each level of right recursion, and fails if the recursion is
+too deep. A repetition avoids this, and can also be a part of a terminal. Rules of single characters
+are inlined.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ from engine.grammars.syntax.expression import (
     walk,
 )
 
-# the branches that repeat, and the branches that end
+# the branches that recurse, and the branches that do not
 _Ways = tuple[list[Expression], list[Expression]]
 
 
 def with_loops(name: str, body: Expression) -> Expression:
-    """Replace recursion at the end of a rule's `body`, or at its beginning, with a loop."""
+    """Replace recursion at the end or the beginning of a rule's `body` with a repetition."""
     for at_end in (True, False):
         ways = _ways(Rule(name), body, at_end=at_end)
         if ways is not None and all(ways):
@@ -38,7 +39,7 @@ def with_loops(name: str, body: Expression) -> Expression:
 
 
 def regular_rules(rules: Mapping[str, Expression]) -> set[str]:
-    """Return the rules that consist of characters and other regular rules, without recursion."""
+    """Return the rules made only of characters and other such rules, without recursion."""
     waiting = {
         name: {part.name for part in walk(body) if isinstance(part, Rule)}
         for name, body in rules.items()
@@ -53,7 +54,7 @@ def regular_rules(rules: Mapping[str, Expression]) -> set[str]:
 
 
 def simplified(rules: Mapping[str, Expression]) -> dict[str, Expression]:
-    """Return the rules with single characters inlined and nested loops joined."""
+    """Inline rules of single characters, and merge nested repetitions."""
     single = {name: body for name, body in rules.items() if isinstance(body, Chars)}
     found = {name: _with(single, body) for name, body in rules.items()}
     more = any(isinstance(body, Chars) and name not in single for name, body in found.items())
@@ -61,7 +62,7 @@ def simplified(rules: Mapping[str, Expression]) -> dict[str, Expression]:
 
 
 def _with_single_loops(rules: Mapping[str, Expression]) -> dict[str, Expression]:
-    """Return the rules with `(a+ | b)*` as `(a | b)*`, which matches each text in only one way."""
+    """Rewrite `(a+ | b)*` as `(a | b)*`, which matches each text in only one way."""
     loops = {name: body for name, body in rules.items() if _is_loop(body)}
 
     def once(part: Expression) -> Expression:
@@ -107,7 +108,7 @@ def _with(single: Mapping[str, Expression], part: Expression) -> Expression:
 def _ways(rule: Rule, body: Expression, *, at_end: bool) -> _Ways | None:
     """Divide `body` into branches with and without recursion.
 
-    Return None if there is recursion at another place.
+    Return None if the rule also recurses anywhere else.
     """
     if body == rule:
         return [EMPTY], []
