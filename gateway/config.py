@@ -25,7 +25,8 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
     max_json_depth: int = 64
     max_messages: int = 4096
     max_choices: int = 16  # maximum number of choices of one prompt (field `n`)
-    max_prompts: int = 128  # maximum of a completions request's number of prompts, times its `n`
+    # maximum product of a completions request's number of prompts and its `n`
+    max_prompts: int = 128
     # maximum number of inputs of one embeddings request, or of documents of one rerank request
     max_inputs: int = 2048
     max_logprobs: int = 20
@@ -64,7 +65,7 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
     # Maximum bytes of remembered generated turns, in each worker; 0: none are remembered.
     max_tenant_turn_bytes: int = 8 << 20
     max_all_turn_bytes: int = 64 << 20
-    # Maximum bytes of remembered token ids. With them only new text is tokenised.
+    # Maximum bytes of remembered token ids. Text whose ids are remembered is not tokenised again.
     max_tenant_text_bytes: int = 8 << 20
     max_all_text_bytes: int = 64 << 20
     turn_life_s: float = 1800.0
@@ -99,7 +100,7 @@ class Shared(msgspec.Struct, frozen=True, kw_only=True):
 
     redis_url: str | None = None  # None: SQLite in data_dir. Never contains a password
     redis_password_file: str | None = None
-    # maximum seconds to wait for an answer of Redis; more for a large answer
+    # maximum seconds to wait for a small answer from Redis; larger answers may take longer
     redis_timeout_s: float = 0.05
     secrets_dir: str | None = None  # None: secrets are created in data_dir
 
@@ -111,14 +112,15 @@ class GatewayConfig(Shared, frozen=True, kw_only=True):
     model_name: str
     data_dir: str
     # Each engine's address: the path of a Unix socket, or tcp://host:port. Several engines are
-    # replicas, named by their places in this tuple.
+    # replicas, named by their indices in this tuple.
     engines: tuple[str, ...]
     find_engines: bool = False  # also use the engines registered in the state, as they come and go
     # path of the key file for links over TCP, the same file that the engines read
     link_key_file: str | None = None
     host: str = "127.0.0.1"
     port: int = 8000
-    workers: int | None = None  # worker processes that share the port; None: by `default_workers`
+    # worker processes that share the port; None: `default_workers` chooses the number
+    workers: int | None = None
     admin_host: str = "127.0.0.1"
     admin_port: int | None = None  # port of the admin routes; None: they are on `port`
     # seconds of silence after which an engine counts as hung; None: the default of its device
@@ -129,7 +131,8 @@ class GatewayConfig(Shared, frozen=True, kw_only=True):
     # the model's format of tool calls; None: recognised by the chat template
     tool_format: str | None = None
     chat_template: str | None = None  # path of a template used in place of the model's
-    default_chat_template_kwargs: str | None = None  # JSON; a request's own variables override it
+    # variables of the chat template as JSON; a request's own variables override them
+    default_chat_template_kwargs: str | None = None
     # auto: a request without sampling fields uses the model's generation_config.json
     generation_config: GenerationConfigSource = "auto"
     # whether the text of a special token in a prompt becomes this token

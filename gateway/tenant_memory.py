@@ -97,7 +97,7 @@ class TenantMemory(Generic[T]):
             return [one.value for one in held if one.until > now]
 
     def use(self, tenant_id: str, key: bytes) -> None:
-        """Restart a value's life. It becomes the most recently used."""
+        """Restart a value's life. The value becomes the most recently used."""
         with self._lock:
             values = self._held.get(tenant_id)
             if values is not None and key in values:

@@ -132,7 +132,7 @@ class EngineView(msgspec.Struct, frozen=True, kw_only=True):
     tiers: TiersView
     drafts: dict[str, DraftStats]
     states: StateStats
-    # counts of cached answers that were recomputed without the cache, and compared with the result
+    # results of the checks that compute cached answers again without the cache
     sentinel: SentinelStats
     gaps: GapStats
 

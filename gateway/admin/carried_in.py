@@ -2,8 +2,8 @@
 
     begin (compare with the model here, make room) -> write units -> end (publish the prefix)
 
-Before the end nothing is published and no block is in the cache. After a minute without an end, the
-engines drop the import. The command line opens the file.
+Before the end nothing is published and no block is in the cache. If an import does not end within a
+minute, the engines drop it. The command line opens the file.
 """
 
 import asyncio

@@ -78,7 +78,7 @@ class CarriedOut:
         )
 
     async def units(self, prefix_id: str, first: int, count: int) -> bytes:
-        """Read `count` units; raise the errors of `described`, or BadRequest for missing units."""
+        """Read `count` units; raise the errors of `described`, or BadRequest for unknown units."""
         record = await self._record(prefix_id)
         with refusing():
             read = ReadPrefix(pin_id=record.id, first=first, count=count)

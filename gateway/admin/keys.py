@@ -26,7 +26,7 @@ MAX_EPOCH_S = 253_402_300_800.0  # the year 10000
 
 
 class NewKey(AdminBody):
-    """Body of POST .../keys. `expires_at` in seconds since the epoch; None: never."""
+    """Body of POST .../keys. `expires_at` is in epoch seconds; None means never."""
 
     expires_at: Annotated[float, Field(ge=0, le=MAX_EPOCH_S)] | None = None
 

@@ -23,8 +23,8 @@ State = Literal["warm", "warming", "refused", "no engine"]
 class NewPrefix(AdminBody):
     """Body of POST /admin/prefixes: messages, tools or both, or else a text.
 
-    The prefix is for all tenants or for one group. Tools alone are the beginning of all
-    conversations with these tools.
+    The prefix is for all tenants or for one group. Tools alone begin every conversation with these
+    tools.
     """
 
     BEYOND_TYPES: ClassVar[dict[str, Any]] = {

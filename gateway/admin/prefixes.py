@@ -160,7 +160,7 @@ class Publishing:
                 )
 
     async def _put_in_force(self) -> None:
-        self._published.reload()  # starts a reload in the background, needed if the next line fails
+        self._published.reload()  # starts a reload in the background, in case the next line fails
         with suppress(Unavailable):
             await self._published.renew()
 

@@ -131,7 +131,7 @@ class _Tenants:
         of = await self._erased(tenant_id)
         flush = await self.erasing.record(
             of
-        )  # recorded first, so the rest is done even if this process ends
+        )  # recorded before the deletion, so that the erasure is done even if this process ends
         await self.store.delete(Tenant, tenant_id)
         self.keyring.forget(tenant_id)
         await self.audit.note("tenant.delete", tenant_id)

@@ -122,7 +122,7 @@ class AdminAuthenticator(SecurityBase):
         return True
 
     def check(self, key: str) -> None:
-        """Raise Unauthenticated for any other key than the operator's."""
+        """Raise Unauthenticated unless `key` is the operator's key."""
         if not hmac.compare_digest(key_digest(self._pepper, key), self._admin_digest):
             raise Unauthenticated(REFUSED)
 

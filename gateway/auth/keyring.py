@@ -5,9 +5,9 @@ made with the pepper. With that much entropy one fast keyed hash is enough. The 
 HMAC-SHA256(pepper, key). Digests cannot be chosen without the pepper, so the time of a lookup tells
 an attacker nothing.
 
-A key with a valid tag (`is_marked`) cannot be made up. Older keys have no tag. Of older keys that
-were never found, only a few are looked up at a time. A flood of made-up keys therefore takes little
-of the store's time and delays no other key.
+A key with a valid tag (`is_marked`) cannot be made up. Older keys have no tag. While such a key has
+not been found yet, its lookup is one of a few at a time. A flood of made-up keys therefore takes
+little of the store's time and delays no other key.
 
 Looked-up keys are remembered for a few seconds, so that authentication costs microseconds. A change
 takes effect at once if it is made through this keyring, or if the keyring is notified of it
@@ -279,7 +279,7 @@ class Keyring:
             return while_away
         if found is not None:  # the key was issued, even if its record has changed meanwhile
             self._issued.put(digest, True)
-        # otherwise a change during the lookup may have made `found` out of date
+        # `found` is out of date if a key or tenant has changed during the lookup
         if changes == self._changes:
             self._remember(digest, found)
         return found
@@ -295,7 +295,7 @@ class Keyring:
 
 
 def key_of(bits: bytes) -> str:
-    """Write an API key from these KEY_BYTES."""
+    """Write KEY_BYTES bytes as an API key."""
     return KEY_PREFIX + base64.urlsafe_b64encode(bits).rstrip(b"=").decode()
 
 

@@ -62,8 +62,8 @@ def load_secrets(data_dir: Path) -> Secrets:
 def load_or_create_secrets(data_dir: Path) -> Secrets:
     """Load the secrets of `data_dir`, or create random secrets if there are none yet.
 
-    Several processes that start at once get the same pair. Raises FileExposed or PrivateFileDamaged
-    for an unusable file, which is never overwritten.
+    Several processes that start at once get the same secrets. Raises FileExposed or
+    PrivateFileDamaged for an unusable file, which is never overwritten.
     """
     path = data_dir / SECRETS_FILE
     if not path.exists():

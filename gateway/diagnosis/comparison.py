@@ -21,7 +21,8 @@ from prefix_cache.hashing import TokenIds
 Change = Literal[VolatileKind, "reordered", "added", "removed", "reasoning_effort", "text"]
 Decode = Callable[[list[int]], str]
 T = TypeVar("T")
-Reading = Generator[int, None, T]  # yields the work of the next step, in characters to tokenise
+# yields the work of the next step, in units of one tokenised character
+Reading = Generator[int, None, T]
 
 EXCERPT = 40  # characters on each side of a difference
 _LATEST = 64  # number of latest prompts that are compared
@@ -35,7 +36,7 @@ _WINDOW = 96  # tokens on each side of the first difference; their text is compa
 
 @dataclass(frozen=True, slots=True)
 class Explain:
-    """A request's question why its prompt missed the cache."""
+    """A request to explain why its prompt missed the cache."""
 
     previous_id: str | None = None
     # parts of the prompt; None or too many parts: the whole prompt is one part
@@ -114,7 +115,7 @@ def _most_alike(
     """Find the prompt that shares most KV blocks with `ids`, or else the latest similar prompt."""
     best, most = None, 0
     for one in latest:
-        yield 0  # counts as no work, since at most `len(ids)` tokens are compared
+        yield 0  # costs nothing, since at most `len(ids)` tokens are compared
         blocks = common_tokens(ids, one.token_ids) // block_size
         if blocks > most:
             best, most = one, blocks

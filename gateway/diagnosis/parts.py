@@ -49,8 +49,8 @@ def part_at(
 ) -> Generator[int, None, Within | None]:
     """Find the part that contains character `at` of `prompt`, or else the next part.
 
-    Yields the work of the generator's next step, in characters to tokenise. Returns None beyond the
-    limit of the search (`_MOST_IN_VAIN`).
+    Yields the work of the generator's next step, in units of one tokenised character. Returns None
+    beyond the limit of the search (`_MOST_IN_VAIN`).
     """
     search = _Search(prompt)
     by_kind = {kind: [part for part in parts if part.kind == kind] for kind in _KINDS}
@@ -77,7 +77,7 @@ def _within(spans: list[_Span], at: int) -> Within:
 class _Search:
     prompt: str
     read: int = 0
-    read_in_vain: int = 0  # characters read by searches that found nothing, in all steps
+    read_in_vain: int = 0  # characters read so far by searches that found nothing
 
     def find(self, text: str, sought: str, start: int) -> int:
         """Find `sought` in `text`, the prompt or the reversed prompt, as `str.find` does."""

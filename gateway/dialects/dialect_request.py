@@ -1,4 +1,4 @@
-"""The answering of a parsed request in any dialect, whole or as a stream."""
+"""The answer to a parsed request of any dialect, sent whole or as a stream."""
 
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, nullcontext
@@ -80,7 +80,7 @@ async def read_wire(
 
 
 def work_in(spelled: Body) -> int:
-    """Estimate the work of parsing JSON, in characters to tokenise."""
+    """Estimate the work of parsing JSON, in units of one tokenised character."""
     each = _FLAT_BYTES_PER_CHARACTER if is_flat(spelled) else BYTES_PER_CHARACTER
     return len(spelled) // each
 
@@ -112,7 +112,7 @@ class DialectRequest:
     ending: Ending | None = None
     around: AbstractAsyncContextManager[None] | None = None
     error_event: Callable[[GatewayError], bytes] | None = None
-    # work of encoding the echoed prompts, in characters to tokenise
+    # work of encoding the echoed prompts, in units of one tokenised character
     echoed: int = 0
 
     async def respond(self, answering: Answering, *, stream: bool) -> Response:

@@ -50,7 +50,7 @@ class FinishedChoice:
     """One finished choice of an answer."""
 
     index: int
-    pieces: tuple[FinishedPiece, ...]  # adjacent pieces differ in kind, except calls
+    pieces: tuple[FinishedPiece, ...]  # adjacent pieces have different kinds, except adjacent calls
     token_ids: Sequence[int]
     logprobs: PackedLogprobs | None
     end: ChoiceEnded
@@ -73,7 +73,7 @@ class FinishedChoice:
 
     @property
     def work(self) -> int:
-        """The work of encoding the choice as JSON, in characters to tokenise."""
+        """The work of encoding the choice as JSON, in units of one tokenised character."""
         scored = 0 if self.prompt is None else self.prompt.work
         logprobs = 0 if self.logprobs is None else self.logprobs.nbytes
         said = sum(map(_size_of, self.pieces)) + len(self.token_ids)

@@ -66,7 +66,8 @@ def fragments(value: object) -> Fragments:
         nonlocal mark
         if not isinstance(found, LazyList):
             raise TypeError(f"{type(found).__name__} cannot be spelled as JSON")
-        # The encoder writes no byte 0, but a client's `Raw` JSON may have one.
+        # The encoder writes no byte 0, but a client's `Raw` JSON may have one. The random bytes
+        # make the mark unique.
         mark = mark or b"\0" + secrets.token_bytes(16)
         lists.append(found)
         return msgspec.Raw(mark)

@@ -36,7 +36,7 @@ class RoutedPrices(Struct, frozen=True):
 
 
 class RoutedProvider(Struct, frozen=True):
-    """The limits of the one provider, this server."""
+    """The limits of the only provider, which is this server."""
 
     context_length: int | None
     is_moderated: bool = False

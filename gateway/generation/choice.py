@@ -85,7 +85,8 @@ class ChoiceEnded(Struct, frozen=True):
     stopped_by: str | int | None = None
     reasoning_tokens: int = 0
     is_all_shown: bool = True
-    embedding: bytes = b""  # this field and the next field are as in `Finished`
+    # the fields of `Finished` with the same names as this field and the next field
+    embedding: bytes = b""
     candidates: bytes = b""
     # log-probabilities of the stop token, which is in no Delta
     stop_logprobs: TokenLogprobs | None = None

@@ -35,7 +35,7 @@ _LOG = logging.getLogger(__name__)
 _INTERNAL = GatewayError("internal error of the gateway")
 _WORTH_GZIP = 1024
 _LEVEL = 4  # gzip's level: fast, and small enough for JSON
-_CLIENT_CLOSED = 499  # nginx's status for a client that has disconnected and reads no status
+_CLIENT_CLOSED = 499  # nginx's status for a client that has disconnected before the answer
 
 
 class GatewayApp(FastAPI):
@@ -116,7 +116,7 @@ def _speak_errors(app: FastAPI, metrics: GatewayMetrics, refusals: LastRefusals)
         return error_response(request.scope, refusal, allow)
 
     async def broke_off(request: Request, error: Exception) -> Response:
-        # The request has started, so the request metrics count it.
+        # The request metrics count this request, since it has started.
         return error_response(request.scope, _noted(request, error, refusals))
 
     async def gone(_: Request, __: Exception) -> Response:

@@ -18,7 +18,8 @@ from dataclasses import dataclass, field
 from gateway.config import Bounds
 from gateway.errors import GatewayError, TooManyRequests, Unavailable
 
-SMALL = 64 << 10  # maximum bytes of a small body; the web server reads this many ahead in any case
+# maximum bytes of a small body; the web server reads as many bytes ahead in any case
+SMALL = 64 << 10
 OPERATOR = ""  # the owner of the admin routes' bodies; no tenant's id is empty
 _RETRY_S = 2.0
 
@@ -106,7 +107,7 @@ class BodyMemory:
             waiter.granted.set_result(None)
 
     def _next(self) -> _Waiter | None:
-        """Find the next waiter to grant. If it does not fit, large waiters behind it wait too.
+        """Find the next waiter whose bytes fit. After one that does not fit, skip large waiters.
 
         Skips a waiter whose wait is over, since it stays in the queue until its task runs.
         """

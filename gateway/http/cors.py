@@ -2,7 +2,7 @@
 
 A key is sent in a header, which no browser adds by itself. The pages' cookies are sent only from
 their own origin (SameSite=Strict), and no answer allows credentials. Listed origins therefore get
-only a key's rights. Any other origin gets no field of CORS.
+only a key's rights. Any other origin gets no CORS fields.
 """
 
 import re

@@ -38,8 +38,8 @@ class ErrorDialect(Protocol):
 
     # beginnings of the dialect's paths; each stands for itself and all paths below
     prefixes: ClassVar[tuple[str, ...]]
-    suffixes: ClassVar[tuple[str, ...]]  # ends of the dialect's paths, whatever a path begins with
-    # patterns of other beginnings that clients use, each with the routes' beginning in its place
+    suffixes: ClassVar[tuple[str, ...]]  # ends of the dialect's paths, with any beginning
+    # patterns of other path beginnings that clients use, each with the beginning that replaces it
     elsewhere: ClassVar[Mapping[str, str]]
     error_schema: ClassVar[type[Struct]]
 

@@ -34,7 +34,7 @@ class HealthReply(msgspec.Struct, frozen=True, omit_defaults=True):
     """Answer of both health checks. `reason` explains a bad status.
 
     `/readyz` answers "ready", "not_ready" without an engine, "stalled" while the engine's process
-    stands still, or the worst fault of the stored state (`gateway.state.faults`). With
+    makes no progress, or the worst fault of the stored state (`gateway.state.faults`). With
     "state_evicts" and "disk_full", requests are still served. `replicas` lists several engines, of
     which one ready engine is enough. `router` tells whether the process that chooses an engine
     answers this worker; "no answer" does no harm.
@@ -47,7 +47,7 @@ class HealthReply(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def health_router(engine: Engine, worst: Callable[[], Fault | None]) -> APIRouter:
-    """Serve `/healthz`: 200 while the process answers. `/readyz`: 200 with an engine and no fault.
+    """Serve `/healthz` (200 if the process answers), `/readyz` (200 with an engine and no fault).
 
     The faults are the faults of the gateway's stored state (`gateway.state.faults`). Other servers'
     names are served too: `/livez` is `/healthz`, and `/health`, as in vLLM, is `/readyz`.

@@ -23,7 +23,7 @@ JSON = "application/json"
 
 _REF = "#/components/schemas/{name}"
 _METHODS = {"get", "post", "put", "patch", "delete"}
-# schemas that FastAPI adds, though errors here have another shape
+# FastAPI's schemas of errors, to be removed, since errors here have another shape
 _FRAMEWORKS_OWN = ("HTTPValidationError", "ValidationError")
 
 

@@ -32,7 +32,7 @@ T = TypeVar("T")
 _KEY = "ratoon.running"
 _SEND = "ratoon.send"
 _OWNER = "ratoon.owner"
-_CLIENT_CLOSED = 499  # nginx's status for a client that has disconnected and reads no status
+_CLIENT_CLOSED = 499  # nginx's status for a client that has disconnected before the answer
 UNKNOWN_ROUTE = "unknown"
 
 
@@ -251,9 +251,9 @@ def _traceparent(scope: Scope) -> str | None:
 
 
 async def until_gone(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
-    """Return the result of `work`. If the client disconnects, cancel it and raise ClientGone.
+    """Return the result of `work`. If the client disconnects, cancel `work` and raise ClientGone.
 
-    The body must have been read before. The next message is then the end of the connection.
+    The body must have been read before, so that the next message is the disconnection.
     """
     task = asyncio.create_task(work)
     gone = asyncio.create_task(_gone(receive))

@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Clocks:
-    """The clock of rates and holds, and the calendar, of a limiter outside Redis.
+    """The clocks of a limiter outside Redis: one for rates and holds, one for calendar months.
 
     `monotonic` returns seconds of a clock that all processes of a machine share. `wall` returns
     seconds since the epoch.

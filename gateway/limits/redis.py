@@ -6,8 +6,8 @@ A call that Redis does not answer, or refuses (no memory, read-only, loading), r
 `guarded` then decides. Redis may still carry out a call that was given up (NoAnswer). The hold of
 the call lapses, or `guarded` settles it.
 
-Each gateway remembers the spending that it last saw. So no budget begins again if Redis is emptied,
-or if a replica that takes over lacks the latest spending.
+Each gateway remembers the spending that it last saw. A budget therefore does not restart from zero
+if Redis is emptied, or if a replica that takes over lacks the latest spending.
 """
 
 import secrets
@@ -140,7 +140,7 @@ def _or_none(value: int | None) -> int | str:
 
 
 def as_begun(demand: Demand, begun: Amount) -> Demand:
-    """Return the demand with which the request began."""
+    """Return `demand` as it was at the request's start, when the request held `begun`."""
     return msgspec.structs.replace(demand, most=begun, begun=None)
 
 

@@ -38,7 +38,7 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     t: float  # seconds since the epoch
-    # INTERVAL_S, or more seconds after looks that the engine did not answer
+    # INTERVAL_S, or longer if the engine did not answer earlier looks
     seconds: float
     hit_tokens: TokensByTier
     computed_tokens: int
@@ -75,7 +75,7 @@ class History:
         return [sample for sample in self._samples if sample.t > t]
 
     async def look(self) -> None:
-        """Add a sample of the events since the previous look. Add none while the engine is away."""
+        """Add a sample of the events since the previous look, unless the engine is away."""
         try:
             overview = await self._engine.ask(OverviewQuery())
         except EngineError:

@@ -17,15 +17,15 @@ from gateway.telemetry.refusals import LastRefusals, Refusal, newest
 
 
 class RefusalsAsked(msgspec.Struct, frozen=True, tag="refusals"):
-    """The question to a worker for the requests that it has refused."""
+    """The question that asks a worker for the requests that it has refused."""
 
 
 class RunningAsked(msgspec.Struct, frozen=True, tag="running"):
-    """The question to a worker for the tenants' requests that it is answering now."""
+    """The question that asks a worker for the tenants' requests that it is answering now."""
 
 
 class MissesAsked(msgspec.Struct, frozen=True, tag="misses"):
-    """The question why a tenant's prompts missed the cache.
+    """The question that asks a worker why a tenant's prompts missed the cache.
 
     The asked worker records the tenant's misses from then on.
     """
@@ -34,7 +34,7 @@ class MissesAsked(msgspec.Struct, frozen=True, tag="misses"):
 
 
 class WorkerAsked(msgspec.Struct, frozen=True, tag="worker"):
-    """The question to a worker for its process id and start time."""
+    """The question that asks a worker for its process id and start time."""
 
 
 class ToldRefusals(msgspec.Struct, frozen=True):

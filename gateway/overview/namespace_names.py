@@ -1,8 +1,8 @@
 """The names of the cache's namespaces for the operator, mostly their tenants' names.
 
-A namespace is derived from a secret, so it tells nothing by itself. The namespaces of published
-prefixes, of groups and of tenants with blocks are derived again. The namespace to name may be one
-of them. Any other namespace is a tenant's namespace with a salt or an adapter.
+A namespace is derived from a secret, so it tells nothing by itself. To name a namespace, the
+namespaces of published prefixes, groups and tenants with blocks are derived again and compared with
+it. If none is equal, it is a tenant's namespace with a salt or an adapter.
 """
 
 from typing import NamedTuple

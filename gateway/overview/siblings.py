@@ -43,7 +43,7 @@ class Siblings:
 
     @asynccontextmanager
     async def told(self, answer: Callable[[bytes], bytes]) -> AsyncIterator[None]:
-        """Answer the other workers' questions by `answer` while this context is open."""
+        """Answer the other workers' questions with `answer` while this context is open."""
         if self._directory is None:
             yield
             return

@@ -1,4 +1,4 @@
-"""The page's own files, read and compressed once, and the headers against foreign content.
+"""The page's own files, read and compressed once, and the headers that block foreign content.
 
 The files are the same for everyone, so they need no key.
 """
@@ -50,7 +50,7 @@ class PageFile:
     etag: str
 
     def packed(self) -> Packed:
-        """Compress the content. A file stored compressed has no other form."""
+        """Compress the content, unless its file is stored compressed."""
         return Packed(b"", self.content) if self.is_packed else Packed.of(self.content)
 
 

@@ -44,7 +44,8 @@ async def attached_to_parent(worker: WorkerConfig, serving: Awaitable[None]) -> 
 async def _report(serving: Awaitable[None], writer: asyncio.StreamWriter) -> None:
     await serving
     while True:
-        if not writer.transport.get_write_buffer_size():  # the parent does not read
+        # an earlier byte is still unsent if the parent does not read
+        if not writer.transport.get_write_buffer_size():
             writer.write(SERVING)
         await asyncio.sleep(HEARTBEAT_S)
 

@@ -32,8 +32,9 @@ T = TypeVar("T")
 # request's size. The generator returns the result.
 Steps = Generator[Any, None, T]
 
-INLINE_SIZE = 4096  # maximum size of work that may run on the event loop, in characters to tokenise
-LARGE = 1 << 16  # minimum size of large work, in characters to tokenise
+# maximum size of work that may run on the event loop, in units of one tokenised character
+INLINE_SIZE = 4096
+LARGE = 1 << 16  # minimum size of large work, in units of one tokenised character
 _MAX_WAITING = 1024
 _NICENESS = 10  # niceness of threads for large work, above the process's own niceness
 _NICEST = 19

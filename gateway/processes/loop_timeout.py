@@ -2,8 +2,8 @@
 
 A burst of requests, or the lack of a processor, may hold up the event loop. The loop then sees
 every answer late, even if the server answered in a millisecond. By the clock, the call would time
-out. The timeout is therefore divided into turns of the loop's clock. A turn that ends late counts
-as only one turn.
+out. The timeout is therefore divided into short timers, each started by the one before. A timer
+that fires late still counts only its own length.
 """
 
 import asyncio

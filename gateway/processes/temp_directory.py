@@ -89,7 +89,7 @@ def _locked(directory: Path) -> int | None:
     try:
         if os.fstat(descriptor).st_uid == os.geteuid():
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # keeps the lock in a process that becomes another program
+            # the process keeps the lock when it executes another program
             os.set_inheritable(descriptor, True)
             return descriptor
     except OSError:

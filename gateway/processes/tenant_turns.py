@@ -1,7 +1,7 @@
 """The turns of tenants at a shared resource. Each tenant's work runs one piece at a time.
 
-Each tenant then has at most one piece of work in a queue. A queue in the order of arrival serves
-tenants in turn, and a tenant's many pieces wait only for each other.
+Each tenant therefore has at most one piece in the resource's own queue. That queue, in order of
+arrival, then serves the tenants in turn, and a tenant's many pieces wait only for each other.
 """
 
 import asyncio

@@ -40,7 +40,8 @@ from gateway.processes.loop_timeout import loop_timeout
 ROUTER_STOP_S = 2.0
 
 _LOG = logging.getLogger(__name__)
-_METRICS_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"  # read when prometheus_client is imported
+# environment variable that prometheus_client reads when it is imported
+_METRICS_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 # seconds of silence after which a worker is ended; a worker with many clients may beat late, and
 # its end would cut their streams
@@ -60,7 +61,8 @@ class Worker:
     ) -> None:
         self._process = process
         self._reader = reader
-        self._writer = writer  # never written to, because the worker waits for the socket to close
+        # kept open without writing, because the worker ends when the socket closes
+        self._writer = writer
 
     @classmethod
     async def start(
@@ -241,7 +243,8 @@ class Workers:
     def stop(self) -> None:
         """Ask all workers to drain. Start no new workers."""
         if self._router is not None:
-            self._router.start_no_more()  # a signal to all processes may have ended the router
+            # a signal to all processes may have ended the router, which must not start again
+            self._router.start_no_more()
         for one in self._workers:
             one.stop()
 

@@ -165,7 +165,8 @@ class AnswerForms:
         return Grammar("lark", self.tools.text_grammar(tools))
 
     def _of_text(self, form: AnswerForm, prompt: str | None) -> Grammar | None:
-        if isinstance(form.text, StructuralTag):  # the tag itself has the delimiters of the turn
+        # the structural tag itself has the delimiters of the turn
+        if isinstance(form.text, StructuralTag):
             return Grammar("lark", form.text.lark(self.special_tokens))
         if form.text is None or self.tools is None or prompt is None:
             return form.text

@@ -1,4 +1,4 @@
-"""A request as a dialect has parsed it, and as it was admitted.
+"""The two forms of a request: as parsed by its dialect, and as admitted.
 
     wire format (`dialects/`) -> GenerationRequest -> `admission` -> AdmittedRequest -> `generation`
 
@@ -58,7 +58,7 @@ Prompt = ChatPrompt | str | TokenIds
 
 
 def size_of(prompt: Prompt) -> int:
-    """Return the work of admitting a prompt, in characters to tokenise.
+    """Return the work of admitting a prompt, in units of one tokenised character.
 
     The event loop runs this function. In a large chat the function stops early, and returns a lower
     bound.
@@ -138,7 +138,7 @@ class AnswerForm:
 
     @property
     def text_size(self) -> int:
-        """The work of writing `text` as a grammar for the engine, in characters to tokenise."""
+        """The work of writing `text` as a grammar, in units of one tokenised character."""
         match self.text:
             case None:
                 return 0
@@ -196,7 +196,10 @@ class GenerationRequest:
 
     @property
     def size(self) -> int:
-        """The work of admission in characters to tokenise, including chats up to breakpoints."""
+        """The work of admission in units of one tokenised character.
+
+        The work includes the chats up to breakpoints.
+        """
         marked = sum(size_of(mark.chat) for mark in self.marks if mark.chat is not None)
         return sum(map(size_of, self.prompts)) + marked + self.form.text_size + len(self.prediction)
 

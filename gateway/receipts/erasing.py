@@ -62,17 +62,17 @@ class Erasing:
             return FlushResult(None)
 
     async def record(self, of: ErasedTenant) -> CacheFlush:
-        """Record the erasure of a tenant that is deleted next. Raises Unavailable.
+        """Record the erasure of a tenant that will be deleted next. Raises Unavailable.
 
         If this process ends before the tenant is deleted, the erasure is only a flush.
         """
         return await self._flushing.record(of.id, GROUP_KNOWN_S, of)
 
     async def erase(self, flush: CacheFlush) -> FlushResult:
-        """Drop a deleted tenant's prefixes. What fails now is done later, as it is recorded.
+        """Drop a deleted tenant's prefixes. A flush that fails is done later, since it is recorded.
 
-        The flush is recorded anew. The time until all gateways know runs from the deletion, which
-        may have taken long.
+        The flush is recorded anew, after the deletion, which may have taken long. The time until
+        all gateways know of the deletion begins with this record.
         """
         try:
             flush = await self._flushing.record(flush.tenant_id, GROUP_KNOWN_S, flush.erased)

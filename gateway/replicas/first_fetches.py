@@ -30,7 +30,7 @@ from gateway.state.records import PUBLISHED
 from prefix_cache.namespace import Namespace, NamespacePath
 
 WITHIN_S = 30.0  # maximum seconds to fetch one prefix; afterwards the replica computes the prefix
-LISTED = 200  # number of each engine's hottest nodes that are asked for
+LISTED = 200  # number of hottest nodes that each engine is asked for
 _ONE_TOKEN = SamplingParams(max_tokens=1, temperature=0.0, ignore_eos=True)
 
 

@@ -1,8 +1,9 @@
 """The recorded flushes for engines that connect. Engines first do the flushes that they missed.
 
 Engines are connected before the state is open, so a reader waits until the state has been found.
-The reader also waits while the state does not answer. An engine that may still have flushed blocks
-must not be used. No flush can be recorded meanwhile, and a minute later no key is valid either.
+The reader also waits while the state does not answer. An engine that may still have blocks of a
+missed flush must not be used. While the state does not answer, no flush can be recorded, and a
+minute later no key is valid.
 
 A flush that engines repeat is due `again_s` seconds after this process first saw the flush, by a
 monotonic clock. The repetition is never earlier than the flush's record says. The repetition is

@@ -157,7 +157,7 @@ class Members:
 
     @property
     def welcome(self) -> Welcome | None:
-        """One `Welcome` for all serving replicas. `engine_id` changes when one comes or goes."""
+        """One `Welcome` for all serving replicas. `engine_id` changes when replicas come or go."""
         ready, serving = self.ready(), self.serving()
         known = [found for one in serving.values() if (found := one.welcome) is not None]
         if not known:

@@ -40,7 +40,8 @@ from gateway.prompts.generation_request import AdmittedRequest
 from gateway.tenant_limits import MICRO, Prices, RateStatus, TokenCounts
 
 RENEW_EVERY_S = HOLD_S / 4
-_SHARES = {"month": "a month", "total": "in all"}  # the periods of budgets, in errors
+# the words for budgets' periods in error messages
+_SHARES = {"month": "a month", "total": "in all"}
 _SHORT = 64  # a `max_tokens` below this number of tokens is never shortened
 
 

@@ -31,7 +31,7 @@ class RequestCharge:
         self._added: TokenCounts | None = None  # None: the request is not over
 
     def end(self, index: int, end: Finished | Failed) -> None:
-        """Record the engine's end of a choice."""
+        """Record that the engine has ended a choice."""
         self._request_metrics.end(index, end)
         if isinstance(end, Finished):
             self._aggregator.add(self.caller, Counters(engine_ms=end.engine_seconds * 1000))

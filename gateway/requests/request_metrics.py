@@ -31,7 +31,7 @@ class Usage:
     cached_tokens: int
     completion_tokens: int
     tiers: TierTokens | None = None  # tiers of the cached tokens; None: not shown
-    # tier of the reused recurrent state; of several prompts' states, the first
+    # tier of the reused recurrent state; with several prompts, the tier of the first prompt's state
     state_tier: StateTier | None = None
     # number of the `completion_tokens` that are reasoning; known at the end
     reasoning_tokens: int = 0
@@ -64,11 +64,11 @@ class Usage:
 
 
 class RequestMetrics:
-    """The metrics of one request, from its events and the engine's end of each choice.
+    """The metrics of one request, from its events and the ends of its choices in the engine.
 
-    The request is charged for the tokens in the engine's ends, which may be more than the client
-    was sent. If its engine has died, a choice has no end. Then the tokens that have come are
-    charged.
+    The request is charged for the tokens in the engine's messages that end choices. These may be
+    more tokens than the client was sent. If an engine has died, it has sent no such message, and
+    the tokens that have come are charged.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class RequestMetrics:
         self._outcome = event.reason
 
     def end(self, index: int, end: Finished | Failed) -> None:
-        """Record the engine's end of a choice, with its computed tokens."""
+        """Record that the engine has ended a choice, and the tokens that it has computed."""
         self._ends[index] = end
         if end.reused is not None and end.computed_tokens:
             self._reuse(index, end.reused)
@@ -146,7 +146,7 @@ class RequestMetrics:
     def worked(self) -> TokenCounts:
         """Count the tokens that the engine is known to have worked on, for usage and limits.
 
-        Every choice counts the tokens that it computed. Even of a shared prompt, each choice
+        Every choice counts the tokens that it computed. Even if choices share a prompt, each choice
         computes the part that it does not find in the cache.
         """
         return TokenCounts(
@@ -233,7 +233,7 @@ class RequestMetrics:
     def _restart(self, index: int) -> None:
         self._told.pop(index, None)
         self._ends.pop(index, None)
-        self._last_token_at.pop(index, None)  # the next token ends no gap
+        self._last_token_at.pop(index, None)  # the next token does not end a gap between tokens
         self._reused.pop(index, None)
         self._prefill_s = None
 

@@ -4,7 +4,7 @@ import gc
 import sys
 
 if __name__ == "__main__":
-    gc.disable()  # imported modules stay, as in the gateway
+    gc.disable()  # imported modules stay in memory, so collecting garbage would only slow the start
     from gateway.router_process.main import main
 
     gc.freeze()

@@ -60,7 +60,7 @@ _Answer: TypeAlias = asyncio.Future[RouteAnswer | SourceAnswer | None]
 
 
 class RouterClient:
-    """A `Routing` by the router process. Belongs to one event loop."""
+    """A `Routing` that asks the router process. Belongs to one event loop."""
 
     hears_itself = True
 
@@ -174,7 +174,7 @@ class RouterClient:
                 "worker's requests alone"
             )
         request = question.request
-        # A late answer may have sent the request's prompt to another engine.
+        # The router process may have decided, too late, that another engine computes the prompt.
         self._tell(NoteEnded(prefill_id(request.request_id)))
         route = decide(self._own, question, self._limits)
         for replica, sent in sent_by(request, route):

@@ -44,7 +44,8 @@ class OwnRequests(LeastOutstandingRouter):
     ) -> None:
         super().began(replica, request_id, reused, timing)
         if self._is_at(replica, request_id):
-            # The keys predicted the replica's cache. From now on the engine reports the cache.
+            # The keys served to predict the replica's cache. From now on the engine reports its
+            # cache.
             request = replace(self._under_way[request_id].request, block_keys=b"")
             self._under_way[request_id] = WorkerRequest(replica, request, has_begun=True)
 

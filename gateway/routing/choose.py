@@ -29,8 +29,8 @@ class Balance:
     slack: int = 4  # number of requests added to this maximum, for a low mean
     # price of making other requests wait, as a multiple of the seconds of computing
     others: float = 0.75
-    # Increase of a replica's price factors for each cache size of excess tokens. A replica's excess
-    # is counted over the replica that was given the fewest tokens.
+    # Increase of a replica's price factors for each cache size of excess tokens. The excess is the
+    # tokens given to the replica beyond the tokens given to the replica with the fewest.
     ahead: float = 4.0
     least_prompts: int = 16  # minimum number of prompts that an empty cache is assumed to hold
     copies: float = 0.3  # price of fetching tokens, as a share of the price of computing

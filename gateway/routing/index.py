@@ -6,8 +6,8 @@ binary search over the prompt's block keys finds how much of the prompt a replic
     keys of the prompt   k0  k1  k2  k3  k4  k5  k6  k7
     one replica has       device     | host  | -  -  -         Found(6), Lower(2, 0)
 
-This is true once an engine's events are complete. Within a snapshot, or if two blocks have the same
-key, an answer may be too long or too short. This costs only a miss or a copy, since the engine
+This order holds once an engine's events are complete. Within a snapshot, or if two blocks have the
+same key, an answer may be too long or too short. This costs only a miss or a copy, since the engine
 compares tokens.
 """
 
@@ -37,7 +37,7 @@ class FoundBlocks(msgspec.Struct, frozen=True, gc=False):
 
 
 class Lower(NamedTuple):
-    """The counts of found blocks in slower tiers. These blocks are the last ones found."""
+    """The counts of found blocks in slower tiers. These are the last of the found blocks."""
 
     host: int
     disk: int
@@ -111,7 +111,7 @@ class CacheIndex:
 
 
 def _found(keys: Keys, having: Sequence[tuple[str, Levels]]) -> dict[str, FoundBlocks]:
-    """Find these replicas' parts of a prompt. All of them have its first block.
+    """Find these replicas' parts of a prompt. Each replica must have the prompt's first block.
 
     The search runs for each replica. It is one function that calls only `bisect`, since more calls
     would take as long as the search.

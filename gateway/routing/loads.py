@@ -132,7 +132,8 @@ class Loads:
         if sent.source is not None:
             self._fetches[sent.source.address] -= 1
             if not self._fetches[sent.source.address]:
-                del self._fetches[sent.source.address]  # a restarted engine has another address
+                # a restarted engine has another address, so its counts are removed
+                del self._fetches[sent.source.address]
 
     def _expect_alike(self) -> None:
         """Expect a replica with few measurements to compute at the mean rate of all.

@@ -10,10 +10,10 @@ prompts are computed counts once:
 The learned rate is the replica's real throughput, with the decodes that run at the same time.
 
 Blocks are fetched by one of two ways, from this host or from another host. The source's address
-tells the ways apart. A way that is never tried has no rate. Before its first fetch, fetching a
-token is therefore assumed to take at most a fifth of the time to compute it. After a fetch that
-brought nothing, no fetch is tried for a while in the same namespace. Other tenants' namespaces are
-not affected. An old slow rate is forgotten, because the way may be faster by now.
+tells the ways apart. A way that was never tried has no measured rate. Before its first fetch,
+fetching a token is therefore assumed to take at most a fifth of the time to compute it. After a
+fetch that brought nothing, no fetch is tried for a while in the same namespace. Other tenants'
+namespaces are not affected. An old slow rate is forgotten, because the way may be faster by now.
 """
 
 from engine.link.address import is_tcp
@@ -72,7 +72,7 @@ class ReplicaRates:
         """Expect `compute_s` seconds for computing a token: the other replicas' rate, if known."""
         self.compute = Rate(compute_s, PRIOR_COMPUTED)
         self.host, self.disk = Rate(HOST_S), Rate(DISK_S)
-        # Keyed by whether the fetch is over TCP.
+        # fetch rates, by whether the fetch is over TCP
         self.fetch = {way: Rate(self._untried_fetch()) for way in (True, False)}
         # times until which nothing is fetched, by namespace, the oldest first
         self._no_fetch_until: dict[bytes, float] = {}

@@ -98,7 +98,10 @@ class Routing(RouterEvents, Protocol):
 
 
 class OwnRouting:
-    """A `Routing` by this process's router. No call waits, so no other task has a turn."""
+    """A `Routing` that asks this process's own router.
+
+    No call waits, so no other task can run before the answer.
+    """
 
     hears_itself = False
     router_answers = None

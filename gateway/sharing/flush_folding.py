@@ -19,7 +19,8 @@ from gateway.state.records import CacheFlush
 KEPT_S = 30 * 86_400.0
 # maximum number of recorded flushes of deleted tenants; an engine remembers four times as many ids
 MOST_KEPT = 16_384
-# Another gateway's flush reaches an engine two seconds later, and clocks may differ.
+# Minimum seconds between a folded flush and the flush that replaces it. Another gateway's flush
+# reaches an engine two seconds later, and clocks may differ.
 APART_S = 3_600.0
 
 

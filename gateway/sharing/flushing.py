@@ -76,7 +76,7 @@ class Flushing(Renewed):
         return await self.carry_out(await self.record(tenant_id, again_s, erased))
 
     async def carry_out(self, flush: CacheFlush) -> FlushResult:
-        """Make all engines do a recorded flush. Raises Unavailable or EngineError as `flush`."""
+        """Make all engines do a recorded flush. Raises the errors of `flush`."""
         flushed = await self.ask(flush, flush.id)
         await self.changed()  # engines that hang do the flush when they continue
         await self._fold()

@@ -195,7 +195,8 @@ async def _confirm(
 
 async def _refuse_unfit(home: Home, shared: Shared) -> None:
     if shared.redis_url is not None:
-        await home.watched.check()  # a file was checked when it was opened
+        # only Redis is checked now, since a file was checked when it was opened
+        await home.watched.check()
     fault = home.watched.fault
     if fault is not None and fault.status in _UNFIT:
         raise WrongState(fault)

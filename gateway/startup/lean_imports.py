@@ -1,4 +1,4 @@
-"""Memory that importing FastAPI takes for models and modules that serving does not use.
+"""The saving of memory that importing FastAPI takes for models and modules that are not used.
 
 FastAPI describes OpenAPI documents by pydantic models, whose validators take 5 MiB. They are built
 when `/openapi.json` is first asked for. That answer is made in a thread and takes 0.1 s longer.

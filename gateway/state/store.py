@@ -100,7 +100,7 @@ class ResponseStore(Protocol):
         ...
 
     async def replace_response(self, response: StoredResponse, *, now: float) -> None:
-        """Replace a tenant's response by one with the same id and about the same size.
+        """Replace a tenant's response by a response with the same id and about the same size.
 
         Raises NotFound for a missing or expired response.
         """

@@ -4,7 +4,7 @@
     route=/v1/chat/completions status=200 outcome=stop prompt_tokens=763 cached_tokens=754
     generated_tokens=12 first_token_ms=97 ms=367
 
-in one line, without unknown fields; or as JSON, with every field. An entry has ids, counts and
+An entry is one line without unknown fields, or JSON with every field. An entry has ids, counts and
 times. It has no prompt, no answer, no key, and no path except a route's template.
 
 A thread writes several lines at a time, so that no request waits for the log's reader. If the

@@ -22,7 +22,7 @@ class QuietFormatter(logging.Formatter):
     """A log formatter without exceptions' messages, source lines and control characters."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Write a record as text that no terminal obeys."""
+        """Write a record as text without control characters."""
         return harmless(super().format(record))
 
     def formatException(self, ei: ExcInfo) -> str:

@@ -74,7 +74,7 @@ def collector(endpoint: str) -> SpanExporter:
 
 
 class _BoundedAnswers(HTTPAdapter):
-    """The transport of a session that reads the beginning of each answer, undecoded."""
+    """An HTTP adapter that reads only the beginning of each answer, without decoding it."""
 
     def send(self, request: PreparedRequest, *args: Any, **options: Any) -> Response:
         """Send a request; return its answer, cut at a number of bytes and seconds."""

@@ -8,8 +8,8 @@ from gateway.turn_formats.turn_format import TurnParser
 class CallLimit:
     """A `TurnParser` that ends the turn of `parser` after the last allowed call.
 
-    The turn ends when text or another call follows the last allowed call. The model can then still
-    write the markers that close the call.
+    The turn ends only when text or another call follows. The model can therefore still write the
+    markers that close the last call.
     """
 
     def __init__(self, parser: TurnParser, most: int) -> None:

@@ -2,7 +2,7 @@
 
 A marker that is a special token of the loaded tokenizer is written as that token. llguidance does
 not match a special token by its characters. For llguidance an added token is special if it has the
-flag or stands in angle brackets.
+flag `special` or is in angle brackets.
 
 Whitespace in JSON is limited to a few spaces, or to one line end and an indentation. Without the
 limit a small model may write newlines for ever. The engine calls llguidance and finds the grammars

@@ -22,7 +22,8 @@ _ESCAPE = re.compile(r'["\\/bfnrt]|u[0-9a-fA-F]{4}')
 _BEGUN_ESCAPE = re.compile(r"u[0-9a-fA-F]{0,3}")
 _HIGH, _LOW = re.compile(r"\\u[dD][89abAB]..", re.DOTALL), re.compile(r"\\u[dD][c-fC-F]..")
 _NO_CHARACTER = "\\ufffd"  # replaces half a surrogate pair
-_ATOM_PART = re.compile(r'[^,:{}\[\]"<`\r\n]*')  # stops where a marker may begin
+# matches up to a character with which a marker may begin
+_ATOM_PART = re.compile(r'[^,:{}\[\]"<`\r\n]*')
 _KEY_PART = re.compile(r"[-\w]*")
 _ATOM = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?|true|false|null")
 _MAX_ATOM = 400  # maximum characters of a number or word; no double needs as many

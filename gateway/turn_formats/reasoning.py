@@ -122,7 +122,8 @@ class _ReasoningReader(TurnReader):
         yield from self.spaces()
         if (yield from self.literal(self._opens)) or self._is_open:
             yield from self._reasoning()
-        elif (yield from self.literal(self._closes)):  # the model closes unopened reasoning
+        # the model closes reasoning that was never opened
+        elif (yield from self.literal(self._closes)):
             yield from self.spaces()
             self.drop()
         answer = self._make()
@@ -246,7 +247,7 @@ class _Doubt:
 
 
 def marks_around(thought: str, turn: str) -> ReasoningFormat | None:
-    """Find the tags around `thought` in `turn`; None if they are no pair like `<x>` and `</x>`."""
+    """Find the tags around `thought` in `turn`, a pair like `<x>` and `</x>`, or return None."""
     before, _, after = turn.partition(thought)
     opens, closes = _LAST_MARK.search(before), _FIRST_MARK.match(after)
     if opens is None or closes is None or not _are_pair(opens[1], closes[1]):

@@ -176,7 +176,7 @@ def _triggered(grammar: GrammarText, part: TriggeredTags, ends: Sequence[str] = 
 
 
 def _after(grammar: GrammarText, trigger: str, tags: Sequence[Tag]) -> str:
-    """Write the grammar of the text after a trigger: the rest of any tag that begins with it."""
+    """Write the grammar after a trigger: the rest of any tag that begins with the trigger."""
     rests = [
         f"{grammar.spelled(tag.begin.removeprefix(trigger))} {_rest(grammar, tag)}"
         for tag in tags

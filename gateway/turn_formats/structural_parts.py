@@ -50,7 +50,7 @@ class Ebnf(Part, frozen=True, tag="grammar"):
 
 
 class AnyText(Part, frozen=True, tag="any_text"):
-    """Any text without any of `excludes`. Within a tag it ends with the tag."""
+    """Any text without any of `excludes`. Within a tag, the text ends where the tag ends."""
 
     excludes: list[str] = []
     max_chars: Annotated[int, Meta(ge=0, le=2**31 - 1)] | None = None
@@ -105,7 +105,7 @@ class Plus(Repeated, frozen=True, tag="plus"):
 
 
 class Times(Repeated, frozen=True, tag="repeat"):
-    """A format from `min` to `max` times. A `max` of -1 is no limit."""
+    """A format from `min` to `max` times. A `max` of -1 means no limit."""
 
     min: Annotated[int, Meta(ge=0, le=MAX_TIMES)]
     max: Annotated[int, Meta(ge=-1, le=MAX_TIMES)]

@@ -150,8 +150,8 @@ class UsageAggregator:
 
     async def _store_the_rest(self) -> None:
         try:
-            await self.store()  # the rows that could not be stored before
-            await self.store()  # the rows counted since
+            await self.store()  # first the rows that could not be stored before
+            await self.store()  # then the rows counted since
         except Unavailable:
             lost = sum(map(len, self._batches.values())) + len(self._counted)
             _LOG.error("usage of %d keys could not be stored and is lost", lost)

@@ -39,5 +39,6 @@ class Reports:
         response = await until_gone(request.receive, in_turn())
         if owner != OPERATOR:
             gathered(request.scope).grow(len(response.body))
-            await asyncio.sleep(0)  # a report that is cut off for its size ends here
+            # a request whose report exceeds the memory limit is cancelled here
+            await asyncio.sleep(0)
         return await as_taken(response)

@@ -15,7 +15,8 @@ _TYPES = {
     429: "rate_limit_error",
     503: "overloaded_error",
 }
-# Anthropic's names of request fields, by OpenAI's names, which shared code uses.
+# Anthropic's name of each request field that has another name in OpenAI's API. Shared code uses
+# OpenAI's names.
 _PARAMS = {"continue_final_message": "messages"}
 
 

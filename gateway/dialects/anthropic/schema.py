@@ -93,7 +93,7 @@ class PromptRequest(Struct, frozen=True, kw_only=True):
     container: Raw = field(default_factory=Raw)
     inference_geo: Raw = field(default_factory=Raw)
     thread: Thread | None = None
-    cache_salt: Annotated[str, Meta(min_length=1)] | None = None  # same as in `ChatRequest`
+    cache_salt: Annotated[str, Meta(min_length=1)] | None = None  # see `ChatRequest.cache_salt`
     ratoon: RatoonOptions | None = None
 
 

@@ -32,7 +32,7 @@ Wire = TypeVar("Wire", bound=PromptRequest)
 
 
 class HeldConversation(Struct, frozen=True, kw_only=True):
-    """A conversation: all turns before an answer."""
+    """The conversation before an answer: its model, system prompt, tools and turns."""
 
     model: str
     system: str | list[TextBlock] | None
@@ -41,7 +41,7 @@ class HeldConversation(Struct, frozen=True, kw_only=True):
 
 
 class HeldTurn(Struct, frozen=True, kw_only=True):
-    """A turn of a thread: all turns before an answer, and the answer."""
+    """A stored turn of a thread: the conversation before the answer, and the answer."""
 
     asked: HeldConversation
     answer: list[Block]

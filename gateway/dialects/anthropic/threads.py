@@ -165,7 +165,8 @@ class ThreadTurn:
     async def _store(self, content: bytes) -> None:
         tenant_id, previous_id = self.caller.tenant_id, self._previous_id
         await self.threads.keep(tenant_id, self.rendering.message_id, content)
-        self.has_claim = False  # the claim stays, and tells that the turn was continued
+        # the claim stays in the store, to show that the turn has been continued
+        self.has_claim = False
         if previous_id is not None:
             await self.threads.forget(tenant_id, previous_id)
 

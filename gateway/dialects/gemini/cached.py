@@ -2,7 +2,7 @@
 
 Cached contents and responses share one store and its limits. The KV of a cached content is retained
 like the prefix of a breakpoint. If the KV has left the cache, the next request that names the
-content computes the KV again. The names of contents with the same KV begin alike.
+content computes the KV again. Contents with the same KV have names with the same beginning.
 """
 
 import secrets
@@ -26,7 +26,7 @@ from gateway.http.body_memory import BodyLease
 from gateway.state.records import StoredResponse
 
 PREFIX = "cachedContents/"
-_KEY_BYTES, _RANDOM_BYTES = 8, 8  # in a content's name
+_KEY_BYTES, _RANDOM_BYTES = 8, 8  # numbers of bytes in a content's name
 _DEFAULT_S = 3600.0
 _PAGE, _MOST_ON_PAGE = 50, 100
 

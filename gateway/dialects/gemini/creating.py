@@ -89,16 +89,17 @@ class CachedContentWriter:
         """Delete a content, and its KV unless another content or a longer prefix needs it."""
         found = await self.contents.find(permit.caller.tenant_id, name, permit.body)
         stored, marked = found.stored, None
-        # the KV of a model that is no longer served is evicted in time
+        # if the model is no longer served, nobody reads its KV, and the cache evicts it in time
         with suppress(NotFound, BadRequest):
             asked = await self._asked(
                 request, permit, stored.model, found.prefix(), stored.salt, 1.0
             )
-            # no limit applies: nothing is computed, and a limit may be lower than at the creation
+            # without limits: nothing is computed, and a limit may have been lowered since the
+            # creation
             caller = msgspec.structs.replace(permit.caller, limits=Limits())
             marked = await self._marked(asked, caller)
-        # Deleted before the mark is forgotten: of equal contents that are deleted at the same time,
-        # the last deletion then sees no other content.
+        # The content is deleted before its KV. If equal contents are deleted at the same time, the
+        # last deletion then finds no other content that needs the KV.
         await self.contents.delete(found)
         if marked is not None:
             await self._forget(marked, permit.caller.tenant_id)

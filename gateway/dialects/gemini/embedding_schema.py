@@ -1,6 +1,7 @@
 """Requests and answers of Gemini's embeddings as Structs.
 
-Unknown fields are ignored. So are `taskType` and `title`, which no prompt contains.
+Unknown fields are ignored. `taskType` and `title` are also ignored, because prompts do not contain
+them.
 """
 
 from collections.abc import Sequence

@@ -73,7 +73,7 @@ class EmbeddingRendering(NoStream):
 async def embedding_request(
     reader: GeminiReader, request: Request, permit: Permit, name: str, *, is_batch: bool
 ) -> tuple[DialectRequest, int]:
-    """Read a request for embeddings of the model `name`; return it with its texts' bytes.
+    """Read a request for embeddings of the model `name`; return the request and the texts' bytes.
 
     Raises BadRequest for a wrong field.
     """

@@ -16,15 +16,17 @@ _STATUSES = {
     429: "RESOURCE_EXHAUSTED",
     503: "UNAVAILABLE",
 }
-# Gemini's names of request fields, by OpenAI's names, which shared code uses.
+# Gemini's name of each request field that has another name in OpenAI's API. Shared code uses
+# OpenAI's names.
 _PARAMS = {
     "cache_salt": "cacheSalt",
     "continue_final_message": "contents",
     "messages": "contents",
     "tool_choice": "toolConfig",
 }
-# The delay that a 429 names if no retry can succeed, since Google's clients know no field for "do
-# not retry". For a delay above 5 minutes gemini-cli asks its user, and otherwise retries ten times.
+# Seconds of delay in a 429 if no retry can succeed, since Google's clients know no field for "do
+# not retry". gemini-cli retries ten times after a shorter delay, but asks its user if the delay is
+# above 5 minutes.
 _NEVER_S = 86_400.0
 
 
@@ -96,7 +98,7 @@ def gemini_error(error: GatewayError) -> GeminiError:
 
 
 def _message(error: GatewayError) -> str:
-    if error.code == "context_length_exceeded":  # clients recognise Google's words
+    if error.code == "context_length_exceeded":  # clients recognise the error by Google's words
         words = "the input token count exceeds the maximum number of tokens allowed"
         return f"{words}: {error.message}"
     return error.message

@@ -4,9 +4,9 @@ Most clients send camel case, which is parsed directly. In a body with snake cas
 are first changed to camel case. Names within arguments, results and schemas are the caller's own
 and stay as they are. An empty body is an empty message, as Google's client sends it.
 
-A name in both spellings is given twice: a proxy that sets `cacheSalt` would else be overruled by
-the client's `cache_salt` (`http/bodies/names.py`). In this dialect salt, model and limits may be in
-objects within the body (`_Bearing`). These objects too have no name twice.
+A name that a body has in both spellings is refused as a repeated name (`http/bodies/names.py`).
+Otherwise a client's `cache_salt` could override the `cacheSalt` that a proxy has set. Repeated
+names are also refused in objects within a body that have a salt, a model or limits (`_Bearing`).
 """
 
 import re
@@ -52,7 +52,7 @@ _OWN = {
 _CONTENT = {one.encode_name for one in msgspec.structs.fields(schema.GeminiPrefix)}
 _EMPTY = b"{}"
 _OBJECT = re.compile(rb"\s*\{")
-# a name in snake case, or an escaped ASCII letter or underscore, which may be in such a name
+# matches a name in snake case, or an escaped ASCII character that could be part of such a name
 _SNAKE = re.compile(rb'"(?:%b)"\s*:|\\u00[4-7]' % "|".join(_CAMEL).encode())
 
 

@@ -16,7 +16,7 @@ from gateway.http.error_dialect import RenderedError
 
 
 class OpenAI:
-    """The default dialect. It also serves paths of no dialect, such as the operator's."""
+    """The default dialect. Other paths, such as the operator's, belong to it too."""
 
     prefixes: ClassVar[tuple[str, ...]] = (
         "/v1",
@@ -27,7 +27,8 @@ class OpenAI:
         "/rerank",
     )
     suffixes: ClassVar[tuple[str, ...]] = ()
-    # Groq's clients use `/openai/v1`. Azure's use it too, `/openai`, and paths that name a model.
+    # Groq's clients use `/openai/v1`. Azure's clients use `/openai/v1`, `/openai`, and paths that
+    # name a model.
     elsewhere: ClassVar[Mapping[str, str]] = {
         BEGINNING: "/v1",
         r"/openai(?:/v1)?(?=/)(?!/deployments/)": "/v1",

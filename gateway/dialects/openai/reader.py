@@ -139,7 +139,10 @@ class Reader:
     async def understood(
         self, permit: Permit, size: int, understand: Callable[[Bounds], Understood]
     ) -> Understood:
-        """Run `understand` in another thread. `size` is the work in characters to tokenise."""
+        """Run `understand` in another thread.
+
+        `size` is the work in units of one tokenised character.
+        """
         bounds = self.bounds
         if permit.caller.is_operator:  # an operator's request may always set `cache.load`
             bounds = msgspec.structs.replace(bounds, allow_cache_load=True)
@@ -167,7 +170,10 @@ class Reader:
 
 
 def _reply_format(request: Request, wire: ChatRequest) -> Callable[..., ChatReply]:
-    """Return the class that writes the answer, by the client's API and where it reads usage."""
+    """Return the class that writes the answer for the client's API.
+
+    The class also depends on the chunk in which the client reads the usage.
+    """
     if is_mistrals(request):
         return partial(MistralReply, usage_field="usage")
     if path_sent(request.scope).startswith(PREFIX):

@@ -49,7 +49,7 @@ async def tokenize(
 ) -> bytes:
     """Tokenise a text or a chat as a completion request would; return JSON.
 
-    `size` is the work of reading the chat in `wire`, in characters to tokenise.
+    `size` is the work of reading the chat in `wire`, in units of one tokenised character.
     """
     prompt = await admission.off_the_loop(caller, _prompt(wire, bounds), size)
     salt = wire.cache_salt

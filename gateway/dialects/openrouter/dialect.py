@@ -15,7 +15,7 @@ from gateway.http.error_dialect import RenderedError
 
 
 class OpenRouter:
-    """OpenAI's chats with OpenRouter's errors and models."""
+    """The dialect of OpenRouter: OpenAI's chats with OpenRouter's errors and models."""
 
     prefixes: ClassVar[tuple[str, ...]] = (PREFIX,)
     suffixes: ClassVar[tuple[str, ...]] = ()

@@ -31,7 +31,7 @@ class RouterError(msgspec.Struct, frozen=True):
 
 
 class RouterLastChunk(msgspec.Struct, frozen=True, kw_only=True):
-    """The chunk of a chat that ends with an error."""
+    """The last chunk of a chat that ends with an error."""
 
     id: str
     object: str = "chat.completion.chunk"

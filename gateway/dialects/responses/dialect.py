@@ -12,7 +12,8 @@ from gateway.dialects.responses.routes import responses_router
 from gateway.errors import GatewayError
 from gateway.http.error_dialect import RenderedError
 
-# This dialect's names of request fields, by the chat's names, which shared code uses.
+# This dialect's name of each request field that has another name in chats. Shared code uses the
+# chats' names.
 _NAMES = {"messages": "input", "response_format": "text.format", "max_tokens": "max_output_tokens"}
 
 

@@ -48,9 +48,9 @@ from gateway.turn_formats.pieces import CallArguments, CallStarted, Piece
 class ResponseRendering:
     """A renderer of the answer to one request. `begun` is the response without output.
 
-    The last event sends `is_stored` as `store`. `is_stored` first means that the request asks to
-    store the response, and later that the response was stored. If `has_output` is false, nothing is
-    generated, and the empty response counts as complete.
+    The last event sends `is_stored` as `store`. At first `is_stored` means that the request asks to
+    store the response, and at the end that the response has been stored. If `has_output` is false,
+    nothing is generated, and the empty response counts as complete.
     """
 
     last: ClassVar[bytes] = b""

@@ -122,7 +122,7 @@ class OutputShell(Struct, frozen=True, kw_only=True, tag_field="type", tag="shel
 
 
 class OutputPatch(Struct, frozen=True, kw_only=True, tag_field="type", tag="apply_patch_call"):
-    """A call to create, update or delete a file. The client runs it."""
+    """A call that makes the client create, update or delete a file."""
 
     id: str
     status: ItemStatus

@@ -133,7 +133,7 @@ class ResponsesCreation:
 
 @dataclass(frozen=True, slots=True)
 class Keeping:
-    """A keeper of responses. It stores each response before its end is sent to the client."""
+    """A keeper of responses. It stores each response before the client gets the last event."""
 
     stored: StoredResponses
     caller: Caller
@@ -192,7 +192,7 @@ def _add_stored(router: APIRouter, parts: RouteParts, stored: StoredResponses) -
 
     async def answered(body: bytes, permit: Permit, request: Request) -> Response:
         gathered(request.scope).grow(len(body))  # counted until the client has the body
-        await asyncio.sleep(0)  # a request that is cancelled for its memory ends here
+        await asyncio.sleep(0)  # a request that exceeds the memory limit is cancelled here
         await permit.give_back()
         return await answer_of(in_pieces(body), limit_headers(permit.standing))
 

@@ -1,7 +1,7 @@
 """The Responses API's requests as Structs: field names, types and ranges.
 
-One Struct has the fields of all kinds of items. An item may lack the `type` by which Structs are
-told apart. `items.py` tells the kinds apart. `Raw` fields are known but not supported. Unknown
+One Struct has the fields of all kinds of items. msgspec could not choose a Struct by `type`, which
+an item may lack. `items.py` finds an item's kind. `Raw` fields are known but not supported. Unknown
 fields are ignored. `None` means the same as an absent field.
 """
 

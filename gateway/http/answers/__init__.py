@@ -1,1 +1,1 @@
-"""Answers as they are sent: whole or as a stream, within limits of memory."""
+"""The sending of answers, whole or as a stream, within limits of memory."""

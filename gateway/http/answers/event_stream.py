@@ -23,7 +23,7 @@ from gateway.http.request_head import ClientGone, running_request, until_gone
 _HEADERS = {
     "content-type": "text/event-stream; charset=utf-8",
     "cache-control": "no-store",
-    "x-accel-buffering": "no",  # nginx would hold events back
+    "x-accel-buffering": "no",  # keeps nginx from holding events back
 }
 
 

@@ -46,7 +46,7 @@ _STEPS[list(b"]}")] = -1
 _OBJECT = re.compile(rb"\s*\{")
 _MEMBERS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _AT = re.compile(r" - at (?:`key` in )?`\$\.?(?P<path>[^`]*)`$")
-# the place of an object's entry in msgspec's errors, which do not name the entry
+# msgspec's sign for an entry of an object, whose name its errors omit
 _ENTRY = re.compile(r"\[\.\.\.\].*")
 _MISSING = re.compile(r"missing required field `(?P<name>[^`]*)`")
 _UNKNOWN = re.compile(r"contains unknown field `(?P<name>[^`]*)`")
@@ -100,7 +100,8 @@ def parse_steps(
         return value
     except UnicodeDecodeError:
         raise BadRequest("the body is not valid UTF-8", code="invalid_json") from None
-    except RecursionError:  # JSON nested deeper than Python can go, whatever `max_depth` is
+    # the JSON is nested deeper than Python allows, which may be less than `max_depth`
+    except RecursionError:
         raise _too_deep(max_depth) from None
 
 

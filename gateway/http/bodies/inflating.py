@@ -12,8 +12,9 @@ from gateway.errors import BadRequest
 # maximum number of members of a body; bgzip, which writes the most, writes a member for each 64 KiB
 MOST_MEMBERS = 1024
 _GZIP = 16 + zlib.MAX_WBITS
-_PIECE = 1 << 18  # number of bytes inflated between two turns of other requests
-# number of compressed bytes given to zlib at once; zlib copies the bytes that it leaves unread
+_PIECE = 1 << 18  # number of bytes inflated before other requests get a turn
+# number of compressed bytes given to zlib at once, since zlib copies all bytes that it leaves
+# unread
 _SLICE = 1 << 14
 
 

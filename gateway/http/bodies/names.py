@@ -45,7 +45,7 @@ def _once(pairs: list[tuple[str, Any]]) -> None:
 
 
 def _read(spelled: bytes | bytearray, objects: Any) -> Any:
-    """Parse JSON, with `objects` to read pairs. Leave numbers unparsed, since they may be huge."""
+    """Parse JSON. `objects` converts the pairs of an object. Numbers, maybe huge, stay unparsed."""
     return json.loads(
         spelled.decode(),
         object_pairs_hook=objects,

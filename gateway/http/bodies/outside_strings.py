@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 Text = bytes | bytearray | memoryview
 
-PIECE = 1 << 18  # number of bytes scanned between two turns of other threads
+PIECE = 1 << 18  # number of bytes scanned before other threads get a turn
 
 
 def outside_strings(spelled: Text, passed_over: bytes = b"") -> Iterator[npt.NDArray[np.uint8]]:

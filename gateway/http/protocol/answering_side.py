@@ -1,7 +1,7 @@
-"""A connection's transport as uvicorn's request uses it, which closes in the connection's own way.
+"""The transport that uvicorn's request writes to, closed only when the connection decides so.
 
-uvicorn closes the transport of a client that asked for it as soon as the answer is written. If the
-client is still sending, it would lose the answer.
+If a client asks to close the connection, uvicorn closes the transport as soon as the answer is
+written. A client that is still sending its body would then lose the answer.
 """
 
 import asyncio
@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 
 class AnsweringSide(asyncio.Transport):
-    """A wrapper of `transport` whose `close` is given."""
+    """A wrapper of `transport`. The function `close` replaces the transport's own `close`."""
 
     def __init__(self, transport: asyncio.Transport, close: Callable[[], None]) -> None:
         super().__init__()

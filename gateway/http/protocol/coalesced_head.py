@@ -11,7 +11,7 @@ _HEAD = b"HTTP/1."
 
 
 class CoalescedHead(asyncio.Transport):
-    """A wrapper of `transport` that delays a head until the next write, at most one loop turn."""
+    """A wrapper of `transport` that delays a head until the next write or loop turn."""
 
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__()

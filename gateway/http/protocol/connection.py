@@ -48,10 +48,11 @@ MAX_LENGTH_DIGITS = 19
 _ROOM = 64 << 10
 _MAX_SLICES = 64  # maximum slices of a chunked body parsed in one turn
 _MAX_PIECES = 64
-# maximum bytes of a chunked body that are parsed after the answer; others are not even parsed
+# maximum bytes of a chunked body that are parsed after the answer, in order to discard them
 _MAX_DRAINED_CHUNKS = 64 << 10
-# A body's rest is discarded until its deadline, as slowly as `rest_s` says: many clients send all
-# before they read the answer, and lose it with the connection.
+# The rest of a body is discarded until its deadline, one piece every `rest_s` seconds. Many clients
+# send the whole body before they read the answer. They would lose the answer if the connection were
+# closed.
 _UNTIL_DEADLINE = sys.maxsize
 _LINGER_S = 2.0  # seconds for a refused client to read the refusal and close
 _LINGER_BYTES = 1 << 20
@@ -181,10 +182,9 @@ class BoundedConnection(CountedConnection):
             self._refuse(UNREADABLE)
 
     def on_message_begin(self) -> None:
-        """Start a head.
+        """Start a new request's head.
 
-        The parser is given bytes of one message at a time, so no other message starts in these
-        bytes.
+        The parser gets bytes of one message at a time, so these bytes start no second message.
         """
         if self.state is not State.HEAD:
             raise httptools.HttpParserError("a message within a message")
@@ -295,7 +295,7 @@ class BoundedConnection(CountedConnection):
         self._deadline.restart(seconds)
 
     def _expire(self) -> None:
-        # the connection may be closing, though the client has not read all data
+        # the connection may be closing already, but the client has not read all data yet
         if self.state is State.IDLE:
             self._close()
         elif self.state in (State.HEAD, State.BODY) and not self.transport.is_closing():

@@ -1,6 +1,6 @@
 """The JSON of chats in OpenAI's form, which chat templates also read.
 
-The dialects of this form read these Structs. So do the operator's routes that publish messages.
+The dialects of this form, and the operator's routes that publish messages, read these Structs.
 `Raw` fields are known but not supported. `messages.py` has the message that these Structs become.
 
 Elsewhere: how a model writes a call (`gateway/turn_formats`).
@@ -56,8 +56,8 @@ class TextPart(Struct, frozen=True, tag_field="type", tag="text"):
 class PlainText(Struct, frozen=True):
     """A text that can have no breakpoint."""
 
-    # The type is no tag of msgspec. With only one type, msgspec would accept a part without the
-    # tag.
+    # `type` is a plain field, not msgspec's tag. With only one type, msgspec would accept a part
+    # without the tag.
     type: Literal["text"]
     text: str
 

@@ -176,7 +176,7 @@ def _read(spelled: bytes, where: str, formats: FreeFormats) -> _Shown | PassedOv
 
 
 def _plain(spelled: bytes, where: str) -> Tool:
-    # Ignored tools must be valid too; this reads every value.
+    # Ignored tools must be valid too, so every value is parsed.
     tool: Tool = parse_part(_PLAIN, spelled, where)
     if "type" not in tool:
         tool = {"type": "function", **tool}

@@ -32,7 +32,8 @@ _PRIVATE_USE = range(0x100000, 0x10FFFE)  # code points of Unicode's last privat
 _PLAIN = re.compile("[\U00100000-\U0010fffd]{1,4096}")
 _ESCAPED = re.compile(r"\\udb[c-f][0-9a-f]\\ud[c-f][0-9a-f]{2}")  # private characters in ASCII JSON
 
-# names of a tool's fields: templates look them up, and a model may have the token `</function>`
+# Names that get no break character, because templates look them up. If a model has the control
+# token `</function>`, the name `function` is a near-token.
 _FIELDS = frozenset({"type", "function", "name", "description", "parameters"})
 
 Given = dict[str, Any]  # a template's inputs from a request: `messages`, `tools`, variables

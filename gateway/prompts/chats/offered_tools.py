@@ -19,10 +19,10 @@ from gateway.prompts.chats.forms import Tool
 
 INPUT = "input"
 _STARTS = re.compile(r'\s*\{\s*"input"\s*:\s*"')
-_MAX_START = 64  # maximum characters before the text in an object of the usual form
-# Matches the part of a JSON string that later characters cannot change. It does not end within an
-# escape or within a surrogate pair. Models also write escapes that JSON does not have, and single
-# halves of pairs.
+_MAX_START = 64  # maximum characters before the text in arguments like `{"input": "the text"}`
+# Matches the part of a JSON string that later characters cannot change. The match ends neither
+# within an escape nor within a surrogate pair. Models also write escapes that JSON does not have,
+# and single halves of pairs.
 _HIGH, _LOW = r"\\u[dD][89abAB][0-9a-fA-F]{2}", r"\\u[dD][c-fC-F][0-9a-fA-F]{2}"
 _ALONE = r"(?=[^\\]|\\[^u]|\\u[^dD]|\\u[dD][^c-fC-F])"
 _HEX = r"\\u(?![dD][89a-fA-F])[0-9a-fA-F]{4}"
@@ -66,7 +66,7 @@ class FreeInput:
 
     def __init__(self) -> None:
         self._held = ""  # received characters that are not yet returned
-        self._other: list[str] = []  # pieces of arguments that are an object of another form
+        self._other: list[str] = []  # pieces of arguments that are not `{"input": ...}`
         self._state: Literal["start", "inside", "other", "over"] = "start"
 
     def feed(self, arguments: str) -> str:
@@ -94,7 +94,7 @@ class FreeInput:
 
     def _told(self) -> str:
         found = _TOLD.match(self._held)
-        assert found is not None  # the match may be empty
+        assert found is not None  # the pattern also matches the empty text
         told, self._held = found.group(), self._held[found.end() :]
         if self._held.startswith('"'):
             self._state, self._held = "over", ""

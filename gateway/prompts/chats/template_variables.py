@@ -12,7 +12,8 @@ import msgspec
 
 # maximum characters of a request's variables, some of which are remembered
 MAX_CHARACTERS = 16 << 10
-# The variable by which some templates keep thoughts. Other templates need the generated turns.
+# The variable by which some templates keep thoughts. For other templates, the gateway keeps
+# thoughts if it has the generated turns.
 PRESERVE_THINKING = "preserve_thinking"
 
 Scalar = str | int | float | bool | None

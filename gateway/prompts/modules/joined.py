@@ -1,11 +1,11 @@
-"""A prompt that consists of prompt modules and a request's own text, as the engine takes it.
+"""A prompt of prompt modules and a request's own text, in the form that the engine takes.
 
     | head | module | module | ... |  other tokens of these  |  values  |  own text  |
     `--- modules: each in a namespace of its own ---'  `--- the request's tokens ---'
 
 The head is the chat template's text before the modules, and the schema's text before its first
-named module. The head is a module as well, and every other module attends to it. A model uses
-modules worse if the prompt's first tokens are not before them.
+named module. The head is a module as well, and every other module attends to it. A model makes
+worse use of modules that do not follow the prompt's first tokens.
 """
 
 from __future__ import annotations

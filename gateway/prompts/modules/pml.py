@@ -31,7 +31,8 @@ from gateway.prompts.modules.schema import ModuleSpec, Parameter, SchemaSpec
 _ATTRIBUTES = {
     "schema": {"name"},
     "module": {"name"},
-    "union": {"scaffold"},  # names a member to which other modules attend; ignored here
+    # in Prompt Cache the name of a member to which other modules attend; ignored here
+    "union": {"scaffold"},
     "scaffold": set[str](),
     "param": {"name", "len"},
     "parameter": {"name", "length"},
@@ -47,7 +48,7 @@ _REFUSED = {
 }
 _LENGTHS = {"param": "len", "parameter": "length"}
 _ROLES = ("system", "user", "assistant")
-_MOST_DEPTH = 8  # maximum number of modules that a module is nested in
+_MOST_DEPTH = 8  # maximum depth of nested modules
 
 
 def schema_of_pml(text: str) -> SchemaSpec:

@@ -75,10 +75,10 @@ class Admission:
         verdicts: Verdicts | None = None,
         schemas: SchemaStore | None = None,
     ) -> None:
-        """Admit requests. An optional part that is None switches its function off.
+        """Admit requests. An optional argument that is None switches its function off.
 
-        Without `turns` no answer is remembered, and without `seen` no prompt. Prompts are also
-        compared with earlier prompts for tenants that look at their `misses`.
+        Without `turns` no answer is remembered, and without `seen` no prompt is remembered. Prompts
+        are also compared with earlier prompts for tenants that look at their `misses`.
         """
         self.tokenizer = tokenizer
         self._turns = turns
@@ -285,8 +285,9 @@ class Admission:
     async def spell(self, caller: Caller, work: Steps[T], size: int) -> T:
         """Encode an answer, and never refuse this work, since the answer is already charged.
 
-        The steps are short and hold the interpreter's lock. So large answers are encoded here, too:
-        a low-priority thread would keep the lock from the event loop on a busy machine.
+        Large answers are not encoded by the low-priority threads of large work. The steps are short
+        and hold the interpreter's lock, and on a busy machine such a thread would keep the lock for
+        long.
         """
         size = min(size, LARGE)
         return await self._pool.run(caller.tenant_id, work, size, may_refuse=False)

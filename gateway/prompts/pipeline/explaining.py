@@ -1,4 +1,4 @@
-"""The memory and comparison of prompts between admission and `gateway/diagnosis`."""
+"""The memory of prompts that admission fills, and their comparison by `gateway/diagnosis`."""
 
 from collections.abc import Iterator, Sequence
 from functools import partial

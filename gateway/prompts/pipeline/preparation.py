@@ -1,4 +1,4 @@
-"""The preparation of a request's prompts: rendered, tokenised, within the context, and hashed.
+"""The preparation of prompts: rendering, tokenising, the check of their length, and hashing.
 
 Elsewhere: how a prompt is tokenised (`prompt_tokens.py`), how modules are put before it
 (`module_prompts.py`), and which tenants share blocks (`namespaces.py`).

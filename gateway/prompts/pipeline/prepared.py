@@ -49,7 +49,7 @@ class Prepared:
     comparison: Comparison | None
     marks: tuple[Mark, ...]
     prediction: bytes  # packed token ids of the predicted answer
-    question: int  # same as in `Generate`
+    question: int  # see `Generate.question`
     adapter: AdapterUse | None
     joined: JoinedPrompt | None = None
     modules: ModulesUsed | None = None

@@ -2,7 +2,8 @@
 
 A question has answers, which are values of traits, and chats that tell the answers apart. For each
 answer, every chat is fitted to these values and rendered. The answer with which most chats are
-shown whole is chosen, and the first of equal answers. Later questions build on earlier answers.
+shown whole is chosen, or the first of equally good answers. Later questions build on earlier
+answers.
 """
 
 from collections.abc import Sequence

@@ -26,7 +26,7 @@ from gateway.prompts.templates import growth
 from gateway.prompts.templates.growth import Growth
 from gateway.prompts.templates.meter import Meter, check_count, check_size, extent
 
-# No template can spell these names.
+# Names with spaces, which no template can use.
 METER, STEP, MADE, WHOLE = "the meter", "a step", "what was made", "a whole"
 
 

@@ -14,7 +14,7 @@ from gateway.prompts.chats.forms import Tool
 from gateway.prompts.chats.messages import Message, Part, Reasoning, Text, ToolCall, ToolResult
 
 _WORD = re.compile(r"zq\d+qz")
-# A list of parts that a template has written as if it were a text.
+# Matches a part of a list that a template has written as text.
 _PART = re.compile(r"""\{['"]type['"]: ?['"](?:text|thinking)""")
 _LONGEST_LOOP = 6
 _BLANK = 16  # number of characters to which a longer blank text is cut

@@ -15,13 +15,13 @@ from typing import NamedTuple
 from gateway.prompts.tokens.control_tokens import Rendered
 from gateway.prompts.tokens.tokenizer import TokenIds
 
-# Bytes that never occur in UTF-8, hashed before a control token, before a text, and before token
-# ids.
+# Bytes that never occur in UTF-8. Hashed before control tokens, texts and token ids, they tell
+# these apart.
 _CONTROL, _TEXT, _IDS = b"\xfd", b"\xfe", b"\xff"
 
 
 class Place(NamedTuple):
-    """A place in a rendered chat: a text piece's even index, and characters into the piece."""
+    """A place in a rendered chat: the even index of a text piece, and an offset in characters."""
 
     piece: int
     chars: int

@@ -14,7 +14,7 @@ from gateway.prompts.tokens.control_tokens import Rendered
 from gateway.prompts.tokens.tokenizer import TokenIds
 from gateway.tenant_memory import TenantMemory
 
-# Bytes that never occur in UTF-8, hashed before a control token, and before a text.
+# Bytes that never occur in UTF-8. Hashed before control tokens and texts, they tell these apart.
 _CONTROL, _TEXT = b"\xfd", b"\xfe"
 
 

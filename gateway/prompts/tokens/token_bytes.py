@@ -1,8 +1,8 @@
 """The bytes that each token stands for in decoded text.
 
 Most tokens are whole characters. The text of such a token is the text that the decoder adds for it
-after another token. This is true for every spelling of spaces. Other tokens are bytes, in the
-alphabet of a byte-level tokenizer or spelled like `<0x0A>`.
+after another token. This holds for each way in which tokenizers write spaces. Other tokens are
+bytes, in the alphabet of a byte-level tokenizer or spelled like `<0x0A>`.
 """
 
 import re
@@ -49,7 +49,7 @@ class TokenBytes:
 
     @cached_property
     def _before(self) -> tuple[int, str]:
-        """A token that is a whole character, and the token's text."""
+        """The id and text of a one-character token, after which other tokens are decoded."""
         size = self._inner.get_vocab_size(with_added_tokens=True)
         for token_id in range(size):
             text = self._decoded([token_id])

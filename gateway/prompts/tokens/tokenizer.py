@@ -274,7 +274,7 @@ def _keep_no_words(model: tokenizers.models.Model) -> None:
     """Switch off the library's cache of words.
 
     The cache would keep the first 10,000 words of all tenants. The time of a text would then reveal
-    these words. Looking a word up again is as fast.
+    these words. Without the cache, encoding is as fast.
     """
     if isinstance(model, tokenizers.models.BPE | tokenizers.models.Unigram):
         model._resize_cache(0)

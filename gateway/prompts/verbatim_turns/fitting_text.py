@@ -1,4 +1,4 @@
-"""The check that a template's text fits a generated turn, and chats with generated reasoning."""
+"""The check that a template's text fits a generated turn, and the adding of generated reasoning."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace

@@ -89,7 +89,8 @@ def _end_of_turn(
     begin = marks.begin(asked)
     if _begins_with(rendered, begin, asked):
         return before_control(rendered, begin, marks.ends)
-    # The text before the turn has changed.
+    # Later messages have changed the text before the turn. A small change in the turn shows its
+    # end.
     other = render(_without_thoughts(_changed(chat, place), place + 1))
     found = _end_of_change(rendered, other, marks)
     if found is None or not _shows(between(rendered, found, end_of(rendered)), chat, place + 1):

@@ -51,7 +51,7 @@ from gateway.turn_formats.reading import TurnReader
 # maximum number of renderings of a chat with turns put back, besides the rendering without them
 _RENDERINGS = 3
 _TAIL = 16  # number of pieces at a prompt's end that are searched for tags of reasoning
-_BYTES_PER_CHARACTER = 4  # bytes of a turn counted as one character to tokenise
+_BYTES_PER_CHARACTER = 4  # bytes of a turn that count as the work of one tokenised character
 _NO_CHARACTER = "\N{REPLACEMENT CHARACTER}"
 
 
@@ -94,7 +94,7 @@ class VerbatimTurns:
         return ChatKeys(tenant_id, keys, chain)
 
     def size(self, keys: ChatKeys) -> int:
-        """Return the work of putting back a chat's remembered turns, in characters to tokenise."""
+        """Return the work of putting back remembered turns, in units of one tokenised character."""
         return sum(turn.size for turn in self._found(keys).values()) // _BYTES_PER_CHARACTER
 
     def spliced(
@@ -108,7 +108,7 @@ class VerbatimTurns:
         for _ in range(_RENDERINGS if found else 0):
             try:
                 rendered = render(with_reasoning(chat, found))
-            except BadRequest:  # perhaps the reasoning alone is refused
+            except BadRequest:  # perhaps the template refuses only the added reasoning
                 break
             splices = self._fitting(chat, rendered, found, self._texts(ends))
             if len(splices) == len(found):
@@ -175,7 +175,8 @@ class VerbatimTurns:
         if said is None or not said.order or _NO_CHARACTER in said.text + said.reasoning:
             return
         controls = [self._control[one] for one in token_ids if one in self._control]
-        if not self._forms.markers.issuperset(controls):  # the parser does not see these tokens
+        # the parser does not see some of these control tokens
+        if not self._forms.markers.issuperset(controls):
             return
         key = origin.chain.copy()
         _add_turn(key, said, None)

@@ -2,7 +2,7 @@
 
 Every kind of record is one hash from id to record, and every index is a separate hash or set. A
 listing is therefore one command. If Redis evicted a key against its configuration, a whole kind of
-record would be lost at once. This denies access and never grants access.
+record would be lost at once. Such a loss denies access, but never grants access.
 """
 
 STATE_ID = "ratoon:state-id"

@@ -34,8 +34,8 @@ class LargeLink(RedisLink):
     async def run(self, work: Callable[[], Awaitable[T]], size: int = UNSIZED) -> T:
         """Run `work` on the client when its turn has come; raise Unavailable."""
         async with self._turns:
-            # The command fails at once while the breaker is open. A Redis with a full disk would
-            # refuse PING.
+            # ECHO fails at once while the breaker is open. A Redis with a full disk would refuse
+            # PING.
             await self._beside.command("ECHO", "there?")
             return await self._run(work, size)
 

@@ -1,7 +1,7 @@
 """A SQLite file watched while in use: its faults, and the space reserved in it.
 
 A damaged file refuses every call until a check finds it whole again. A file that was removed,
-emptied or exchanged while open also refuses every call. Writes to it would be lost.
+emptied or exchanged while open also refuses every call, since writes to it would be lost.
 
 The file reserves a megabyte of free pages, and its WAL is as long. Most writes therefore need no
 new room on the disk. A write that finds no room takes the ballast (`reserved_room`).
@@ -52,7 +52,7 @@ _LONG_WAL = 1000
 class DatabaseFile:
     """An open SQLite file.
 
-    Each connection's `run` is for one thread at a time, and `look` is for any thread. `prepare`
+    Only one thread at a time may `run` work on a connection. Any thread may call `look`. `prepare`
     brings the file to its schema, in a transaction. A power cut loses nothing of a `durable` file.
     Any other file loses the changes of the last seconds. A file that is not durable can be used on
     an event loop, since almost only `look` syncs it. `fault` is the file's known fault, and `id`
@@ -108,8 +108,8 @@ class DatabaseFile:
         try:
             return self._attempt(connection, work, may_use_reserve=may_use_reserve)
         except DatabaseDamaged as error:
-            # A fault that SQLite finds may come from a passing fault of the disk. A bad record may
-            # not.
+            # A fault that SQLite finds may be caused by a passing fault of the disk. A bad record
+            # cannot be.
             self._has_bad_record |= not isinstance(error.__cause__, sqlite3.Error)
             self.fault = self._damaged()
             raise StateLost(self.fault.status) from error
@@ -195,7 +195,7 @@ class DatabaseFile:
         try:
             return self._try(connection, work)
         except DatabaseFull:
-            self._try(connection, write_back)  # then the WAL is written again from its start
+            self._try(connection, write_back)  # afterwards the WAL is written from its start again
         try:
             return self._try(connection, work)
         except DatabaseFull:

@@ -107,7 +107,7 @@ def open_shared(
 def transaction(connection: sqlite3.Connection) -> Iterator[None]:
     """Make a transaction: all or nothing.
 
-    The lock is taken first, so values read inside stay true.
+    The lock is taken first, so values read inside the transaction stay true until its end.
     """
     with connection:  # commits, or rolls back on any error, even of the commit
         connection.execute("BEGIN IMMEDIATE")

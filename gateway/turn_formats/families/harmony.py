@@ -192,7 +192,7 @@ class _HarmonyReader(CallReader):
         return "".join(parts), ""
 
     def _forgotten(self, head: str) -> None:
-        """Send the text in the head of an answer, where the model forgot the mark before it."""
+        """Send a text in a message's head, where the model forgot the mark before the text."""
         self.hold(_TYPE.sub("", head).strip(SPACE))
         self.send(TextPiece)
 

@@ -38,7 +38,8 @@ _BETWEEN = '", "'
 
 _PLAIN_VALUE = re.compile(r"""[^'"()\[\]{},]*""")
 _PLAIN_TEXT = re.compile(r"""[^\\'"]*""")
-_LFM2_TOOLS = ("<|tool_list_start|>", "List of tools: [")  # in templates that show no calls
+# LFM2's templates that show no calls contain one of these texts
+_LFM2_TOOLS = ("<|tool_list_start|>", "List of tools: [")
 _ANY_PARAMETER = '/[A-Za-z_][A-Za-z0-9_]{0,63}/ "="'
 
 

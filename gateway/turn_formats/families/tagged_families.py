@@ -1,7 +1,7 @@
 """Families whose calls have tagged arguments: a table of their tags.
 
-Qwen3-Coder, Qwen3.5 and Seed-OSS write this form. Some models leave `<tool_call>` out. Seed-OSS
-writes no line ends around values:
+Qwen3-Coder, Qwen3.5 and Seed-OSS write the following form. Some models leave `<tool_call>` out, and
+Seed-OSS leaves out the line ends around values:
 
     <tool_call>
     <function=get_weather>
@@ -11,18 +11,18 @@ writes no line ends around values:
     </function>
     </tool_call>
 
-GLM 4.5 to 4.7, Hy3 and others write this form. GLM 4.7 writes it on one line. Hy3 has other tags,
-and a tag around all calls:
+GLM 4.5 to 4.7, Hy3 and others write the following form. GLM 4.7 writes it on one line. Hy3 has
+other tags, and a tag around all calls:
 
     <tool_call>get_weather
     <arg_key>city</arg_key>
     <arg_value>Oslo</arg_value>
     </tool_call>
 
-MiniMax-M2, DeepSeek V3.2 and V4, and MiniCPM5 write this form. DeepSeek writes `DSML` between bars
-before each tag's name. After an argument's name it writes whether the argument is a text, as
-`string="true"`. MiniCPM5 names the tags `function` and `param`, and writes no block and no line
-ends. It puts a text with `<` into CDATA:
+MiniMax-M2, DeepSeek V3.2 and V4, and MiniCPM5 write the following form. DeepSeek writes `DSML`
+between bars before each tag's name. After an argument's name it writes whether the argument is a
+text, as `string="true"`. MiniCPM5 names the tags `function` and `param`, and writes no block and no
+line ends. It puts a text with `<` into CDATA:
 
     <minimax:tool_call>
     <invoke name="get_weather">

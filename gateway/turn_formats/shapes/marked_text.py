@@ -16,7 +16,7 @@ class MarkedText(BlockFormat):
     marks_text: ClassVar[bool] = True
     text_opens: ClassVar[tuple[str, ...]]
     text_closes: ClassVar[tuple[str, ...]]
-    turn_begins: ClassVar[str]  # how a prompt ends that has not opened a text
+    turn_begins: ClassVar[str]  # end of a prompt that has not opened a text
 
     def before_calls(self, grammar: GrammarText) -> str:
         """Write the grammar of an optional text with markers.

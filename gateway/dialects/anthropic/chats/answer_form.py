@@ -17,7 +17,7 @@ from gateway.turn_formats.turn_format import ToolSpec
 
 
 def answer_form(wire: PromptRequest, specs: Sequence[ToolSpec]) -> AnswerForm:
-    """Return the form of the answer to `wire`; raise BadRequest for contradicting fields."""
+    """Return the form of the answer to `wire`; raise BadRequest for contradictory fields."""
     choice = wire.tool_choice or ToolChoice(type="auto")
     format_, field = _format(wire)
     form = AnswerForm(

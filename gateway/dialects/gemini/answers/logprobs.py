@@ -55,7 +55,7 @@ def logprobs_result(
 
 
 def average(logprobs: Sequence[TokenLogprobs]) -> float:
-    """Return the mean log-probability of the chosen tokens; 0 without tokens."""
+    """Return the mean log-probability of the chosen tokens, or 0 if there are no tokens."""
     return sum(max(one.chosen, _IMPOSSIBLE) for one in logprobs) / max(len(logprobs), 1)
 
 

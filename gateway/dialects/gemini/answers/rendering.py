@@ -91,13 +91,13 @@ class GeminiRendering:
         token_ids: Sequence[int],
         logprobs: Sequence[TokenLogprobs],
     ) -> bytes:
-        """Write an event with log-probabilities. The text is empty if it is still held back."""
+        """Write an event with log-probabilities. Its text is empty while the text is held back."""
         result = logprobs_result(self.tokenizer, token_ids, logprobs, listed_now)
         candidate = self._candidate(index, parts or [_EMPTY])
         return event(self._reply([structs.replace(candidate, logprobs_result=result)]))
 
     def usage_frame(self, usage: Usage) -> bytes:
-        """Write the last event, with the ends of all candidates and the usage."""
+        """Write the last event, with the finish reasons of all candidates and the usage."""
         ended = [self._candidate(index, [_EMPTY], end) for index, end in sorted(self.ends.items())]
         return event(self._reply(ended, usage))
 

@@ -23,7 +23,7 @@ _ANY_JSON: dict[str, Any] = {"anyOf": [{"type": "object"}, {"type": "array"}]}
 
 
 def answer_form(wire: GeminiPrompt, specs: Sequence[ToolSpec]) -> AnswerForm:
-    """Return the form of the answer to `wire`; raise BadRequest for contradicting fields."""
+    """Return the form of the answer to `wire`; raise BadRequest for contradictory fields."""
     config = wire.generation_config or GeminiGenerationConfig()
     text, param = _text(config)
     form = AnswerForm(tuple(specs), text=text, text_param=param)

@@ -1,6 +1,6 @@
 """The rendering of a chat's answer for Mistral's clients, whose API is at OpenAI's path.
 
-They check each chunk, and refuse a part of a call and a message without a text.
+These clients refuse a chunk with only a part of a call, and a message without text.
 """
 
 from collections.abc import Iterator
@@ -30,7 +30,7 @@ def is_mistrals(request: Request) -> bool:
 
 @dataclass(slots=True, kw_only=True)
 class MistralReply(UsageAtEnd):
-    """A renderer of answers whose calls come whole."""
+    """A renderer of streams. It sends each call whole, in one chunk."""
 
     # for each choice: the incomplete call, its name, and its arguments so far
     open_calls: dict[int, tuple[ToolCallDelta, str, list[str]]] = field(default_factory=dict)

@@ -29,7 +29,7 @@ class PromptDetails(Struct, frozen=True):
 class CompletionDetails(Struct, frozen=True, kw_only=True):
     """The numbers of reasoning tokens, and of tokens drafted from the request's `prediction`.
 
-    `completion_tokens` includes all of these, even rejected drafts. `ratoon` is an extension.
+    `completion_tokens` includes both numbers, even rejected drafts. `ratoon` is an extension.
     """
 
     reasoning_tokens: int
@@ -137,8 +137,8 @@ class PromptLogprob(Struct, frozen=True):
     decoded_token: str
 
 
-# The candidates for each prompt token, by token id, with the prompt token itself. None stands for
-# the prompt's first token.
+# For each prompt token: its likeliest candidates and the token itself, by token id. The prompt's
+# first token has None.
 PromptLogprobs = Sequence[dict[int, PromptLogprob] | None]
 
 
@@ -155,7 +155,7 @@ class ChatCompletion(Struct, frozen=True, kw_only=True):
     prompt_logprobs: PromptLogprobs | UnsetType = UNSET
     prompt_token_ids: list[int] | UnsetType = UNSET
     service_tier: ServedTier | UnsetType = UNSET  # sent only if the request names a tier
-    provider: str | UnsetType = UNSET  # below `/api/v1`
+    provider: str | UnsetType = UNSET  # sent only below `/api/v1`
     ratoon: RatoonReply | UnsetType = UNSET
 
 
@@ -223,7 +223,7 @@ class ChatChunk(Struct, frozen=True, kw_only=True):
     prompt_token_ids: list[int] | UnsetType = UNSET  # sent in the first chunk
     service_tier: ServedTier | UnsetType = UNSET
     x_groq: GroqFields | UnsetType = UNSET  # sent in the last chunk, below `/openai/v1`
-    provider: str | UnsetType = UNSET  # below `/api/v1`
+    provider: str | UnsetType = UNSET  # sent only below `/api/v1`
     ratoon: RatoonReply | UnsetType = UNSET  # sent in the first chunk of a stream
 
 
@@ -257,5 +257,5 @@ class Completion(Struct, frozen=True, kw_only=True):
     model: str
     choices: Sequence[CompletionChoice]
     usage: UsageReply | UnsetType | None = UNSET
-    provider: str | UnsetType = UNSET  # below `/api/v1`
+    provider: str | UnsetType = UNSET  # sent only below `/api/v1`
     ratoon: RatoonReply | UnsetType = UNSET  # sent in the first chunk of a stream

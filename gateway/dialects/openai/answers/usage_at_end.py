@@ -1,4 +1,4 @@
-"""The rendering of a chat's answer for clients that ask for no usage and yet read it.
+"""The rendering of a chat's answer for clients that read the usage without asking for it.
 
 The clients of Mistral, Cerebras, DeepInfra and others read `usage` in the last chunk with a choice.
 Groq's clients read it in the field `x_groq` of this chunk.
@@ -31,7 +31,7 @@ class UsageAtEnd(ChatReply):
     def piece(self, event: Event) -> ChatChunkChoice | None:
         """Write a chunk's choice for `event`.
 
-        Hold back a choice's end, and write the end held before.
+        If `event` is a choice's end, hold it back, and write the end that was held back before.
         """
         choice = ChatReply.piece(self, event)  # `super()` fails in a dataclass with slots
         if isinstance(event, Delta):

@@ -113,7 +113,7 @@ def _spelled(value: str | bool) -> str:
 def answer(
     question: Question, found: Probabilities
 ) -> PredicateAnswer | ChoiceAnswer | ScoreAnswer:
-    """Write the answer to a question. `found` has the probabilities of its candidates."""
+    """Write the answer to a question. `found` has the candidates' probabilities."""
     each, name = found.tolist(), question.name
     if isinstance(question, Predicate):
         return PredicateAnswer(name=name, probability=each[0])

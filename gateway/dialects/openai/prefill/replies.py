@@ -37,7 +37,7 @@ class Embeddings(Struct, frozen=True, kw_only=True):
 
 
 class RankedDocument(Struct, frozen=True):
-    """The text of a document. Only sent if the request asks for texts."""
+    """The text of a document, sent only if the request asks for texts."""
 
     text: str
 
@@ -63,7 +63,8 @@ class Reranked(Struct, frozen=True, kw_only=True):
     object: Literal["list"] = "list"
     model: str
     results: list[Ranked]
-    data: list[Ranked] | UnsetType = UNSET  # if the request has Voyage's `top_k` or `truncation`
+    # sent only if the request has Voyage's `top_k` or `truncation`
+    data: list[Ranked] | UnsetType = UNSET
     usage: PromptUsage
     meta: RerankMeta
 

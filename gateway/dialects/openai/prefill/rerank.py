@@ -62,7 +62,8 @@ def request_of_rerank(
     size = check_size(bytes_of(texts, asked + wire.query), "documents")
     read = texts
     if wire.max_tokens_per_doc is not None:
-        most = min(wire.max_tokens_per_doc, max_model_len)  # a longer document is refused
+        # a longer document does not fit into the context and is refused
+        most = min(wire.max_tokens_per_doc, max_model_len)
         yield sum(min(len(text), _CHARACTERS_PER_TOKEN * most) for text in texts)
         read = []
         for text in texts:
@@ -81,9 +82,10 @@ def request_of_rerank(
 def _cut(text: str, most: int, tokenizer: Tokenizer) -> str:
     """Return the beginning of `text` that has at most `most` tokens.
 
-    No more of a long text is tokenised than is needed, because only what is read is charged.
+    Only the needed part of a long text is tokenised, because only the tokens of that part are
+    charged.
     """
-    if len(text.encode()) <= most:  # a token has at least a byte
+    if len(text.encode()) <= most:  # a token has at least one byte
         return text
     end = _CHARACTERS_PER_TOKEN * most
     while len(ids := tokenizer.encode(Rendered((text[:end],)), add_special_tokens=False)) <= most:
@@ -91,7 +93,7 @@ def _cut(text: str, most: int, tokenizer: Tokenizer) -> str:
             return text
         end *= 2
     beginning = tokenizer.decode(ids[:most].tolist(), skip_special_tokens=False)
-    return beginning.rstrip("\N{REPLACEMENT CHARACTER}")  # the rest of a character is lacking
+    return beginning.rstrip("\N{REPLACEMENT CHARACTER}")  # drops a character that the cut has split
 
 
 def _prompt(instruction: str, query: str, document: str) -> ChatPrompt:

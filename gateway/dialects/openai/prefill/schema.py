@@ -42,8 +42,9 @@ class RerankRequest(Struct, frozen=True, kw_only=True):
     documents: Annotated[list[str | RerankDocument], Meta(min_length=1)]
     top_n: Count | None = None
     top_k: Count | None = None  # Voyage's name of `top_n`
-    truncation: bool | None = None  # Voyage's flag: nothing is cut but by `max_tokens_per_doc`
-    max_tokens_per_doc: Count | None = None  # the tokens of a document that are read
+    # Voyage's flag; it changes nothing, since only `max_tokens_per_doc` cuts texts
+    truncation: bool | None = None
+    max_tokens_per_doc: Count | None = None  # the maximum number of tokens to read of a document
     return_documents: bool | None = None
     # an extension: the text that says what makes a document relevant
     instruction: str | None = None

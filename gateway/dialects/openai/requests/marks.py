@@ -70,7 +70,8 @@ def _controls(wire: ChatRequest, tools: SentTools) -> Iterator[tuple[Marked, _Pl
             param = f"{where}.content[{at}].cache_control"
             check_text(part.text, param)
             if at == len(_parts(message)) - 1:
-                on_message = None  # the last part's breakpoint is at the message's end
+                # the breakpoint of the last part replaces the message's, which is at the same place
+                on_message = None
             yield Marked(param, part.cache_control), _Place(place, at + 1)
         if on_message is not None:
             yield Marked(f"{where}.cache_control", on_message), _Place(place)

@@ -167,6 +167,6 @@ def _or(value: float | None, default: float) -> float:
 
 
 def at_most(param: str, count: int, bound: int) -> None:
-    """Raise BadRequest if `count` of `param` is more than `bound`."""
+    """Raise BadRequest for the field `param` if `count` exceeds `bound`."""
     if count > bound:
         raise BadRequest(f"`{param}` is {count}, at most {bound} are allowed", param=param)

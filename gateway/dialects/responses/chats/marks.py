@@ -76,7 +76,8 @@ def _controls(items: Sequence[Placed], tools: Toolset) -> Iterator[tuple[Marked,
             param = f"{where}.{_field(item)}[{at}].cache_control"
             check_text(part.text or part.refusal or "", param)
             if at == len(parts) - 1:
-                on_item = None  # the part's end is the item's end
+                # the breakpoint of the last part replaces the item's, which is at the same place
+                on_item = None
             yield Marked(param, part.cache_control), _Place(place, at + 1)
         if on_item is not None:
             yield Marked(f"{where}.cache_control", on_item), _Place(place)

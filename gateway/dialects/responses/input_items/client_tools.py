@@ -133,7 +133,7 @@ def _listed(value: Any) -> list[str]:
 def arguments_in(item: Item) -> dict[str, Any]:
     """Read the arguments from a call item, without the fields that `asked_of` adds.
 
-    The arguments get the order in which the model was shown them, since clients may reorder them.
+    Clients may reorder the arguments. They are put back in the order in which the model sees them.
     """
     tool = CLIENT_CALLS[item.type or ""]
     given: Mapping[str, Any] = getattr(item, tool.field) or {}

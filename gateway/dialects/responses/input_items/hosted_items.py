@@ -14,7 +14,8 @@ from gateway.dialects.responses.schema import Item
 from gateway.prompts.chats.offered_tools import PassedOver
 
 NOT_THERE = "what the hosted tool returned is not in the item, so the model is not shown it"
-# Prefixes of item ids by the item's type: first of items with a result, then of other items.
+# The id prefix of each hosted item type. The first dict has the items that contain a result, the
+# second dict the other items.
 _WITH_RESULTS = {
     "code_interpreter_call": "ci",
     "file_search_call": "fs",
