@@ -58,7 +58,7 @@ class FoundPrefix(NamedTuple):
 
 
 class PrefixCache:
-    """A radix tree of cached KV blocks, their free slots, and the leases on them."""
+    """A radix tree of cached KV blocks, the pool of free slots, and the leases on blocks."""
 
     def __init__(
         self,
@@ -101,7 +101,7 @@ class PrefixCache:
         self._committer = Committer(*parts, digest, self.reuse_accounting)
 
     def fits(self, num_tokens: int) -> bool:
-        """Return whether the whole pool could hold `num_tokens` tokens if it were empty."""
+        """Return whether an empty pool would have room for `num_tokens` tokens."""
         return self.blocks_for(num_tokens) <= self.capacity.allocator.total
 
     def blocks_for(self, num_tokens: int) -> int:
@@ -165,9 +165,9 @@ class PrefixCache:
         the tree that shares the most of the next tokens.
 
         Up to `load_blocks` blocks of lower tiers are copied to the device. None means all these
-        blocks. The lease is not `ready` until they have arrived. If blocks must first be copied
-        down to make room, this plans the copies and returns None. The caller tries again when the
-        copies are complete.
+        blocks. The lease is `ready` once they have arrived. If blocks must first be copied down to
+        make room, this plans the copies and returns None. The caller tries again when the copies
+        are complete.
 
         If `shares` is false, nothing is read from the tree and nothing is committed to it.
 
@@ -207,7 +207,7 @@ class PrefixCache:
         is_part: bool = False,
         with_state: bool = False,
     ) -> Lease | None:
-        """Lease the leading blocks on the device for reading.
+        """Lease the prompt's leading blocks, as far as they are on the device, for reading.
 
         Returns None if the device has no such block. The lease has no private block, and counts as
         a use of its blocks. `is_part` means that the holder also has a main lease. Only main leases
@@ -295,7 +295,8 @@ class PrefixCache:
         `token_ids` are the sequence's tokens from position 0. The KV of these tokens up to
         `num_computed` is in the lease's blocks. `block_keys` are the prompt's keys, 16 bytes for
         each whole block. Keys of generated blocks are computed here. If the tree already has an
-        equal block, the lease keeps its own block and also holds the tree's. Raises LeaseError.
+        equal block, the lease keeps its own block and also holds the tree's block. Raises
+        LeaseError.
 
         With `is_written` false, another cache computed the blocks. The blocks then do not count as
         written under the lease's label.
@@ -323,12 +324,12 @@ class PrefixCache:
     def let_start_over(self, lease: Lease) -> None:
         """Let decodes overwrite the lease's recurrent state once another sequence waits for slots.
 
-        If such a row fails, its sequence starts over, because its old state is gone.
+        If a decode that overwrote the state fails, its sequence starts over from the cache.
         """
         self._states.let_start_over(lease)
 
     def keep_out(self, lease: Lease) -> None:
-        """Stop committing the lease's blocks and keeping its recurrent states.
+        """Stop sharing the lease: commit no more of its blocks, and keep none of its states.
 
         The lease stays valid.
         """
@@ -336,7 +337,7 @@ class PrefixCache:
         self._states.keep_out(lease)
 
     def launched(self, lease: Lease, end: int, state_slot: int) -> None:
-        """Record a launched row, which writes the recurrent state at `end` to `state_slot`."""
+        """Record a launched row that writes the recurrent state of position `end` to a slot."""
         self._states.launched(lease, end, state_slot)
 
     def verified(self, lease: Lease, end: int) -> int:
@@ -347,13 +348,11 @@ class PrefixCache:
         return self._states.verified(lease, end)
 
     def left_out(self, lease: Lease) -> None:
-        """Record that the last launched row must be computed again, from the earlier recurrent
-        state.
-        """
+        """Record that the last launched row must be computed again, from the state before it."""
         self._states.left_out(lease)
 
     def release(self, lease: Lease, *, now: float) -> None:
-        """Release the whole lease, once. Committed blocks stay in the tree. Raises LeaseError."""
+        """Release the lease. Committed blocks stay in the tree. A second call raises LeaseError."""
         lease.check_open()
         self._states.end(lease)
         self._leasing.take_back(lease, now)
@@ -362,7 +361,7 @@ class PrefixCache:
     def discard(self, lease: Lease, *, now: float) -> None:
         """Release the lease and forget the blocks that it added to the tree.
 
-        Blocks that follow them in the tree are forgotten too.
+        Blocks that follow the forgotten blocks in the tree are forgotten too.
         """
         lease.check_open()
         for node in self._states.forget(lease):
@@ -392,7 +391,8 @@ class PrefixCache:
     def take_plan(self) -> Plan:
         """Return the copies to make and the disk slots to erase, planned since the last call.
 
-        The caller reports each move to `complete` once. First frees `Tiers.ahead` blocks.
+        The caller reports each move to `complete` once. The plan includes copies that make room
+        ahead of requests (`Tiers.ahead`).
         """
         self.quotas.keep_again()
         self.capacity.offloader.make_ahead()

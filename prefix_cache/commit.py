@@ -54,9 +54,9 @@ class Committer:
     ) -> None:
         """Share the whole KV blocks of `tokens` with the tree.
 
-        The lease's node is attached. `prompt_keys` are the keys of the first blocks. Keys of later
-        blocks are computed here. With `is_written`, the blocks count as written under the lease's
-        label.
+        The lease's node must be attached. `prompt_keys` are the keys of the first blocks. Keys of
+        later blocks are computed here. With `is_written`, the blocks count as written under the
+        lease's label.
         """
         first = lease.num_shared
         at = self._tree.walk(lease.path, tokens, lease.node)
@@ -131,8 +131,8 @@ class Committer:
                 tokens[start * size : end * size], lease.block_ids[start:end], run_keys, size
             )
             lease.note_added(start)
-            # Label only the path's last namespace. In earlier namespaces, which other leases share,
-            # this lease would learn the labels of their writers.
+            # Only blocks in the path's last namespace get the label. Earlier namespaces are shared
+            # with other leases, and these leases would learn the label.
             writer = label if span_end is None else ""
             self._reuse_accounting.wrote(lease.owner, len(run))
             if writer:

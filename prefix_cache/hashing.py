@@ -13,7 +13,7 @@ from struct import iter_unpack
 
 import numpy as np
 import numpy.typing as npt
-from xxhash import xxh3_128_digest as xxh3_128_digest  # exported: the digest of all keys
+from xxhash import xxh3_128_digest as xxh3_128_digest  # exported: it computes all keys
 
 from prefix_cache.namespace import NamespacePath
 

@@ -10,4 +10,4 @@ from typing import Literal
 PolicyName = Literal["lru", "value"]
 
 Loads = Literal["auto", "always", "never"]
-"""When prefixes below the device are loaded: as measured curves predict, always, or never."""
+"""The rule for loads from lower tiers: if predicted to be faster, always, or never."""

@@ -1,4 +1,4 @@
-"""A namespace, whose requests may share KV blocks, as 16 opaque bytes.
+"""Namespaces: 16 opaque bytes each. Requests in one namespace may share KV blocks.
 
 A namespace is derived from a server secret and a scope. `gateway/sharing/namespaces.py` chooses the
 scope, and so decides who shares.
@@ -36,8 +36,8 @@ def adapted_fingerprint(
 
     An adapter's fingerprint is the SHA-256 of a name, the model's fingerprint and the adapter's
     digest, each after its length. So each adapter has its own namespaces. `start` is the position
-    from which an activated adapter computes. The same tokens may come before `start` in one prompt
-    and after it in another.
+    from which an activated adapter computes. `start` is hashed too, because the same tokens may
+    come before it in one prompt and after it in another.
     """
     if digest is None:
         return fingerprint

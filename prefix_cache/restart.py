@@ -2,7 +2,7 @@
 
     save      blocks that are not on disk are copied there, hottest first   before a stop
     restore   the part of the tree that is on disk is rebuilt               after a start
-    hottest   the blocks that were used most are loaded to the device       before any request
+    hottest   the prefixes that were used most are loaded to the device     before any request
 
 A recurrent state on disk takes several records, each as large as the record of a block. The state
 is restored if all its records and the block before it are there.
@@ -208,7 +208,7 @@ class Restart:
 def _run_from(
     first: Stored, below: dict[bytes, list[Stored]], states: Mapping[Identity, int]
 ) -> list[Stored]:
-    """Return the records of one node, which have equal fields."""
+    """Return the records from `first` on that form one node: equal namespace, owner and hits."""
     run = [first]
     while len(then := below.get(run[-1][1].key, [])) == 1 and _alike(first[1], then[0][1]):
         if _identity(run[-1][1]) in states:

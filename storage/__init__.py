@@ -1,4 +1,4 @@
-"""Storage of bytes in tiers, and moves between tiers. Knows neither tenants nor tokens.
+"""Storage of bytes in tiers, and moves between tiers. This package knows no tenants or tokens.
 
     tier_mover     moves blocks between all tiers; to and from the disk by `disk_route`
     copies, disk   copies between device and host; records on disk, in a process of its own

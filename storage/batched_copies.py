@@ -19,11 +19,11 @@ from storage.errors import CopyFailed
 Addresses = npt.NDArray[np.uint64]
 
 _DRIVER = "libcuda.so.1"
-_IN_STREAM_ORDER = 1  # CU_MEMCPY_SRC_ACCESS_ORDER_STREAM
+_IN_STREAM_ORDER = 1  # CUDA's CU_MEMCPY_SRC_ACCESS_ORDER_STREAM
 
 
 class _Location(ctypes.Structure):
-    """CUmemLocation: a hint about the memory's place, left empty."""
+    """CUmemLocation: a hint about where the memory lies, left empty."""
 
     _fields_ = (("type", ctypes.c_int), ("id", ctypes.c_int))
 

@@ -72,7 +72,7 @@ class CopyStream(Protocol):
 
 
 class Passed:
-    """Copies that were done when `copy` returned."""
+    """Copies that had ended when `copy` returned."""
 
     def __init__(self, seconds: float = 0.0) -> None:
         self.seconds = seconds
@@ -88,7 +88,7 @@ class Passed:
 
 
 class PlainCopies:
-    """Copies within one memory, done when the call returns. Used on the CPU."""
+    """Copies by the CPU, for a device in host memory. They have ended when `copy` returns."""
 
     def record_event(self) -> CopyEvent:
         return Passed()
@@ -164,7 +164,7 @@ class StreamCopies:
         return event
 
     def copy(self, direction: CopyDirection, runs: Runs, after: CopyEvent) -> Copying:
-        """Queue all copies in few calls, because many calls would take a step's time."""
+        """Queue all copies in few calls, because many calls would take as long as a step."""
         stream = self._streams[direction]
         if isinstance(after, torch.cuda.Event):
             stream.wait_event(after)
@@ -196,7 +196,8 @@ class StreamCopies:
                 copying.only_late(late)
                 batched.queue(last, stream.cuda_stream)
         except CopyFailed:
-            stream.synchronize()  # from now on, copies queued before the failure write no more
+            # wait for copies queued before the failure, so that they write nothing later
+            stream.synchronize()
             raise
 
 
@@ -208,7 +209,7 @@ def copies_for(device: torch.device, late: LayerwiseLoad | None = None) -> CopyS
 
 
 def pieces_of(runs: Runs, first_byte: int = 0, end_byte: int | None = None) -> CopyPieces:
-    """Return one copy for each run.
+    """Return a copy for each run, as addresses and sizes.
 
     With a byte range, every run is a single block, of which [first_byte, end_byte) is copied.
     """

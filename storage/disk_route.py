@@ -8,8 +8,8 @@ A recurrent state is moved block by block like KV, and its move ends with the la
 is lost if any block is lost. Otherwise it fails if any block fails.
 
 Reads come first, since requests wait for them. Writes take at most half of the buffers. When the
-disk does not answer, moves that wait for a buffer fail at once. A request computes its prefix
-faster than a stalled disk answers.
+disk does not answer, moves that wait for a buffer fail at once. Requests compute their prefixes
+sooner than a stalled disk answers.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class _Passage:
     place: int  # slot of the block on the device or in the host
     record: BlockRecord
     after: CopyEvent  # event after the steps that may use the device slot
-    turn: int  # number of the `start` call that recorded `after`
+    turn: int  # serial number of the `start` call that recorded `after`
     buffer: int | None = None
 
 
@@ -111,7 +111,7 @@ class DiskRoute:
         ]
 
     def launch(self, ended: Completed) -> None:
-        """Start the queued moves that get a buffer. If the disk hangs, fail all queued moves."""
+        """Start queued moves while buffers are free. If the disk hangs, fail all queued moves."""
         if not self._disk.is_answering:
             for passage in (*self._reads, *self._writes):
                 self._end(passage, DiskOutcome.FAILED, ended)
@@ -182,7 +182,7 @@ class DiskRoute:
             self._batches.append(_DiskBatch(passages, event))
 
     def _take_copied(self, ended: Completed) -> None:
-        """Write blocks that were copied to buffers, and end moves copied from buffers."""
+        """Write blocks that have been copied into buffers, and end moves copied out of buffers."""
         going = []
         for batch in self._batches:
             if not batch.event.query():

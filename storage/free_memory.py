@@ -1,4 +1,4 @@
-"""The host memory that a process may still take, and the bound on it."""
+"""The host memory that a process may still take, and the limit that bounds it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from pathlib import Path, PurePosixPath
 MEMINFO = Path("/proc/meminfo")
 CGROUP = Path("/sys/fs/cgroup")
 PROCESS = Path("/proc/self")
-# For each limit, the field of /proc/self/statm that counts against it: all mapped pages, or data.
+# For each limit, its number and the field of /proc/self/statm that counts against the limit: all
+# mapped pages, or pages of data.
 _LIMITS = {"RLIMIT_AS": (resource.RLIMIT_AS, 0), "RLIMIT_DATA": (resource.RLIMIT_DATA, 5)}
 
 
@@ -70,7 +71,8 @@ def _available(meminfo: Path) -> int | None:
 def _groups(cgroup: Path, process: Path) -> Iterator[FreeMemory]:
     """Yield the memory left in each control group around the process, innermost first."""
     for mount, group, version in _hierarchies(cgroup, process):
-        # In a container, the mount itself may be the group, while the path is the host's.
+        # In a container, the mount itself may be the control group, while the path is that on the
+        # host.
         for name in (group, *PurePosixPath(group).parents):
             room = _left_in(mount / str(name).lstrip("/"), version)
             if room is not None:
@@ -89,7 +91,7 @@ def _hierarchies(cgroup: Path, process: Path) -> Iterator[tuple[Path, str, _Vers
 
 
 def _paths_of(file: Path) -> Iterator[tuple[str, str]]:
-    """Yield (controller, path) of each line `number:controllers:path`. In version 2, it is ""."""
+    """Yield (controller, path) of each line `number:controllers:path`; "" in version 2."""
     if not file.exists():
         return
     for line in file.read_text().splitlines():

@@ -9,7 +9,7 @@ every block have arrived. The step then waits before the first layer of the last
 
 After an early release, every launched step waits on the device for the late layers. A load is
 released early once the missing bytes will arrive while a step reads the weights of its first
-layers. So the other rows of that step are hardly delayed. CUDA graphs capture a wait for an
+layers. So the wait hardly delays the other requests in that step. CUDA graphs capture a wait for an
 external event. Each replay waits for all copies before the event's last recording.
 """
 
@@ -30,7 +30,7 @@ class LayerwiseLoad:
     """
 
     def __init__(self, layout: KvLayout, max_bytes: int, device: torch.device) -> None:
-        """Split the loads of a `layout` that has LATE_PART layers or more."""
+        """Prepare to split loads of blocks of `layout`, which has at least LATE_PART layers."""
         self.first = layout.num_layers - layout.num_layers // LATE_PART
         self.bytes_before = layout.offset(self.first)
         self.max_bytes = max_bytes
@@ -45,7 +45,7 @@ class LayerwiseLoad:
         self._arrived.record(self._stream)
 
     def wait(self) -> None:
-        """Make later launches on this stream wait for all loads that were released early."""
+        """Make later launches on the current stream wait for all loads that were released early."""
         torch.cuda.current_stream(self._device).wait_event(self._arrived)
 
 

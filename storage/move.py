@@ -1,4 +1,4 @@
-"""A copy of one KV block or recurrent state between slots, as data, and copies' outcomes.
+"""Copies of KV blocks and recurrent states between slots, and their outcomes, as data.
 
 A block has a slot number in each tier. `prefix_cache` returns plans, and a mover in this package
 executes them.
@@ -76,7 +76,7 @@ class StateSlots:
 
 @dataclass(frozen=True, slots=True)
 class BlockRecord:
-    """The record stored with a block on disk and compared when it is read. Opaque here."""
+    """The record stored with a block on disk, and compared when the block is read."""
 
     key: bytes  # the block's key, 16 bytes
     parent_key: bytes  # the key of the block before this block, 16 bytes
@@ -118,9 +118,9 @@ class Completed:
     done: list[Move] = field(default_factory=list)
     # Failed moves: nothing arrived, and the source is intact.
     failed: list[Move] = field(default_factory=list)
-    # Lost moves: the record on disk was damaged or another record.
+    # Lost moves: the record on disk was damaged, or belonged to another block.
     lost: list[Move] = field(default_factory=list)
-    # Times of copies, except the disk's.
+    # Times of copies between device and host.
     copied: list[Copied] = field(default_factory=list)
     # Moves to the device that are released before their end. Later steps wait for the missing
     # layers. The moves are done once one of these steps is over.

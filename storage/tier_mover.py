@@ -1,4 +1,4 @@
-"""The execution of planned moves between tiers, concurrent with model steps.
+"""The execution of planned moves between tiers, at the same time as model steps.
 
     device <-> host    one batch of copies for each direction of a plan, one event after it
     device <-> disk    through staging buffers, see `disk_route`
@@ -110,8 +110,8 @@ class TierMover:
     def start(self, plan: Plan) -> None:
         """Start all moves of `plan`.
 
-        Raises UnsupportedMove or UnknownSlot before any move starts. A move of a block that has
-        changed in host memory is lost.
+        Raises UnsupportedMove or UnknownSlot before any move starts. If a block has been damaged in
+        host memory, its move is lost.
         """
         flows = _flows(plan.moves, self._state_slots)
         for flow in flows:
@@ -180,7 +180,7 @@ class TierMover:
             self._batches.append(_CopyBatch(flow.moves, len(flow.source_slots), copying, slots))
 
     def _sound(self, flow: _Direction) -> _Direction:
-        """Return the moves of `flow` with sound blocks, and count the other moves as lost."""
+        """Return the moves of `flow` with undamaged blocks, and count the other moves as lost."""
         if self._digests is None or flow.ends[0] is not Tier.HOST:
             return flow
         damaged = self._digests.damaged(flow.source_slots.tolist())

@@ -28,8 +28,7 @@ def wait_for_any(
 ) -> list[int]:
     """Wait until any file is readable, writable or closed, and return its descriptors.
 
-    `timeout_s` None means no limit. So does a timeout of more than 24 days, which is too large for
-    `poll`.
+    A `timeout_s` of None, or of more than 24 days (the limit of `poll`), means no timeout.
     """
     poll = select.poll()
     for one in readable:

@@ -21,8 +21,8 @@ _UNSUPPORTED: tuple[dict[str, Any], ...] = (
     {},
     {"default": None},
 )
-_WITHIN = 4  # maximum number of fields of a body that is described where it is used
-_ON_A_LINE = 6  # maximum number of fields without a list; fields of one type count once
+_WITHIN = 4  # maximum number of fields of a body that is described inside the body that uses it
+_ON_A_LINE = 6  # maximum number of fields that are written in one line; more fields become a list
 _WORTH_A_LINK = 6  # minimum number of fields that an answer shares with a linked body
 
 
@@ -47,7 +47,7 @@ def api_pages() -> dict[str, str]:
 class _Bodies:
     schemas: Mapping[str, Any]
     pages: dict[str, str]
-    # bodies that are described where they are used
+    # bodies that are described inside the body that uses them
     within: set[str] = dataclasses.field(default_factory=set)
     # bodies of the last page, in order
     described: list[str] = dataclasses.field(default_factory=list)
@@ -99,7 +99,7 @@ class _Bodies:
         return "; ".join(kinds)
 
     def _used_once(self, shown: Sequence[str], operations: Sequence[Any]) -> Iterator[str]:
-        """Yield the small bodies that only one other body uses, which describes them."""
+        """Yield the small bodies that are described inside the only body that uses them."""
         used = Counter(_names_in([self.schemas[body] for body in shown]))
         top = {*_names_in(operations)}
         for body in shown:

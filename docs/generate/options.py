@@ -15,7 +15,7 @@ from cli.options.options import AdminFlags, TargetFlags
 
 _SERVERS = ("ratoon serve", "ratoon gateway", "ratoon engine")
 _SHARED = {"Operators' options": AdminFlags, "Tenants' options": TargetFlags}
-_Row = tuple[str, str, str]  # how an option or argument is given, its default and its meaning
+_Row = tuple[str, str, str]  # an option or argument as typed, its default and its meaning
 _TENANT = ("`TENANT`", "", "The tenant's name or id.")
 
 
@@ -70,7 +70,7 @@ def _anchor(title: str) -> str:
 
 
 def _rows_of(group: type, known: Mapping[str, Any]) -> list[_Row]:
-    """List the options of a group of flags, as the first command with all of them does."""
+    """List the options of a group of flags, as in the first command that has all of them."""
     names = {f"--{field.name.replace('_', '-')}" for field in dataclasses.fields(group)}
     for command in known.values():
         having = [option for option in command.params if option.opts[0] in names]

@@ -17,13 +17,13 @@ from gateway.startup.composition import DIALECTS
 from gateway.telemetry.metrics import GatewayMetrics
 from gateway.usage.routes import own_usage_router
 
-_ABSENT: Any = None  # a part that only answering a request needs
+_ABSENT: Any = None  # stands for a dependency that only an answer to a request needs
 
 
 def description() -> dict[str, Any]:
     """Describe all routes in OpenAPI, as a gateway does at /openapi.json."""
     metrics = GatewayMetrics()
-    nobody: Any = object  # a callable without parameters, where a caller is identified
+    nobody: Any = object  # stands for the function that identifies a caller, without parameters
     answering: Any = SimpleNamespace(admission=SimpleNamespace(tokenizer=None))
     card: Any = SimpleNamespace(name="", engine=_ABSENT)
     published: Any = SimpleNamespace(namespaces=_ABSENT)

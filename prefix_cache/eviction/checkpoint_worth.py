@@ -11,8 +11,8 @@ So an unused checkpoint loses rank while other checkpoints are evicted. A checkp
 times as much loses rank ten times as slowly. Each tier has its own policy.
 
 A conversation leaves a checkpoint at each turn, and later turns start from each checkpoint only
-once. So the worth of a checkpoint is divided by eight once a single request has started from it and
-has left a later checkpoint.
+once. So the worth of a checkpoint is divided by eight once the only request that started from it
+has made a later checkpoint.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def worth(node: Node) -> float:
 
 
 def _is_passed(node: Node) -> bool:
-    """Return whether the only request that started here has left a later state checkpoint."""
+    """Return whether the only request that started here has made a later state checkpoint."""
     checkpoint = checkpoint_of(node)
     if checkpoint.starts != 1:
         return False

@@ -22,7 +22,8 @@ from storage.move import Tier
 SortKey = tuple[float, ...]
 Entry = tuple[Any, ...]  # a sort key's numbers, a serial number and a node, compared as a tuple
 
-SLACK = 64  # number of stale heap entries that always stay
+# number of stale entries, beyond as many as valid entries, that make the heaps be cleaned
+SLACK = 64
 ABOVE = {Tier.HOST: DEVICE, Tier.DISK: DEVICE | HOST}
 # A table for `bytes.translate`, indexed by residency. The table has 1 for a block that has copies
 # in this tier and in a faster tier and is not being copied.
@@ -48,7 +49,7 @@ class EvictionPolicy(ABC):
         """
 
     def admits(self, node: Node, victim: Node) -> bool:
-        """Return whether `node`, when copied down a tier, may take the room of `victim` there."""
+        """Return whether `node`, when it is copied down a tier, may replace `victim` there."""
         return self.sort_key(victim) < self.sort_key(node)
 
     def fresh(self) -> EvictionPolicy:
@@ -70,7 +71,7 @@ class EvictionPolicy(ABC):
         """Record that `node` has been added to the tree."""
 
     def restored(self, node: Node) -> None:  # noqa: B027
-        """Record that `node` was restored from disk. `seen` is its uses before the restart."""
+        """Record that `node` was restored from disk. `node.seen` counts uses before the restart."""
 
     def used(self, node: Node) -> None:  # noqa: B027
         """Record that a request has found `node`, whose `hits` and `last_used` are up to date."""
@@ -164,7 +165,7 @@ class Candidates:
         return self._retention.may_displace(node, victim, self._policy.admits)
 
     def outdated(self) -> list[Node]:
-        """Return the nodes whose key has changed since they were added. Used by checks."""
+        """Return the nodes whose sort key has changed since they were added. Used by checks."""
         sort_key = self._policy.sort_key
         plain = [(key, sort_key(node), node) for *key, _, node in self._counted(self.heap)]
         retained = [

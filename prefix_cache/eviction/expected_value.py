@@ -19,8 +19,8 @@ from prefix_cache.eviction.eviction_policy import EvictionPolicy, SortKey
 from prefix_cache.hashing import KEY_BYTES
 from prefix_cache.tree.node import Node
 
-GHOSTS = 8  # remembered evicted blocks for each block in the tree
-MOST_USES = 6  # the maximum number of uses that are told apart
+GHOSTS = 8  # number of evicted blocks to remember for each block in the tree
+MOST_USES = 6  # uses from this number on are not told apart
 
 
 class ReuseTable:
@@ -32,14 +32,15 @@ class ReuseTable:
     def __init__(self, trust: float = 30.0) -> None:
         """Create an empty table.
 
-        The chance for n uses combines two shares: of blocks used n times, and of all blocks. Both
-        shares count equally once `trust` blocks have been used n times.
+        The chance for n uses is a weighted mean of two shares: the share of blocks used n times
+        that were used again, and this share for blocks with any number of uses. Both weights are
+        equal once `trust` blocks have been used n times.
         """
         self._most = most = MOST_USES
         self._trust = trust
         self._stamped = [0.0] * (most + 1)
         self._again = [0.0] * (most + 1)
-        self._all_stamped, self._all_again = 40.0, 10.0  # prior: one in four is used again
+        self._all_stamped, self._all_again = 40.0, 10.0  # prior: of 40 blocks, 10 were used again
 
     def stamp(self, uses: int, blocks: int) -> None:
         """Count `blocks` blocks that have now been used `uses` times."""
@@ -97,7 +98,7 @@ class Ghosts:
         self.num_blocks += len(keys) // KEY_BYTES
 
     def uses(self, keys: bytes) -> int:
-        """Return the uses of the ghost with the same first block, or 0 if there is none."""
+        """Return the uses of the ghost with the same first block, or 0 if no ghost has it."""
         ghost = self._by_first.get(keys[:KEY_BYTES])
         return 0 if ghost is None else ghost.uses
 

@@ -66,8 +66,9 @@ class QuotaUsage:
         self.held: defaultdict[str, int] = defaultdict(int)
         self.moved: set[str] = set()  # owners whose place in the order may have changed
         self.quotas: dict[str, Quota] = {}
-        self.scale = 1.0  # factor of all floors, below 1 if they do not all fit
-        self.parts: Mapping[str, float] = {}  # shares of partitions, if there are any
+        self.scale = 1.0  # factor by which all floors are scaled, below 1 if they do not all fit
+        # share of the tier that each owner's partition has, if partitioned
+        self.parts: Mapping[str, float] = {}
         self.exceeding: set[str] = set()
         # Blocks of each owner's longest request, from which the working area is sized.
         self._longest: Mapping[str, int] = {}
@@ -129,7 +130,7 @@ class QuotaUsage:
         return int(self.quotas.get(owner, DEFAULT).floor * self.scale * self.total + 1e-6)
 
     def ceiling(self, owner: str) -> int:
-        """Return how many blocks `owner` may keep that its sequences do not use."""
+        """Return the number of unused blocks, which no sequence reads, that `owner` may keep."""
         if self.parts:
             return self._partition_of(owner)
         return int(self.quotas.get(owner, DEFAULT).ceiling * self.total + 1e-6)
@@ -145,7 +146,7 @@ class QuotaUsage:
         return bool(self.parts) and blocks > self._partition_of(owner) + self._working
 
     def rank(self, owner: str, more: int | None = None) -> Rank:
-        """Rank `owner` as a victim of another owner, or of itself when it needs `more` blocks."""
+        """Rank `owner` as a victim for another owner, or for its own need of `more` blocks."""
         is_other = more is None
         if owner == PUBLISHED:
             return Rank(Class.UNPINNED, 0.0, is_other, owner)

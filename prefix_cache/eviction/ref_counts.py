@@ -159,7 +159,7 @@ class RefCounts:
             self.policy_of(current.owner).used(current)
 
     def ended(self, node: Node, added: int) -> None:
-        """Tell the policy that a request has ended.
+        """Tell the policy that a request whose lease ends at `node` has ended.
 
         The request put the last `added` blocks into `node`.
         """

@@ -39,7 +39,7 @@ class Retention:
     def may_displace(self, node: Node, victim: Node, admits: Callable[[Node, Node], bool]) -> bool:
         """Return whether `node` may take the room of `victim`, which has the same owner.
 
-        `admits` breaks ties.
+        `admits` decides if retention does not.
         """
         if self.keeps(node) and self.keeps(victim) and node.retained_until != victim.retained_until:
             return victim.retained_until < node.retained_until

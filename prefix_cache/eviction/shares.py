@@ -13,7 +13,8 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-PUBLISHED = "published"  # owner without a quota, of pinned blocks that many tenants share
+# the owner of published blocks, which are pinned and shared by many tenants; has no quota
+PUBLISHED = "published"
 
 
 @dataclass(frozen=True, slots=True)

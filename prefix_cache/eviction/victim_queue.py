@@ -67,7 +67,7 @@ class VictimQueue(Candidates):
         return self._choose(owner, wanted, more, Class.BELOW)
 
     def spare(self, owner: str, wanted: int, more: int) -> tuple[Node, int] | None:
-        """Return a leaf as `choose` does, but never of an owner below its floor."""
+        """Choose a leaf like `choose`, but none of an owner below its floor."""
         return self._choose(owner, wanted, more, Class.OWN)
 
     def own(self, owner: str) -> Node | None:

@@ -1,4 +1,4 @@
-"""Helpers of the checks: a comparison of values, and the detached nodes."""
+"""Functions that all checks use: a comparison of values, and a list of detached nodes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The check of leases: their blocks, whether they are ready, how many hold each node."""
+"""The check of leases: their blocks, their readiness, and the count of leases on each node."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
 """Leases of running sequences, the loads that they wait for, and retained prefixes.
 
-Elsewhere: which blocks are evicted for it (`tiers`).
+The package `tiers` makes room for leases by evictions.
 """

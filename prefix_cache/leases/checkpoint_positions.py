@@ -3,8 +3,9 @@
     0 .. end of the cached blocks .. published ends, marks .. question .. tail .. the last block
 
 A row ends at each position, so each position may cost a step. A step of LEAST_SAVED tokens takes
-about as long as a step of one token, since both mostly read the weights. So the state at the
-question or before the last token is kept only if it saves later prompts LEAST_SAVED tokens.
+about as long as a step of one token, since both steps spend most of their time on reading the
+weights. So the state at the question or before the last token is kept only if it saves later
+prompts LEAST_SAVED tokens.
 
 If a question follows its documents in one text, no mark shows where the question begins. Most
 questions are shorter than TAIL. So a long text also has a state TAIL tokens before its end.
@@ -16,7 +17,8 @@ from collections.abc import Iterable, Iterator
 
 from prefix_cache.leases.lease import Lease
 
-LEAST_SAVED = 128  # minimum saved tokens; on an H200, 160 take as long as reading the weights
+# minimum saved tokens; on an H200, computing 160 tokens takes as long as reading the weights
+LEAST_SAVED = 128
 TAIL = 256  # tokens at the end of a long text, in which its question begins
 LEAST_BEFORE_TAIL = 1024  # minimum tokens of a text before its tail for which a step pays
 
@@ -26,9 +28,9 @@ def prompt_positions(
 ) -> Iterator[int]:
     """Yield the positions at blocks' ends where a prompt's recurrent states should be kept.
 
-    Yields none for a lease without recurrent states. `marks` are the numbers of tokens before each
-    cache breakpoint. `question` is the number of tokens before the user's last message, or 0 if
-    unknown. `unit` is the number of tokens in each unit of these positions.
+    Yields no position for a lease without recurrent states. `marks` are the numbers of tokens
+    before each cache breakpoint. `question` is the number of tokens before the user's last message,
+    or 0 if unknown. `unit` is the number of tokens in each unit of these positions.
     """
     states = lease.states
     if states is None:

@@ -63,7 +63,8 @@ class Lease:
     loads: int = 0  # runs of blocks that are still loading
     failed: bool = False
     first_added: int | None = None  # position of the first block that this lease added
-    duplicates: list[tuple[int, int]] = field(default_factory=list)  # position runs [start, end)
+    # runs [start, end) of the positions of duplicate blocks
+    duplicates: list[tuple[int, int]] = field(default_factory=list)
     states: LeaseStates | None = None
 
     @property

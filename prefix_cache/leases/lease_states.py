@@ -74,7 +74,7 @@ class LeaseStates:
 
     @property
     def is_shrinking(self) -> bool:
-        """True if the next decodes give up a slot (`shrink`)."""
+        """True if the sequence will give up a slot before its next decodes (`shrink`)."""
         return self.overwrites and len(self.owned) > 1 + self.keeps_answer
 
     def next_out(self, *, decodes: bool = False) -> int:
@@ -103,8 +103,7 @@ class LeaseStates:
         return (others or free)[0]
 
     def shrink(self) -> list[int]:
-        """Give up the slots that are not needed once the sequence overwrites its recurrent
-        state.
+        """Give up the slots that a sequence does not need once it overwrites its state.
 
         Returns these slots.
         """
@@ -147,7 +146,7 @@ class LeaseStates:
 
         The row has the tokens from `start` to `end`. The tokens from `known` on are drafts. Each
         draft is accepted with `probability` if all earlier drafts are accepted. After a rejected
-        draft, a state behind it is useless, and all the row's tokens are computed again.
+        draft, a state at a later position is useless, and all the row's tokens are computed again.
         """
         whole = (start // self.block_size + 1) * self.block_size
         if whole <= end:

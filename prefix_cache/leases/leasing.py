@@ -138,7 +138,7 @@ class Leasing:
         *,
         with_state: bool = False,
     ) -> Lease | None:
-        """Lease the whole blocks on the device for reading, or return None if there is none.
+        """Lease the leading blocks on the device for reading, or return None if there is none.
 
         With `with_state`, the lease ends at the last state checkpoint on the device and includes
         it.
@@ -212,10 +212,10 @@ class Leasing:
         return self._is_alone() and self._capacity.make_room(sum(needs.values()), owner, None)
 
     def _is_alone(self, lease: Lease | None = None) -> bool:
-        """Return whether this lease is the only one, in partitioned tiers without a copy under way.
+        """Return whether tiers are partitioned, no copy is under way, and no other lease is open.
 
-        The lease may then take room in other owners' partitions. Otherwise its sequence could never
-        run.
+        If so, the lease may take room in other owners' partitions. Otherwise its sequence could
+        never run.
         """
         if not self._capacity.is_still or not self._capacity.is_partitioned(""):
             return False

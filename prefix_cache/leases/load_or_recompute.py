@@ -47,7 +47,7 @@ class PrefillTimes(Protocol):
 
 
 class CopyRate:
-    """The running mean of the seconds to copy a block from a tier, at first a guess."""
+    """The running mean of the seconds to copy a block from a tier, which starts as a guess."""
 
     def __init__(self, first_guess: float) -> None:
         self.per_block = first_guess
@@ -80,11 +80,12 @@ class LoadOrRecompute:
     def __init__(
         self, times: PrefillTimes, *, block_size: int, block_bytes: int, state_blocks: int = 0
     ) -> None:
-        """Start unmeasured. A recurrent state is as large as `state_blocks` blocks."""
+        """Start with guessed rates. A recurrent state is as large as `state_blocks` blocks."""
         self._times = times
         self.state_blocks = state_blocks
         self.copies = {tier: CopyRate(block_bytes / rate) for tier, rate in FIRST_GUESS.items()}
-        # Blocks found in lower tiers that were loaded, and that were recomputed, by tier.
+        # Counts, by tier, of blocks found in lower tiers that were loaded, and that were
+        # recomputed.
         self.chosen = dict.fromkeys(LOWER, 0)
         self.refused = dict.fromkeys(LOWER, 0)
         self.block_bytes = block_bytes
@@ -169,7 +170,8 @@ class LoadOrRecompute:
             chosen = loaded[tier]
             self.chosen[tier] += chosen
             self.refused[tier] += there - chosen
-            # A trial counts too, because its measured rate is used from now on.
+            # A due trial counts like a refusal, so the next trial comes only after RETRY more
+            # refusals.
             if there > chosen or (chosen > 0 and self._refusals.is_due((tier, flow))):
                 self._refusals.add((tier, flow))
 

@@ -95,7 +95,7 @@ class Loader:
         self._note_released(load)
 
     def complete(self, transfer: Transfer) -> list[tuple[Node, int]]:
-        """Apply the end of all copies of a transfer to the device.
+        """Apply a transfer to the device, all of whose copies have ended.
 
         Returns the lost blocks of the loads closed by this call, as nodes and positions.
         """

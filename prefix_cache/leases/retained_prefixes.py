@@ -1,4 +1,4 @@
-"""Marked prefixes of owners: retained for a time, listed, and forgettable.
+"""The prefixes that owners have marked. They are retained for a time, listed, and can be forgotten.
 
     retain   until its time has passed, a prefix is evicted after the owner's other blocks; each
              use begins the time anew (`eviction/retention.py`)
@@ -37,7 +37,7 @@ class RetainedPrefix:
     left: float
 
 
-_Held = tuple[int, int, int]  # blocks on the device, in the host, on disk
+_Held = tuple[int, int, int]  # numbers of blocks on the device, in the host, on disk
 
 
 @dataclass(slots=True, eq=False)

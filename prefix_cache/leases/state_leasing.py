@@ -26,7 +26,7 @@ class StateLeasing:
     def __init__(
         self, ref_counts: RefCounts, capacity: Capacity, *, in_place: bool = False
     ) -> None:
-        """Start without leases. With `in_place`, each recurrent state is a ring buffer."""
+        """Create the states of no lease. With `in_place`, each recurrent state is a ring buffer."""
         self._in_place = in_place
         self._ref_counts = ref_counts
         self._capacity = capacity
@@ -50,7 +50,7 @@ class StateLeasing:
         return self._capacity.state_copies.make_room(SEQUENCE_SLOTS + loads, owner, node)
 
     def is_short(self) -> bool:
-        """Return whether a new lease needs more slots than are left, and no lease will free any."""
+        """Return whether a new lease lacks slots, and no open lease will give up a slot."""
         if not self._checkpoints.are_leased():
             return False
         states = (lease.states for lease in self._may_start_over)
@@ -88,9 +88,7 @@ class StateLeasing:
         lease.states.in_place = self._in_place
 
     def complete(self, transfer: Transfer) -> None:
-        """Apply the end of a recurrent state's copy. Leases that waited for it become ready or
-        fail.
-        """
+        """Apply the end of a recurrent state's copy: make waiting leases ready, or fail them."""
         leases, node = self._waiting.pop(transfer, []), transfer.nodes[0]
         for lease in leases:
             lease.loads -= 1

@@ -2,5 +2,5 @@
 
 This package makes room and charges owners.
 
-Elsewhere: who needs room (`leases`).
+The package `leases` asks for room.
 """

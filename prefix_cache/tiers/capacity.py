@@ -217,7 +217,7 @@ class Capacity:
         self._in_flight.erase(erased)
 
     def complete(self, transfer: Transfer) -> list[tuple[Node, int]]:
-        """Apply the end of all copies of a transfer to a slower tier.
+        """Apply a transfer to a slower tier, all of whose copies have ended.
 
         Returns the blocks whose source is damaged, as nodes and positions.
         """

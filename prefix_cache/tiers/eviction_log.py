@@ -23,7 +23,7 @@ class Reason(Enum):
     NO_ROOM = "no_room"  # the last copy; the tier below had no room or does not exist
     UNEARNED = "unearned"  # the last copy; a block that was never reused does not go to disk
     BUSY = "busy"  # the last copy; the disk had too many writes under way
-    UNKEPT = "unkept"  # the last copy; an earlier copy to the tier below had failed
+    UNKEPT = "unkept"  # the last copy; an earlier attempt to copy it to the tier below had failed
     URGENT = "urgent"  # the last copy; a running sequence needed the room at once
     BEHIND = "behind"  # the last copy; the block followed a dropped block
     LOST = "lost"  # a copy of this block or of a block before it was damaged

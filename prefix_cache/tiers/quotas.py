@@ -105,7 +105,7 @@ class Quotas:
     def keep(self, owner: str) -> None:
         """Start to evict the blocks by which `owner` exceeds its ceiling in any tier."""
         if self._parts and owner == PUBLISHED:
-            return  # a new prefix is pinned by the time `keep_again` runs
+            return  # evicted later, in `keep_again`, when a newly published prefix is pinned
         if self._by_owner or self._parts:
             self._trim(owner)
 

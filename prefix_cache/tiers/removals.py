@@ -28,7 +28,8 @@ from prefix_cache.tree.residency import BIT, DISK, FORGET, HOST, WITH, WITHOUT
 from prefix_cache.tree.tally import Tally
 from storage.move import DEVICE_TIER, DISK_TIER, HOST_TIER, Tier
 
-ON_DISK_ALONE = bytes(state for state in WITH[DISK] if not state & HOST)  # not in host memory
+# residencies with a disk copy and no host copy
+ON_DISK_ALONE = bytes(state for state in WITH[DISK] if not state & HOST)
 
 
 class Removals:

@@ -46,8 +46,7 @@ class StateCopies:
         return self._of[owner] > 0
 
     def make_room(self, count: int, owner: str, beside: Node) -> bool:
-        """Return whether `count` slots can be freed without losing a recurrent state worth
-        a copy.
+        """Return whether `count` slots can be freed without losing a state worth a copy.
 
         `beside` keeps its copies. Returns False if copies under way must free slots first, or if
         sequences hold too many slots.

@@ -54,8 +54,8 @@ class BlockAllocator:
     def __init__(self, total: int) -> None:
         self.total = total
         self.num_free = total
-        # The top of the stack comes first. Machine words index an array in a fourth of the time
-        # that int32 takes.
+        # The array begins with the top of the stack. An array is indexed four times as fast by
+        # machine words as by int32.
         self._stack = np.arange(total, dtype=np.intp)
         self._is_free = np.ones(total, dtype=np.bool_)
 

@@ -40,7 +40,7 @@ class Whereabouts:
 
 
 def whereabouts(at: Position) -> Whereabouts:
-    """Count the blocks up to `at` by their fastest tier. Loading blocks are counted apart."""
+    """Count the blocks up to `at` by their fastest tier. Blocks being loaded count separately."""
     if at.inside <= at.node.edge.num_device:
         return Whereabouts(at.num_blocks, 0, 0, 0, _state_below(at))
     states = np.frombuffer(_states_to(at), np.uint8)
@@ -104,7 +104,7 @@ class PrefixMatch:
 
     @property
     def is_in_place(self) -> bool:
-        """True if the match holds and its last node has not been split since."""
+        """True if all matched blocks are in the tree and the last node was not split since."""
         known = self.known
         return self.holds and known.node.start + known.inside == known.num_blocks
 

@@ -127,8 +127,8 @@ class Checkpoint:
     copies: dict[Tier, StateCopy] = field(default_factory=dict)
     coming: dict[Tier, Transfer] = field(default_factory=dict)
     readers: int = 0
-    kept: bool = True  # False after a failed copy down, until the next use
-    # leases that began at this checkpoint, or that made it where two sequences diverged
+    kept: bool = True  # may be copied down; False after a failed copy, until the next use
+    # number of leases that began at this checkpoint, or made it where sequences diverged
     starts: int = 0
 
     @property
@@ -147,7 +147,7 @@ class Checkpoint:
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
 class Node:
-    """A run of KV blocks after its parent's blocks, equal only to itself."""
+    """A run of KV blocks after its parent's blocks. Nodes are compared by identity."""
 
     namespace: Namespace
     edge: Edge
@@ -159,14 +159,14 @@ class Node:
     leases: int = 0
     held_children: int = 0
     attached: bool = True  # False once flushed or discarded: no match finds it
-    hits: int = 0  # requests that found the node since it was added
+    hits: int = 0  # number of requests that found the node since it was added
     trims: int = 0
-    num_read: int = 0  # leading blocks that a request has found since they were added
+    num_read: int = 0  # number of leading blocks that any request has found since they were added
     writer: str = ""  # label of the request that wrote the blocks, or ""
-    # uses of the blocks before their last eviction or a restart, if remembered
+    # number of uses of the blocks before their last eviction or a restart, if remembered
     seen: int = 0
     priority: float = 0.0  # set by the eviction policy when a request uses the node
-    kept: bool = True  # False after a failed copy down, until the next use
+    kept: bool = True  # may be copied down; False after a failed copy, until the next use
     retained_until: float = 0.0  # time until which other nodes are evicted first; 0: never marked
     retained_for: float = 0.0  # retention in seconds from each use on
     transfers: list[Transfer] = field(default_factory=list)
@@ -217,7 +217,7 @@ class Position:
 
     node: Node  # the deepest node that was reached
     inside: int
-    num_blocks: int  # blocks matched from position 0
+    num_blocks: int  # number of blocks matched from position 0
 
     @classmethod
     def after(cls, node: Node) -> Position:

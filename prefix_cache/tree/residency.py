@@ -1,4 +1,4 @@
-"""The residency of a KV block, in one byte: its tiers, and a tier that it is copied to.
+"""The residency of a KV block, in one byte: its tiers, and the tier to which it is being copied.
 
     bit  1 DEVICE     2 HOST     4 DISK         a whole copy lies there
     bit  8 DEVICE    16 HOST    32 DISK         a copy is being written there
@@ -70,7 +70,7 @@ def is_legal(state: int) -> bool:
     resident, moving = state & RESIDENT, state // IN_FLIGHT
     targets = [tier for tier, bit in BIT.items() if moving == bit]
     if moving and not targets:
-        return False  # two copies at once
+        return False  # two copies under way at once
     return bool(resident) and not resident & moving and all(resident & SOURCES[t] for t in targets)
 
 

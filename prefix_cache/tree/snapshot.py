@@ -6,7 +6,7 @@ change has reported that the block left. Every later block is in the changes.
 
 A node may be split between the visit of its parent and its own visit: its first blocks then belong
 to a new node above it. The snapshot remembers the position where the parent ended. A piece has all
-blocks from this position on, those of the new nodes too.
+blocks from this position on, including blocks of the new nodes.
 """
 
 from __future__ import annotations

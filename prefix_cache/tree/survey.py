@@ -43,7 +43,7 @@ class NamespaceUse:
 
 
 def hit_blocks(node: Node) -> int:
-    """Return how hot a node is: the number of blocks that requests found in it."""
+    """Return the score of a hot node: its blocks times the requests that found it."""
     return node.hits * node.edge.num_blocks
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from storage.disk.file.head_room import slots_in
 
 PAGE_BYTES = 4096
-HEADER_ROOM = 1024  # bytes of a block's header in the file, if pages are half empty
+HEADER_ROOM = 1024  # bytes that a block's header takes in the file if pages are half empty
 MIB = 1 << 20
 
 
@@ -22,7 +22,7 @@ class DiskConfig:
     """
 
     directory: Path
-    max_bytes: int  # maximum size of the file; the disk may have less room
+    max_bytes: int  # maximum size of the file; the disk may have less free space
     block_bytes: int
     fingerprint: bytes  # 32 bytes; a file with another fingerprint is wiped
     encrypt: bool = False  # whether records are encrypted, with a key for every owner
@@ -50,5 +50,5 @@ class DiskConfig:
 
     @property
     def num_buffers(self) -> int:
-        """The number of staging buffers, and so of blocks copied to and from disk at once."""
+        """The number of staging buffers, which limits the blocks copied to or from disk at once."""
         return min(max(self.staging_bytes // self.block_bytes, 4), 256)

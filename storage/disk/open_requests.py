@@ -1,4 +1,4 @@
-"""Reads and writes that the disk's process has not answered, and outcomes not reported yet."""
+"""Reads and writes not answered yet by the disk's process, and outcomes not reported yet."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class OpenRequests:
         return ticket
 
     def refused(self) -> int:
-        """Record as failed a read or write that could not be sent, and return its ticket."""
+        """Record a read or write that could not be sent as failed, and return its ticket."""
         ticket = self._ticket()
         self._fail(ticket)
         return ticket

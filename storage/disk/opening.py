@@ -7,8 +7,9 @@
 
 A file is removed if its records have another origin (fingerprint, block size, encryption), or if
 other users have filled the disk. A file is set aside if it cannot be opened or lacks its last page.
-The file is also set aside if the process that had it open died. In all these cases the tier starts
-empty. The quarantined file is removed once the disk has no space for it beside a file of full size.
+The file is also set aside if the last process died while the file was open. In all these cases the
+tier starts empty. The quarantined file is removed once the disk has no space for it beside a file
+of full size.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The disk's process as the engine controls it: start, messages, end, restarts."""
+"""The engine's control of the disk's process: start, messages, end, restarts."""
 
 from __future__ import annotations
 
@@ -43,7 +43,8 @@ class DiskProcess:
                 stdin=subprocess.DEVNULL,
                 pass_fds=fds,
                 env=_environment(),
-                start_new_session=True,  # otherwise Ctrl-C would end this process first
+                # otherwise Ctrl-C would end the disk's process before the engine
+                start_new_session=True,
             )
         shared = None if host is None else _shared(host)
         self.send(wire.Open(config, num_slots, keep, _shared(staging), shared))
@@ -82,7 +83,7 @@ class DiskProcess:
         self.flush()
 
     def kill(self) -> None:
-        """Kill the process, which dies only once it no longer waits for a disk (`is_dead`)."""
+        """Kill the process. It may die later (`is_dead`), when it no longer waits for a disk."""
         self._outbox.clear()
         if not self.is_dead:
             self._child.kill()

@@ -32,7 +32,7 @@ from storage.errors import DiskInUse, FileTrouble, is_disk_full
 
 DAMAGED = 3
 _READERS = 2
-_SWITCH_S = 0.0005  # seconds after which Python switches threads, about the time for one block
+_SWITCH_S = 0.0005  # seconds after which Python switches threads; one block takes about as long
 _BATCH_BYTES = 16 << 20  # maximum bytes of blocks in one transaction
 
 
@@ -117,7 +117,8 @@ class _Service:
             self._reads.put(command)
         elif isinstance(command, wire.Write | wire.Erase):
             self._writing.queue.put(command)
-        elif isinstance(command, wire.Forget | wire.Note):  # this erases quarantined records too
+        # quarantined records must be erased, too
+        elif isinstance(command, wire.Forget | wire.Note):
             remove_quarantine(self._config.directory)
             self._writing.queue.put(command)
         elif isinstance(command, wire.Scan):

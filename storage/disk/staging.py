@@ -1,7 +1,7 @@
 """The staging buffers for blocks to and from the disk's process.
 
-After a read was given up, the process may still write into the read's buffer. Such a buffer is
-*owed* an answer. The buffer becomes free when the answer comes or the process is dead.
+After a read was given up, the disk's process may still write into the read's buffer. Such a buffer
+is *owed* an answer, and becomes free when the answer comes or the process is dead.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Staging:
 
     @property
     def is_owed(self) -> bool:
-        """True if the answer to a given-up read has not come yet."""
+        """True if the process has not answered all given-up reads yet."""
         return bool(self._owed)
 
     def take(self) -> int | None:

@@ -1,4 +1,4 @@
-"""The state and counters of the disk tier. Logs when its file system is full."""
+"""The state and counters of the disk tier. This module also logs that its file system is full."""
 
 from __future__ import annotations
 

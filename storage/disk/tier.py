@@ -1,9 +1,10 @@
 """The engine's side of the disk tier: it sends requests to the disk's process.
 
 When the process dies, all requests to it fail and its records are lost. The file is set aside,
-because it may have caused the death. After a pause, another process starts with an empty file. Then
-`generation` rises, and the cache must forget the tier. After too many deaths in a short time the
-tier stays off. A process that ended because its disk was full is always started again.
+because it may have caused the death. After a pause, another process starts with an empty file. The
+new process raises `generation`, and the cache must forget all blocks of the tier. After too many
+deaths in a short time the tier stays off. A process that ended because its disk was full is always
+started again.
 
 A read that misses its deadline fails. The answer may still come later. Until then, the read's
 buffer is not used again. A write that misses its deadline fails only after the process is killed,
@@ -128,7 +129,7 @@ class DiskTier:
         return ticket
 
     def erase(self, slots: Iterable[int]) -> None:
-        """Empty these slots before any later write begins.
+        """Erase these slots before any later write begins.
 
         A later read may still find the blocks in these slots.
         """
@@ -182,7 +183,7 @@ class DiskTier:
         return self._asked.take_ends()
 
     def wait(self, timeout_s: float) -> None:
-        """Wait until `poll` may have news or `timeout_s` have passed."""
+        """Wait until `poll` may have results, or `timeout_s` seconds have passed."""
         if self._process is not None:
             self._process.wait_for_reply(timeout_s)
 
@@ -233,7 +234,7 @@ class DiskTier:
         while not self._scanned:
             if self._process is None:
                 return None
-            if self._clock() > give_up:  # the process may loop endlessly in a damaged file
+            if self._clock() > give_up:  # a damaged file may keep the process in an endless loop
                 self._process.kill()
             self._process.wait_for_reply(0.05)
             self._watch(self._process)

@@ -42,7 +42,7 @@ class Segment(Enum):
 
 
 class OpenRefusal(Enum):
-    """The reasons why a process has no file open."""
+    """The reasons why a disk process could not open its file or gave it up."""
 
     IN_USE = "in use"
     UNUSABLE = "unusable"
@@ -65,7 +65,7 @@ class Open(DiskMessage, frozen=True):
 
     config: DiskConfig
     num_slots: int | None  # number of the file's slots; None: as many as fit its maximum size
-    keep: bool  # False: the existing file is moved to quarantine
+    keep: bool  # whether to use an existing file; False: it is moved to quarantine
     staging: SharedSegment
     host: SharedSegment | None
 
@@ -137,7 +137,7 @@ class WriteRefused(DiskMessage, frozen=True):
 
 
 class DiskEnded(DiskMessage, frozen=True):
-    """The end of a write or a read."""
+    """The report that a write or a read has ended, with its outcome."""
 
     ticket: int
     outcome: DiskOutcome
@@ -174,7 +174,7 @@ Reply = Opened | WriteRefused | DiskEnded | ScannedSlots | Forgot | FileStats
 
 
 class WireBroken(StorageError):
-    """A socket whose other side is gone or has sent an invalid message."""
+    """A socket whose other end was closed or has sent an invalid message."""
 
 
 class Channel:

@@ -1,4 +1,4 @@
-"""The thread that changes the file, and takes queued jobs in batches.
+"""The thread that changes the file. It takes queued jobs in batches.
 
 A transaction costs a wait for the disk, so many blocks share a transaction. Batches are bounded. If
 a batch does not fit the file, its jobs are tried one by one.
@@ -38,7 +38,8 @@ Job = Write | Erase | Forget | Note | CloseFile  # CloseFile ends the thread
 class _WriteBatch:
     writes: list[Write] = field(default_factory=list)
     erased: dict[int, None] = field(default_factory=dict)
-    then: Forget | Note | CloseFile | None = None  # the job that ended the batch, done after it
+    # the job that ended the batch, and is done after the batch
+    then: Forget | Note | CloseFile | None = None
 
 
 class Writing:
@@ -53,7 +54,7 @@ class Writing:
         blocks_at_once: int,
         note_done: Callable[[Iterable[str]], None],
     ) -> None:
-        """Send answers with `reply`.
+        """Prepare to serve jobs. `reply` sends an answer.
 
         `tend` drops dead readers and reports the file's use. `note_done` remembers flushes and may
         raise OSError.
@@ -120,7 +121,7 @@ class Writing:
             self._answer([write], DiskOutcome.DONE if done else DiskOutcome.FAILED)
 
     def _erase(self, slots: Iterable[int]) -> dict[int, None]:
-        """Erase slots in several transactions, since each changed page needs a free page meanwhile.
+        """Erase slots in several small transactions, since each changed page needs a free page.
 
         Returns the slots that could not be erased even in small transactions.
         """
@@ -136,7 +137,7 @@ class Writing:
         return dict.fromkeys(left)
 
     def _change(self, writes: list[Write], erased: Iterable[int], *, in_need: bool = False) -> bool:
-        """Erase and write in one transaction. Without room, returns False and changes nothing."""
+        """Erase and write in one transaction, or return False without changes if room lacks."""
         if not writes and not erased:
             return True
         blocks = [

@@ -2,7 +2,7 @@
 
     block    | layer 0          | layer 1          | ... | last layer       |
     layer    | keys    | values | scales | up to a multiple of 16 bytes     |
-    latents  | keys alone       | scales | of layers whose values are a part of the keys
+    latents  | keys alone       | scales |     for layers whose values are a part of the keys
 
 Layers lie in the model's order, whatever their group. So a block is one contiguous run in every
 tier and one record on disk. The last bytes of a block are the layers that are computed last.
@@ -68,8 +68,8 @@ class KvLayout:
 
     groups: tuple[KvGroup, ...]
     block_size: int
-    slice: KvSlice | None = None  # KV heads that `groups` have; None: all heads
-    stage: Stage | None = None  # layers that `groups` have; None: all layers of the model
+    slice: KvSlice | None = None  # KV heads in this layout's `groups`; None: all heads of the model
+    stage: Stage | None = None  # layers in this layout's `groups`; None: all layers of the model
 
     def __post_init__(self) -> None:
         layers = sorted(layer for group in self.groups for layer in group.layers)

@@ -4,8 +4,8 @@
 
 This module needs no torch, because commands that only plan read it too.
 
-Elsewhere: what a layer costs (`engine.models.stages`), and which process is which stage
-(`engine.models.grid`).
+`engine.models.stages` computes the costs of layers, and `engine.models.grid` assigns stages to
+processes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Stage:
     ascends and `index` is a stage.
     """
 
-    index: int  # place of the stage, 0 for the stage with the first layer
+    index: int  # index of the stage, 0 for the stage with the first layer
     ends: tuple[int, ...]
 
     def __post_init__(self) -> None:

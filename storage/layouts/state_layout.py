@@ -17,7 +17,7 @@ from itertools import accumulate
 
 from storage.layouts.kv_layout import ALIGNMENT, ITEM_BYTES
 
-RECURRENCE_DTYPE = "float32"  # a recurrence adds up thousands of tokens
+RECURRENCE_DTYPE = "float32"  # float32, since a recurrence adds up thousands of tokens
 
 
 @dataclass(frozen=True, slots=True)

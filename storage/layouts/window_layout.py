@@ -3,9 +3,9 @@
     ring     | place 0 | place 1 | ... | last place |      block b of a sequence lies at b % places
     place    a block of KV of the layers with a window (`kv_layout`)
 
-A token sees no key before its window. So for these layers, a sequence of any length keeps only the
-blocks that a window touches. Like a recurrent state, a ring has one size, is one contiguous run,
-and cannot be cut back to an earlier position.
+A token sees no key before its window. So for these layers, a sequence of any length needs only the
+blocks that overlap its last window. Like a recurrent state, a ring has one size, is one contiguous
+run, and cannot be cut back to an earlier position.
 
 This module needs no torch, because commands that only plan read it too.
 """
@@ -65,7 +65,7 @@ class WindowLayout:
         return -(-self.state_bytes // block_bytes)
 
     def scratch_slots(self, scratch_blocks: int) -> int:
-        """Return the number of rings, rounded up, that take as much room as `scratch_blocks`."""
+        """Return the number of rings, rounded up, with as many bytes as `scratch_blocks` blocks."""
         return -(-scratch_blocks // self.places)
 
 

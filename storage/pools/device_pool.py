@@ -55,8 +55,8 @@ class Mover:
     """The mover within the device tier: copies in the given order, with few launches.
 
     Used by one thread only. On a GPU, `execute` queues the copies on the current stream and does
-    not wait for the device. Work queued before the call sees the blocks as they were. Work queued
-    after the call sees them moved.
+    not wait for the device. Work queued before the call reads the old content of the blocks, and
+    work queued later reads the copies.
     """
 
     def __init__(self, pool: DevicePool, copy_blocks: CopyBlocks) -> None:
@@ -64,7 +64,7 @@ class Mover:
         self._copy_blocks = copy_blocks
 
     def execute(self, moves: Sequence[Move]) -> None:
-        """Copy all of `moves` in order. Later moves see what earlier moves wrote.
+        """Copy all of `moves` in order. Later moves read the results of earlier moves.
 
         Raises UnsupportedMove or UnknownSlot before the first copy.
         """
@@ -116,7 +116,7 @@ class Mover:
 
 
 def independent_runs(moves: Sequence[Move]) -> Iterator[list[Move]]:
-    """Split `moves` within one tier into runs of moves that may happen at once.
+    """Split `moves` within one tier into runs of moves that may be made at the same time.
 
     In a run, no target is another move's source or target. A move onto itself is left out. The runs
     follow each other in the plan's order.

@@ -1,8 +1,8 @@
 """Digests of KV blocks in host memory: made when a block arrives, compared before it leaves.
 
-Records on disk are sealed, but host memory is not. A stray write, a copy to a wrong slot or a
-flipped bit would come back as KV. The owner thread waits for the digests, so only the first
-CHECKED_BYTES of each batch of copies are digested.
+Records on disk are sealed, but host memory is not. Without digests, damage by a stray write, a copy
+to a wrong slot or a flipped bit would be read as KV. The owner thread waits for the digests, so
+only the first CHECKED_BYTES of each batch of copies are digested.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ from storage.errors import PoolDoesNotFit
 from storage.free_memory import host_free_bytes
 
 GIB = 1 << 30
-_PORTABLE = 1  # cudaHostRegisterPortable: pinned for all contexts
+_PORTABLE = 1  # cudaHostRegisterPortable: pins memory for all CUDA contexts
 _POPULATE_WRITE = 23  # MADV_POPULATE_WRITE: makes pages present and returns errors
 # Bytes of one request for pages. During a request, changes of the process's memory mappings wait.
 # Each request takes the GIL once.
@@ -40,7 +40,7 @@ class HostPool:
 
     Any thread may allocate the memory, and one thread uses and drops it. Copies on the device's
     streams read and write the memory, so a slot is used again only after its copy's end. Messages
-    with the disk's process agree on who may use a block.
+    between this process and the disk's process settle which of them may use a block.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ def _runtime() -> Any:
 
 def _allocate(num_bytes: int, available: int | None) -> tuple[mmap.mmap, int]:
     """Allocate shared memory and its file descriptor. Raises PoolDoesNotFit."""
-    # Linux overcommits, and later its OOM killer would end a process.
+    # Linux would grant more memory than is free, and later its OOM killer would end a process.
     there = host_free_bytes()
     free = there if available is None else min(available, there)
     if num_bytes > free:
@@ -125,8 +125,8 @@ def _take_pages(fd: int, memory: mmap.mmap) -> None:
     """Allocate every page. Raises OSError if memory runs out.
 
     Several threads take the pages, since one thread clears only 3 GB a second. One core is left to
-    other work. Linux before 5.14 does not know the request, and is asked for the file's pages
-    instead.
+    other work. Linux before 5.14 does not know this kind of request. There the file's pages are
+    allocated instead.
     """
     libc = ctypes.CDLL(None, use_errno=True)
     view = ctypes.c_char.from_buffer(memory)
@@ -144,7 +144,7 @@ def _take_pages(fd: int, memory: mmap.mmap) -> None:
 
     with ThreadPoolExecutor(num_threads) as threads:
         failed = set(threads.map(populate, range(0, size, share))) - {0}
-    del view  # otherwise the map could not be closed
+    del view  # an open view would prevent the map from being closed
     if failed == {errno.EINVAL}:
         os.posix_fallocate(fd, 0, len(memory))
     elif failed:

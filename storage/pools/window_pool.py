@@ -1,6 +1,6 @@
 """The device's memory for rings: the last keys and values of layers with a window.
 
-    slot 0 .. num_slots - 1     a ring each, numbered as the states' slots are
+    slot 0 .. num_slots - 1     a ring each, with the number of the sequence's state slot
     after these                 scratch blocks for the prompts of one step
 
 A prompt's row may have more new tokens than a ring has room for. The row writes them to scratch
@@ -23,7 +23,7 @@ from storage.pools.device_pool import empty_blocks, layer_views
 
 
 class RingShape(NamedTuple):
-    """The numbers that place a block in a `WindowPool`."""
+    """The numbers from which the index of a block in a `WindowPool` is computed."""
 
     places: int  # number of blocks of a ring
     block_size: int
@@ -34,7 +34,7 @@ class RingShape(NamedTuple):
 class StepWindows(NamedTuple):
     """The memory of the layers with a window in a step."""
 
-    layout: BatchLayout  # uses these layers' own block tables and slots
+    layout: BatchLayout  # layout of the batch with these layers' own block tables and slots
     layers: tuple[Tensor, ...]  # KV of each layer, as in `DevicePool.layers`
 
 
@@ -70,7 +70,7 @@ class WindowPool:
 
     @property
     def shape(self) -> RingShape:
-        """The numbers that place a block."""
+        """The numbers from which the index of a block is computed."""
         places = self.layout.places
         scratch = self.num_slots * places
         return RingShape(places, self.layout.kv.block_size, scratch, len(self.rings))

@@ -58,7 +58,7 @@ class DirectoryKey:
         return self.key if key_id == NO_KEY_ID else None
 
     def forget(self, owner: str) -> None:
-        """Do nothing, because owners have no keys of their own."""
+        """Do nothing, because an owner has no own key that could be erased."""
 
 
 class DataKeys:

@@ -1,7 +1,7 @@
 """The ids of the flushes already applied to a directory's records, in a file beside them.
 
-A flush that is not listed is done again at the next start, which costs only hits. So the file may
-be lost or damaged, and the oldest ids may be dropped.
+A flush that is not listed is repeated at the next start, which only lowers the hit rate. So the
+file may be lost or damaged, and the oldest ids may be dropped.
 """
 
 from __future__ import annotations
@@ -29,6 +29,6 @@ def read_done(directory: Path) -> list[str]:
 
 
 def add_done(directory: Path, flushes: Iterable[str]) -> None:
-    """Add flush ids, which are on disk when the call returns. Raises OSError."""
+    """Add flush ids. They are on disk when the call returns. Raises OSError."""
     kept = list(dict.fromkeys((*read_done(directory), *flushes)))[-MOST:]
     write_private(directory / _NAME, msgspec.json.encode(kept))

@@ -70,7 +70,7 @@ class HeadRoom:
         return min(self.max_bytes, max(whole, allocated))
 
     def is_kept(self) -> bool:
-        """Return whether the head-room is free. Raises OSError."""
+        """Return whether the disk has at least the head-room free. Raises OSError."""
         disk = self.disk_use(self.directory)
         return disk.left >= self._head_room(disk)
 

@@ -117,7 +117,7 @@ class LmdbFile:
         with self._mapped.alone():  # a concurrent reader would read unmapped memory
             try:
                 self._env.set_mapsize(bound)
-            except lmdb.Error as error:  # after this error the file may be unmapped
+            except lmdb.Error as error:  # the error may leave the file unmapped
                 raise FileDamaged(f"{type(error).__name__}: {error}") from error
         self._bound = bound
 
@@ -244,7 +244,7 @@ class LmdbFile:
             raise
 
     def _check_file(self) -> None:
-        """Refuse a file shorter than its two meta pages, because opening it may raise a signal."""
+        """Refuse a file without its two meta pages, which may end a process that opens it."""
         path = self._directory / DATA_NAME
         size = path.stat().st_size if path.exists() else 0
         if 0 < size < 2 * os.sysconf("SC_PAGE_SIZE"):
@@ -253,14 +253,14 @@ class LmdbFile:
     def _allocate_lock(self) -> None:
         """Allocate LMDB's table of readers. Raises OSError.
 
-        Mapping the table on a full disk would raise a signal.
+        If the disk were full, writing to the mapped table would end this process by a signal.
         """
         mode = os.O_RDWR | os.O_CREAT
         with open(os.open(self._directory / _LOCK_NAME, mode, 0o600), "r+b") as table:
             os.posix_fallocate(table.fileno(), 0, _LOCK_BYTES)
 
     def _check_pages(self) -> None:
-        """Refuse a file that lacks its last page, because reading past the end raises a signal."""
+        """Refuse a file without its last page, since reading past the end ends the process."""
         size = (self._directory / DATA_NAME).stat().st_size
         needed = (self._env.info()["last_pgno"] + 1) * self._env.stat()["psize"]
         if size and needed > size:

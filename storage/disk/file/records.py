@@ -1,7 +1,7 @@
 """Records by slot: sealed when written, and checked against the request when read.
 
-A record is lost unless its slot holds it whole, unchanged and as requested. A lost record is
-deleted, and none of its bytes are returned.
+A record counts as lost unless its slot holds all of it, unchanged, with the requested header. A
+lost record is deleted, and none of its bytes are returned.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _SCAN_BYTES = 48 << 10  # maximum header bytes in one piece of a scan
 
 @dataclass(frozen=True, slots=True)
 class ScanRoom:
-    """Bounds on the number of blocks, and on the use of their file and disk.
+    """Limits on writes: the number of blocks, the file's size, and the free space of the disk.
 
     Deleting needs room too, since LMDB copies the pages that it changes. So writes are refused
     before the file is full. A completely full file can only be removed.
@@ -46,7 +46,7 @@ class ScanRoom:
         # is short.
         spare = int(use.bound * (1 - self.head_room.high_water) / 2)
         if use.used + num_blocks * self.record_bytes + spare > use.bound:
-            # Whether the disk leaves the file less room than its slots take.
+            # True if the disk's free space, not the number of slots, limits the file.
             fitting = slots_in(use.bound, self.record_bytes, self.head_room.high_water)
             is_cut_down = use.bound < self.head_room.max_bytes and fitting < self.num_slots
             full = DiskFull if is_cut_down else FileFull
@@ -62,7 +62,7 @@ class ToWrite(NamedTuple):
 
 
 class ScanPart(NamedTuple):
-    """A piece of a scan: sound records, slots of unsound records, and the next slot."""
+    """A part of a scan: valid records, slots of invalid records, and the next slot to scan."""
 
     entries: list[tuple[int, BlockRecord]]
     unsound: list[int]
@@ -102,8 +102,8 @@ class DiskRecords:
     def read(self, slot: int, record: BlockRecord, into: memoryview, scratch: memoryview) -> bool:
         """Read a block into `into`. Raises FileDamaged.
 
-        Returns False if the block is lost, and `into` is then undefined. `scratch` is as large as a
-        block, and no other thread uses it.
+        Returns False if the block is lost. Then the content of `into` is undefined. `scratch` is as
+        large as a block, and no other thread uses it.
         """
         held = scratch if self._seal.encrypts else into
         try:
@@ -155,7 +155,7 @@ class DiskRecords:
             # The block's hits may have grown since the block was written.
             if header.slot != slot or replace(header.record, hits=record.hits) != record:
                 raise RecordNotSound
-            # numpy's copy releases the GIL, unlike a memoryview's.
+            # numpy releases the GIL while it copies, and memoryview does not.
             source = np.frombuffer(kept.payload, dtype=np.uint8)
             np.copyto(np.frombuffer(held, dtype=np.uint8), source)
         return header
