@@ -90,10 +90,17 @@ class ModuleWork:
 
     @property
     def computed(self) -> int:
-        """The number of tokens computed so far at or after `start`."""
-        one = self.computing
-        start = max(self.start, one.found.total + one.fetched)
-        return max(min(one.prompt_end, self.tokens) - start, 0)
+        """The number of tokens computed so far at or after `start`, without padding."""
+        return max(min(self.computing.prompt_end, self.tokens) - self._first, 0)
+
+    @property
+    def charged(self) -> int:
+        """The number of tokens computed so far at or after `start`, with padding."""
+        return max(self.computing.prompt_end - self._first, 0)
+
+    @property
+    def _first(self) -> int:
+        return max(self.start, self.computing.found.total + self.computing.fetched)
 
     @property
     def loaded(self) -> TierTokens:
@@ -194,9 +201,14 @@ class SequenceModules:
         self.leases, self.block_ids = (), NO_SLOTS
 
     @property
-    def charged(self) -> int:
+    def computed(self) -> int:
         """The number of module tokens computed for the sequence, each token counted once."""
         return sum(max(one.computed for one in rounds) for rounds in self.work.values())
+
+    @property
+    def charged(self) -> int:
+        """The tokens of `computed` and their padding, which takes as long to compute."""
+        return sum(max(one.charged for one in rounds) for rounds in self.work.values())
 
     @property
     def loaded(self) -> TierTokens:

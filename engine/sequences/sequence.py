@@ -164,7 +164,7 @@ class Sequence:
         modules = self.modules
         if modules is None or self.admitted is None:
             return self.found
-        total = max(self.found.total + modules.num_tokens - modules.charged, 0)
+        total = max(self.found.total + modules.num_tokens - modules.computed, 0)
         lower = self.found + modules.loaded  # tokens that are copied may be in both
         disk = min(lower.disk, total)
         host = min(lower.host, total - disk)

@@ -105,7 +105,7 @@ def test_requests_for_one_module_compute_it_once() -> None:
     for number in range(4):
         rig.submit(modular(f"r{number}", [part], [50 + number, 40], 20))
     rig.run()
-    assert [rig.finished(f"r{number}").computed_tokens for number in range(4)] == [15, 2, 2, 2]
+    assert [rig.finished(f"r{number}").computed_tokens for number in range(4)] == [18, 2, 2, 2]
 
 
 def test_a_head_is_computed_once_and_before_the_modules_behind_it() -> None:
@@ -116,11 +116,25 @@ def test_a_head_is_computed_once_and_before_the_modules_behind_it() -> None:
         rig.submit(modular(f"r{number}", one, [50 + number], 20, has_head=True))
     rig.run()
     computed = [rig.finished(f"r{number}").computed_tokens for number in range(3)]
-    assert computed == [5 + 6 + 3 + 1, 1, 1]
+    assert computed == [8 + 7 + 3 + 1, 1, 1], "with padding to whole blocks"
     for number, one in enumerate(used):
         tokens = expected(one, [50 + number], 4, 4, has_head=True)
         assert rig.link.tokens(f"r{number}") == tokens
     rig.expect_nothing_left()
+
+
+def test_small_modules_are_charged_as_they_are_computed() -> None:
+    """A module of one token takes a whole block's computation, and is charged for it."""
+    rig = Rig(has_modules=True, max_batch_tokens=64)
+    parts = [Part([7] * 5, 0), *(Part([at], 5 + at) for at in range(1, 9))]
+    for number in range(3):
+        rig.submit(modular(f"r{number}", parts, [50 + number], 40, has_head=True))
+    rig.submit(generate("plain", [9] * 5))
+    rig.run()
+    finished = [rig.finished(name) for name in ("r0", "r1", "r2", "plain")]
+    counted = rig.core.components.counters.total().computed_tokens
+    assert sum(one.computed_tokens for one in finished) == counted == 8 + 8 * 3 + 3 + 5
+    assert [one.reused.tokens for one in finished if one.reused] == [0, 13, 13, 0]
 
 
 def test_a_head_that_is_evicted_before_its_modules_begin_is_computed_again() -> None:
@@ -132,7 +146,7 @@ def test_a_head_that_is_evicted_before_its_modules_begin_is_computed_again() -> 
     rig.run()
     computed = dict.fromkeys(one.request_id for owners in rig.runner.owners for one in owners)
     assert [*computed] == ["module-0", "module-2", "module-1", "module-3", "r"]
-    assert rig.finished("r").computed_tokens == 9 + 16 + 16 + 1
+    assert rig.finished("r").computed_tokens == 12 + 19 + 19 + 1
     assert rig.link.tokens("r") == expected(parts, [4], 4, 4, has_head=True)
     rig.expect_nothing_left()
 
@@ -213,7 +227,7 @@ def test_a_request_that_leaves_is_charged_what_was_computed_of_its_modules() -> 
     assert (left.computed_tokens, left.reused.tokens) == (16, 0)
     rig.submit(modular("stays", [part], [4], 40))
     rig.run()
-    assert rig.finished("stays").computed_tokens == 30 - 16 + 1, "nobody computed the rest before"
+    assert rig.finished("stays").computed_tokens == 32 - 16 + 1, "nobody computed the rest before"
     rig.expect_nothing_left()
 
 
@@ -226,7 +240,7 @@ def test_who_waits_on_for_a_module_is_charged_the_rest_of_it() -> None:
     rig.link.say(Cancel(request_id="first"))
     rig.run()
     assert rig.finished("first").computed_tokens == 16
-    assert rig.finished("second").computed_tokens == 30 - 16 + 1
+    assert rig.finished("second").computed_tokens == 32 - 16 + 1
     assert rig.link.tokens("second") == expected(parts, [4], 4, 4)
     rig.expect_nothing_left()
 

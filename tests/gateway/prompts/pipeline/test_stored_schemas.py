@@ -140,9 +140,12 @@ async def test_modules_count_in_whole_blocks_towards_the_longest_request(
         with memory(1).lease(OWN) as body:
             return await admission.admit(wanted, caller, body=body)
 
-    (unbound,) = (await admitted(4000)).generates
+    whole = await admitted(4000)
+    (unbound,) = whole.generates
     held = sum(one.padded_tokens for one in unbound.modules) + len(unbound.token_ids) // 4
     assert (held > unbound.prompt_tokens) is with_modules
+    padding = sum(-one.num_tokens % WELCOME.block_size for one in unbound.modules)
+    assert whole.most_computed == unbound.prompt_tokens + padding, "what may be charged"
     assert (await admitted(held + 4)).generates == (unbound,)
     with pytest.raises(BadRequest, match=f"{held + 3} tokens for this tenant"):
         await admitted(held + 3)
