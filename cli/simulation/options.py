@@ -163,14 +163,10 @@ class DraftFlags:
 
 @dataclass(frozen=True, slots=True)
 class OutputFlags:
-    """The flags for the output's form and place."""
+    """The flags for the output's sizes and form."""
 
     sizes: str = output_field(
         "",
-        "Further total sizes, divided in the same proportions: 250k,1M,2M. [dim]\\[with a plot: "
-        "a quarter, half, 1, 2 and 4 times the total][/dim]",
-    )
-    plot: Path | None = output_field(
-        None, "Write an SVG of hit rate against size, beside LRU's; with replicas each router's."
+        "Further total sizes, divided in the same proportions: 250k,1M,2M.",
     )
     json: Json = False
