@@ -1,4 +1,4 @@
-"""Rows with adapters beside rows without, through a real server with random weights.
+"""The time per token of requests with and without adapters, on a real server with random weights.
 
     python -m benchmarks.adapters --model llama-3.1-8b [--adapters 8] [--rank 16] [--quick]
 
@@ -77,9 +77,9 @@ def ask(server: Running, model: str, prompt: list[int], tokens: int) -> tuple[fl
 
 
 def rows(server: Running, models: Sequence[str], count: int, prompt: int, tokens: int) -> float:
-    """Ask for `count` answers at once, each of the next of `models`.
+    """Ask for `count` answers at once, from the models of `models` in turn.
 
-    Returns the median time between tokens.
+    Returns the median seconds between tokens.
     """
     dice = random.Random(count)
     prompts = [[dice.randrange(10, 500) for _ in range(prompt)] for _ in range(count)]

@@ -1,10 +1,10 @@
 """The comparison of two checkouts, which are measured in turn on one machine.
 
-The checkout that runs first changes each round, so that warming up or slowing down affects both. A
-number's name shows whether a small or a large value is better. Seconds and bytes should be small,
-and rates large. A record's name and its other values identify the measurement.
+The two checkouts take turns at running first, so that a change of the machine's speed affects both.
+The name of a number shows which values are better: small values of seconds and bytes, and large
+values of rates. A record's name and its other values identify the measurement.
 
-Elsewhere: how a part of the benchmarks is run (`everything`).
+`everything` runs the parts of the benchmarks.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-LOST = 0.98  # ratio below which a number counts as a loss
+LOST = 0.98  # ratio, this checkout to the other, below which a number counts as a loss
 _RATES = ("per_s", "tflops", "gb_s", "hit_rate")
 _COSTS = ("_s", "_ms", "_us", "_ns", "_bytes", "_mib", "_gib")
 _UNITS = ("s", "ms", "us", "ns")
@@ -103,7 +103,7 @@ def _values(rounds: Iterable[Records]) -> dict[Key, list[float]]:
 
 
 def _numbers(record: Mapping[str, Any]) -> Iterator[tuple[Key, float]]:
-    """Yield the compared numbers of a record. A key has the record's other values and the name."""
+    """Yield a record's numbers to compare. A key has the record's other values and the name."""
     measured = {name for name, value in record.items() if _is_measured(name, value)}
     told = [str(value) for name, value in record.items() if name not in measured]
     for name in record:

@@ -2,8 +2,8 @@
 
     python -m benchmarks [--model llama-3.1-8b] [--only kernels,step | --only all] [--quick]
 
-Without --only, the parts of MAIN run. Each part is a process with a time limit. The lines that it
-prints before the limit are kept. The file also has the hardware, the versions and the commit. By
+Without --only, the parts of MAIN run. Each part is a process with a time limit. The file has all
+lines that a part prints before its limit, and the hardware, the versions and the commit. By
 default, --model is the embedded model on a CPU, and the shape of an 8B on a GPU. Weights are
 random. --quick uses the smallest sizes. --against DIR runs each part in another checkout too, by
 turns, and compares the numbers of both checkouts.
@@ -38,7 +38,7 @@ LIBRARIES = ("torch", "triton", "numpy", "msgspec", "uvicorn", "aiohttp")
 class BenchmarkPart:
     """A part of the benchmarks: a module that runs in its own process.
 
-    `quick` are its arguments for --quick.
+    `quick` is the part's arguments for --quick.
     """
 
     name: str
@@ -148,9 +148,9 @@ def command_of(part: BenchmarkPart, model: str, *, quick: bool) -> list[str]:
 def run_by_turns(
     name: str, command: list[str], limit_s: float, other: Path, rounds: int
 ) -> list[PartOutcome]:
-    """Run a part in both checkouts by turns.
+    """Run a part in this checkout and in `other` in turn, `rounds` times.
 
-    The last outcome has the comparison and any loss.
+    The last outcome has the comparison, and fails if a number got worse.
     """
     started, outcomes = time.perf_counter(), list[PartOutcome]()
 
@@ -179,7 +179,7 @@ def run_part(name: str, command: list[str], limit_s: float, root: Path = ROOT) -
     started = time.perf_counter()
     paths = os.pathsep.join([str(root), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
     environment = {**os.environ, "PYTHONPATH": paths}
-    # SIGTERM lets a part stop the server that it started.
+    # At the time limit the part gets SIGTERM, so that it can stop its own server.
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, env=environment, text=True, cwd=root
     )

@@ -84,9 +84,9 @@ class Asker:
         raise RuntimeError(outcome.error)
 
     async def ask_in_turn(self, prompt: int, asks: int) -> list[float]:
-        """Send the victim's requests with pauses.
+        """Send `asks` requests of the victim, one after another, with pauses.
 
-        Returns the seconds to first token of each.
+        Returns each request's seconds to first token.
         """
         times = []
         for _ in range(asks):
@@ -128,7 +128,7 @@ async def measure(server: Running, keys: list[str], asked: AskedPrompt, prompt: 
             await asyncio.sleep(FLOOD_ON_S)
             beside += await victim.ask_in_turn(prompt, asked.asks // asked.rounds)
             if flooding.done():
-                await flooding  # this raises the error that ended the flood
+                await flooding  # raises the error that ended the flood early
             flooding.cancel()
             await asyncio.gather(flooding, return_exceptions=True)
             await asyncio.to_thread(wait_until_idle, server)
@@ -163,7 +163,7 @@ def main(
         list[int] | None, typer.Option(help="Tokens; may be given several times.")
     ] = None,
 ) -> None:
-    """Measure each prompt length."""
+    """Measure the victim's times for each length of its prompts."""
     if bool(url) != bool(admin_key):
         raise typer.BadParameter("--url and --admin-key go together")
     settings = {"cache_tokens": "65536"}

@@ -26,7 +26,7 @@ def room_for(cases: Sequence[HandbookCase], block_size: int) -> int:
 
 
 class AskedEngine:
-    """An engine that answers rounds of questions, and a judge of its answers."""
+    """An engine that answers rounds of questions and judges the answers."""
 
     def __init__(self, config: EngineConfig, opened: OpenedModel) -> None:
         self._link = MemoryLink(sleeps=True)

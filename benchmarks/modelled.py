@@ -1,4 +1,4 @@
-"""Predictions of workloads and floods on a GPU: the engine's core on a modelled device.
+"""Predictions of workloads and floods on a GPU: the engine's core runs on a simulated device.
 
     python -m benchmarks.modelled [--target-itl-ms 25] [--cold]
     python -m benchmarks.modelled --bursts [--mixture]
@@ -10,13 +10,13 @@
 
 The first command replays the named workloads with the step times of
 `tests.doubles.modelled.products`. With --mixture it takes the step times of
-`tests.doubles.modelled.mixture`. --bursts replays *mixed* and then *itl* on one engine. The engine
-predicts the steps of *itl* by the steps of *mixed*. The other commands take a fixed time for each
-token (`StepModel`). --flood prints a victim's times, and the throughput of all. --equals replays 16
-equal tenants with 4 streams each, and prints their requests a second. --states replays *multiturn*,
-*agents* and *mixed* on a model with that many state slots. With --share the cache is partitioned,
-and the tenant has that share. A working area then serves another tenant's requests of --longest
-tokens. Prints a JSON line for each prediction.
+`tests.doubles.modelled.mixture`. --bursts replays *mixed* and then *itl* on one engine, which has
+only the step times of *mixed* to predict its first steps of *itl*. The other commands take a fixed
+time for each token (`StepModel`). --flood prints a victim's times, and the throughput of all.
+--equals replays 16 equal tenants with 4 streams each, and prints their requests a second. --states
+N replays *multiturn*, *agents* and *mixed* on a model with N state slots. With --share S the cache
+is partitioned, and the tenant's partition is the share S. The working area then has room for
+another tenant's requests of --longest tokens. Prints a JSON line for each prediction.
 """
 
 from __future__ import annotations
@@ -43,8 +43,9 @@ from tests.doubles.modelled.replay import POOL_TOKENS, VOCAB, Replay
 NAMES: tuple[WorkloadName, ...] = ("mixed", "tenants", "multiturn", "agents")
 STATEFUL: tuple[WorkloadName, ...] = ("multiturn", "agents", "mixed")
 BURSTS: tuple[WorkloadName, ...] = ("mixed", "itl")
-# In decodes of *tenants*, all rows share 1,024 keys, and about four rows share 3,072. A tenant's
-# rows do not always run together, so fewer keys are read once than these numbers suggest.
+# The share of keys that a decode of *tenants* reads once for several rows: all rows share 1,024
+# keys, and about four rows share 3,072. The share is smaller than these numbers suggest, because a
+# tenant's rows do not always run together.
 READ_ONCE = {"tenants": 0.72}
 # Qwen3.5 27B in fp8 on one H200: a decode takes 8.2 ms, and 8,192 tokens of a prompt take 480 ms.
 HYBRID = StepModel(of_itself=8.0e-3, token=55e-6, pair=0.6e-9, decode_key=8e-9)
@@ -110,7 +111,7 @@ class StateOptions:
 
 @dataclass(frozen=True, slots=True)
 class ModelledEngine:
-    """The modelled engine's settings. `eager_launch_ms`, `noise`: for floods and equal tenants."""
+    """The modelled engine's settings. `noise` and `eager_launch_ms` apply to --flood, --equals."""
 
     max_batch_tokens: int = 8192
     target_itl_ms: Annotated[float, typer.Option(min=0, help="As of `ratoon serve`.")] = 0.0
@@ -128,7 +129,7 @@ class ModelledEngine:
         return StepLimits(self.max_batch_tokens, 256, CUDA_MAX_STEP_MS / 1e3, target_itl_s=target_s)
 
     def replay(self) -> Replay:
-        """Return a replay on this engine with its times per token, without clients."""
+        """Return a replay on this engine with a fixed time per token, still without clients."""
         model = StepModel(eager_launch=self.eager_launch_ms / 1e3)
         return Replay(self.limits, model=model, noise=self.noise)
 

@@ -1,4 +1,4 @@
-"""The clients of a modelled engine: a workload's chains of requests, several at once."""
+"""The clients of a modelled engine. They send a workload's chains of requests, several at once."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.doubles.modelled.replay import Replay, request
 
 # seconds from an answer's last token until the engine has the client's next request
 ON_THE_WAY_S = 5e-3
-FLOW = "tenant"  # a single flow, as with a single API key
+FLOW = "tenant"  # all requests are in one flow, as if they had one API key
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""Prompt modules beside plain prompts: tokens computed, right answers, log-likelihoods.
+"""Prompt modules compared with plain prompts: computed tokens, right answers, log-likelihoods.
 
 Against a running server:
 
@@ -7,8 +7,9 @@ Against a running server:
 
 Each request has all prompt modules, in a new order, and asks about one of them. A plain prompt has
 the modules' texts in this order before the question. A request with modules names them. `--opening`
-is a text before the modules in every prompt, to which they attend. The right answer is forced, to
-measure its log-likelihood. So models with wrong answers can be measured too.
+is a text before the modules in every prompt, to which they attend. A second request forces the
+right answer, to measure its log-likelihood. So the benchmark can also measure models that answer
+wrongly.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ TOKENS_PER_FACT = 20
 
 @dataclass
 class Measured:
-    """The measurements of one way to send the requests."""
+    """The measurements of plain prompts, or of requests with prompt modules."""
 
     computed: int = 0
     right: int = 0

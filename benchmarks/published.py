@@ -1,4 +1,4 @@
-"""The time to first token after a published system prompt, compared with sharing everything.
+"""The time to first token with a published system prompt, compared with a fully shared cache.
 
     python -m benchmarks.published [--tenants 60] [--system 714] [--question 15]
 
@@ -39,7 +39,7 @@ SECRET = b"s" * 32
 FIRST_ID = 300  # lowest drawn token id: smaller ids are special tokens and bytes
 VOCABULARY = 2000
 SAMPLING = SamplingParams(max_tokens=1, temperature=0.0, ignore_eos=True)
-WARM_UP = 5  # number of first tenants whose times are not counted
+WARM_UP = 5  # number of tenants at the beginning whose times are not counted
 
 
 def publish(engine: RealEngine, namespaces: Namespaces, system: TokenIds) -> None:
@@ -95,7 +95,8 @@ def main(
     answers: dict[str, list[tuple[float, int]]] = {name: [] for name, _ in ways}
     for number in range(tenants + WARM_UP):
         own = random.integers(FIRST_ID, VOCABULARY, question, np.int32)
-        own[0] = FIRST_ID + number  # so that two prompts share only the published prefix
+        # an own first token, so that two prompts share only the published prefix
+        own[0] = FIRST_ID + number
         turn = number % len(ways)
         for name, namespaces in (*ways[turn:], *ways[:turn]):
             prompt = np.concatenate([prefix, own])

@@ -1,4 +1,4 @@
-"""The output of benchmarks: a JSON object a line on standard output.
+"""The output of benchmarks: lines on standard output, each a JSON object.
 
 Progress for people goes to standard error. `benchmarks.everything` gathers the lines of all
 benchmarks.

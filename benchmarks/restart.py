@@ -1,13 +1,13 @@
-"""The start time that a full disk tier adds to an engine.
+"""The time that a full disk tier adds to the start of an engine.
 
     python -m benchmarks.restart --gib 10 [--block-kib 2048] [--device-gib 2] [--directory D]
 
 A disk tier is filled with --gib GiB of prefixes as conversations would leave them, and closed. The
 prefixes are system prompts that many conversations share, and the conversations. Most prefixes are
-never hit again. Then the lower tiers are opened, the tree is rebuilt and the hottest blocks are
-loaded, as before an engine is ready. The three cases are an empty directory, a full directory with
-its file in the page cache, and a full directory whose file was dropped from the page cache. There
-is no model, because loading a model takes the same time in all three cases.
+never hit again. Then the benchmark does what an engine does before it is ready: it opens the lower
+tiers, rebuilds the tree and loads the hottest blocks. The three cases are an empty directory, a
+full directory with its file in the page cache, and a full directory whose file was dropped from the
+page cache. There is no model, because loading a model takes the same time in all three cases.
 """
 
 from __future__ import annotations
@@ -148,9 +148,9 @@ def start(name: str, config: EngineConfig, pool: DevicePool) -> float:
     emit(
         name,
         cached_gib=cached,
-        open_s=opened - began,  # opening shared memory, the disk's process, and its file
-        restore_s=restored - opened,  # reading and checking all headers, and building the tree
-        load_s=ready - restored,  # reading, checking and copying the hottest blocks
+        open_s=opened - began,  # time to open shared memory, the disk's process, and its file
+        restore_s=restored - opened,  # time to read and check all headers, and to build the tree
+        load_s=ready - restored,  # time to read, check and copy the hottest blocks
         ready_s=ready - began,
         blocks=blocks,
         loaded=sum(way.moves for way in ways),
@@ -184,7 +184,7 @@ def cached_bytes(path: Path) -> int:
         libc = ctypes.CDLL(None, use_errno=True)
         if libc.mincore(first, ctypes.c_size_t(len(mapped)), present):
             raise OSError(ctypes.get_errno(), "mincore")
-        del first  # otherwise the mapping could not be closed
+        del first  # an open view would prevent the mapping from being closed
         return sum(page & 1 for page in present) * mmap.PAGESIZE
 
 

@@ -1,4 +1,4 @@
-"""A server under measurement: `ratoon serve` as users start it, in a temporary directory."""
+"""A server to be measured: `ratoon serve`, as a user starts it, in a temporary directory."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ from tests.doubles.ports import free_port
 
 RATOON = (sys.executable, "-c", "from cli.main import main; main()")
 STOP_S = 60.0
-LAST_WORDS = 4000  # maximum characters shown from the end of a log, if a server did not start
+# maximum number of characters shown from the end of the log of a server that did not start
+LAST_WORDS = 4000
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,10 +1,10 @@
-"""The named workloads of `ratoon bench` through a real server with random weights.
+"""The named workloads of `ratoon bench`, sent to a real server with random weights.
 
     python -m benchmarks.serving --model llama-3.1-8b [--quick] [--workloads mixed,itl]
         [--set kv_dtype=fp8] [--set tensor_parallel=2]
 
-`--set` changes a setting of the server. Reports the time until the server took requests, and each
-phase. The cache is flushed before each workload.
+`--set` changes a setting of the server. Reports the time until the server took requests, and the
+results of each phase. The cache is flushed before each workload.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     python -m benchmarks.distributed.fetch [--tokens 16384] [--block-kib 2048] [--way socket]
 
 There are two processes, each with a pool and a cache. The first has cached the prompt. The second
-fetches the prompt `--repeats` times and compares the bytes. The ways are:
+fetches the prompt `--repeats` times and compares the bytes. The ways to fetch are:
 
     socket    a Unix socket
     tcp       TCP, encrypted once more
@@ -13,8 +13,8 @@ fetches the prompt `--repeats` times and compares the bytes. The ways are:
               no bytes arrive or are compared
 
 Without `--way`, all ways that the machine has are measured. Prints a JSON line for each. Without a
-GPU the pools lie in memory. With the default block size, an 8B's in bf16, each of the two pools
-takes 128 KiB for a token.
+GPU the pools lie in memory. The default block size is that of an 8B model in bf16. Then each of the
+two pools takes 128 KiB for a token.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class Engine:
 
     def __init__(self, sizes: Sizes, device: torch.device, where: str | None, key: LinkKey | None,
                  way: str) -> None:  # fmt: skip
-        """Serve blocks to other engines at address `where`, if given."""
+        """Create the engine. It serves blocks to other engines at the address `where`, if given."""
         numbers = (sizes.block_kib << 10) // 2 // 2 // SIZE
         self.pool = DevicePool(
             alike_layers(1, 1, numbers, "bfloat16", SIZE), sizes.num_blocks + 1, device
@@ -228,7 +228,7 @@ def measure_copies(sizes: Sizes, repeats: int) -> None:
     target = torch.zeros_like(source, device=ours)
     torch.cuda.synchronize(theirs)
     stream = torch.cuda.Stream(ours)  # type: ignore[no-untyped-call]
-    # this copy also enables peer access
+    # the first such copy also enables peer access between the GPUs
     in_one_piece = partial(target.copy_, source, non_blocking=True)
     _emit_copies("in one piece", in_one_piece, source.numel(), stream, repeats)
     batched = open_batched_copies()

@@ -2,16 +2,16 @@
 
     python -m benchmarks.engine.accuracy [--handbooks 64] [--warm 4] [--prompts 16] [--device cuda]
 
-The embedded model answers greedily in this process, by the engine that serves. The first question
+The embedded model answers greedily in this process, by the engine's own code. The first question
 about a handbook is uncached. Later questions find the handbook in the cache. All formats get the
 same questions. `of_plain` is the number of right answers, divided by the number with unquantised
 weights and KV.
 
 Then each format computes prompts with their right answers. The format's distributions of the next
 token are compared with those of unquantised weights and KV: KL(plain || format), in nats. One value
-is over all tokens, and the other (`answer_...`) over the tokens whose next token belongs to the
-answer. On a CPU the references compute in float32, and on a GPU in bfloat16. int4 is rounded to the
-nearest, without calibration (`tests.engine.rigs.rounded_int4`).
+is the mean over all tokens. The other (`answer_...`) is the mean over the tokens whose next token
+belongs to the answer. On a CPU the references compute in float32, and on a GPU in bfloat16. int4
+weights are rounded to the nearest number, without calibration (`tests.engine.rigs.rounded_int4`).
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def _emit_answers(formats: list[Format], device: Device, asked: list[list[Handbo
 def answers(
     of: Format, device: Device, asked: list[list[HandbookCase]]
 ) -> tuple[list[bool], list[bool]]:
-    """Return whether each handbook's first answer is right, and whether each later answer is."""
+    """Judge each handbook's first answer, and each later answer: True for a right answer."""
     rounds = [asked[first : first + AT_ONCE] for first in range(0, len(asked), AT_ONCE)]
     room = max(room_for([case for cases in some for case in cases], BLOCK_SIZE) for some in rounds)
     engine = AskedEngine(*of.open(device, room))

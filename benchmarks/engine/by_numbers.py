@@ -2,10 +2,11 @@
 
     python -m benchmarks.engine.by_numbers --model llama-2-7b [--quick]
 
-Weights are random. Prints a JSON line for each figure: bursts of prompts until each has its first
-token, steps that compute a prompt, and steps that decode. Operations a second are given as shares
-of two rates. The first is the rate of a large matrix product on this device. The second is the rate
-in an H100's or H200's data sheet. `docs/inference-by-numbers.md` has the figures in a table.
+Weights are random. Prints a JSON line for each measurement: bursts of prompts, timed until each
+prompt has its first token; steps that compute a prompt; and steps that decode. Operations a second
+are given as shares of two rates. The first is the rate of a large matrix product on this device.
+The second is the rate in an H100's or H200's data sheet. `docs/inference-by-numbers.md` has the
+figures in a table.
 """
 
 from __future__ import annotations

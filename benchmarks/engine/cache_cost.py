@@ -2,9 +2,9 @@
 
     python -m benchmarks.engine.cache_cost --model llama-3.1-8b [--quick]
 
-A whole engine in this process, without HTTP, computes prompts that share nothing. Rounds that use
-the cache alternate with rounds that bypass it, because a machine's speed drifts. Reports the median
-tokens a second of both, and the share lost. Target: at most 1 % lost, later 0.3 %.
+A whole engine in this process, without HTTP, computes prompts that have no tokens in common. Rounds
+that use the cache alternate with rounds that bypass it, because a machine's speed drifts. Reports
+the median tokens a second of both, and the share lost. Target: at most 1 % lost, later 0.3 %.
 """
 
 from __future__ import annotations

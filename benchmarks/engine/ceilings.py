@@ -22,11 +22,11 @@ from kernels.linear.fp8_rows import Fp8Rows
 
 @dataclass(frozen=True, slots=True)
 class Ceilings:
-    """The bytes read and written, and the multiplications and additions, a second."""
+    """A device's rates a second: bytes read and written, multiplications and additions."""
 
     bytes_per_s: float
     flops: float
-    fp8_flops: float  # equal to `flops` if the device has no fp8 GEMM
+    fp8_flops: float  # rate of an fp8 GEMM; equal to `flops` if the device has none
 
 
 def seconds_of(call: Callable[[], object], device: str, repeats: int = 7) -> float:
@@ -44,7 +44,7 @@ def seconds_of(call: Callable[[], object], device: str, repeats: int = 7) -> flo
 def measured_ceilings(device: str, *, small: bool) -> Ceilings:
     """Measure a copy of 2 GiB and GEMMs of 8,192 by 8,192 in bfloat16 and in fp8.
 
-    With `small` the sizes are smaller. On a CPU all numbers are in float32.
+    With `small` the sizes are smaller. On a CPU both GEMMs are in float32.
     """
     numbers, side = (2**22, 256) if small else (2**30, 8192)
     dtype = torch.float32 if device == "cpu" else torch.bfloat16

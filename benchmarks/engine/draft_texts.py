@@ -9,7 +9,7 @@ This fetches packages by version and hash into `build/zoo`. Then, for each kind:
 
 The kinds are:
 
-    edits    a file of a release in the prompt, the whole file of the next release as answer
+    edits    a file from a release as prompt, the same file from the next release as answer
     agents   the same changes as calls of a tool that replaces strings, several in a turn
     sql      queries of TPC-H and TPC-DS, and the optimised queries that SQLGlot's tests expect
     chat     AlpacaEval's example answers
@@ -34,7 +34,7 @@ from benchmarks.record import emit
 from tests.zoo.fetch import fetch, place_of
 from tests.zoo.sources import Sdist, Wheel
 
-LONGEST = 40_000  # maximum number of characters of a file
+LONGEST = 40_000  # maximum number of characters of a source file
 MOST = 40  # maximum number of texts of each kind
 Text = dict[str, str]
 
@@ -117,7 +117,7 @@ def edits() -> Iterator[Text]:
 
 
 def agents() -> Iterator[Text]:
-    """Yield the calls of a tool that make the changes of `edits`."""
+    """Yield requests to change a file, answered by tool calls with the changes of `edits`."""
     for name, old, new in changed_files():
         before, after = old.splitlines(keepends=True), new.splitlines(keepends=True)
         calls = [

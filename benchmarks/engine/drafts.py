@@ -4,10 +4,10 @@
         [--acceptance 0.8] [--prompt 1024] [--output 256] [--quick]
 
 A whole engine runs in this process, without HTTP, with random weights. A model with random weights
-agrees with no draft, so acceptance is synthetic, as in other engines' benchmarks. Drafted tokens
+would accept no draft. So acceptance is simulated, as in other engines' benchmarks. Drafted tokens
 are random, and are verified like any other drafts. Then each token is accepted with the given
-probability, up to the first rejected token. A line has tokens a second and mean step times with and
-without drafts, and the accepted tokens of a draft.
+probability, up to the first rejected token. A line has tokens a second and mean step times, with
+and without drafts, and the mean number of accepted tokens per draft.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tests.doubles.engine.scripted_drafting import ScriptedDrafting
 
 @dataclass
 class AgreeingRunner:
-    """A `Runner` whose drafts are accepted with a probability."""
+    """A `Runner` that accepts each drafted token with a given probability."""
 
     runner: Runner
     acceptance: float
@@ -38,11 +38,11 @@ class AgreeingRunner:
     random: Random = field(default_factory=lambda: Random(7))
 
     def launch(self, step: Step) -> Launched:
-        """Launch a step, whose drafts are judged when it is collected."""
+        """Launch a step. Its drafts are judged when the step is collected."""
         return AgreeingStep(self, step.rows, self.runner.launch(step))
 
     def launch_forward(self, step: Step) -> Forward:
-        """Refuse constrained rows, which no request here has."""
+        """Raise an error, because no request of this benchmark has a constraint."""
         raise NotImplementedError
 
     def judged(self, row: Row, values: Sequence[Sampled]) -> list[Sampled]:
@@ -58,7 +58,7 @@ class AgreeingRunner:
 
 @dataclass(frozen=True)
 class AgreeingStep:
-    """A launched step, as in `Launched`."""
+    """A launched step with drafts to judge. Implements `Launched`."""
 
     runner: AgreeingRunner
     rows: Sequence[Row]

@@ -7,8 +7,8 @@ of Qwen3-30B-A3B (128 of 768 columns, 8 a token). A line has the error of the mi
 against the reference, and the times of routing, ordering, both products and the whole mixture. A
 line also has TFLOP/s, and the bytes a second that products read of the used experts' matrices.
 These bytes are also given as a share of the measured copy bandwidth. `LAYERS` layers are measured
-in turn, so that a layer is not in the L2 cache from its last turn. A table of all lines follows at
-the end.
+in turn, so that a layer's weights are no longer in the L2 cache when it is measured again. A table
+of all lines follows at the end.
 
 `--many` times both products for many tokens instead. The benchmark then compares four-bit matrices
 that are unpacked before each product, four-bit matrices that are unpacked during it, and plain
@@ -42,7 +42,7 @@ FORMATS = ("none", "channel", "block", "mxfp4", "int4")
 FOUR_BITS = ("mxfp4", "int4")
 COMPARED = (1, 64, 256, 2048)  # numbers of tokens at which errors are measured
 LAYERS = 4
-REP_MS = 15  # milliseconds of each of the ten replays of a graph
+REP_MS = 15  # duration of each of a graph's ten replays, in milliseconds
 MXFP4_GROUP, INT4_GROUP = 32, 128  # number of columns that share a scale
 PRODUCTS = ("gated_us", "down_us", "all_us")
 # the timed parts; the first two take equal time in all formats
@@ -137,7 +137,8 @@ def _in_four_bits(
     group = MXFP4_GROUP if kind == "mxfp4" else INT4_GROUP
     of_values, of_scales = shapes(kind, count, rows, columns, group)
     values = torch.randint(-(1 << 15), 1 << 15, of_values, device=device, dtype=torch.int16)
-    if kind == "mxfp4":  # scales of 2^-8 and 2^-7, about columns^-0.5 as in the other formats
+    # scales of 2^-8 and 2^-7, close to columns^-0.5, the scale of the other formats
+    if kind == "mxfp4":
         scales = torch.randint(119, 121, (*of_scales, 4), device=device, dtype=torch.uint8)
         return FourBitMatrix(
             kind, columns, group, dtype, values, scales.view(torch.int32)[..., 0], bias
@@ -172,7 +173,7 @@ def _reference_of(x: Tensor, routed: route.Routed, layer: Layer) -> Callable[[],
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """The timed parts of a mixture for these tokens, layer after layer."""
+    """The timed parts of a mixture's computation. Each part is timed over all layers in turn."""
 
     layers: Sequence[Layer]
     x: Tensor

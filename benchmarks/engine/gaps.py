@@ -2,11 +2,11 @@
 
     python -m benchmarks.engine.gaps --model llama-3.1-8b [--rows 256] [--steps 40] [--quick]
 
-A whole engine in this process, without HTTP, decodes `rows` answers at once. A profiler records the
-device's own clock. Reports the time from one step to the next, and the gaps in which nothing ran on
-the device. The gaps are given by the longest gap, the median of the N longest gaps for N steps, the
-number over 20 us, and the share of all time. Target: no gap over 20 us at 256 rows. Without a GPU
-there is no such clock, and only the steps are reported.
+A whole engine in this process, without HTTP, decodes `rows` answers at once. A profiler records
+times by the device's own clock. Reports the time from one step to the next, and the gaps in which
+nothing ran on the device. The gaps are given by the longest gap, the median of the N longest gaps
+for N steps, the number over 20 us, and the share of all time. Target: no gap over 20 us at 256
+rows. Without a GPU there is no such clock, and only the steps are reported.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ FIRST_SHARE = 0.15
 
 @dataclass(frozen=True, slots=True)
 class Busy:
-    """The intervals in which kernels and copies ran on the device, us, by start."""
+    """The intervals, in microseconds, in which kernels and copies ran on the device, by start."""
 
     starts: Times
     ends: Times
 
     def gaps(self) -> Times:
-        """Return the idle intervals of the device, us, in order."""
+        """Return the device's idle intervals, in microseconds, in order."""
         behind = np.maximum.accumulate(self.ends)[:-1]
         gaps: Times = np.maximum(self.starts[1:] - behind, 0.0)
         return gaps

@@ -2,10 +2,10 @@
 
     python -m benchmarks.engine.grammar_check [DIRECTORY] [--grammars 15] [--masks 200]
 
-DIRECTORY has a `tokenizer.json`. By default it is the embedded model's directory. No grammar is
-checked before, so none is cached. Prints a JSON line for each kind of grammar. A line has the
-median times of a check and the memory of a compiled grammar. A line also has the growth of this
-memory in a second of computing masks along random texts.
+DIRECTORY has a `tokenizer.json`. By default it is the embedded model's directory. Each grammar is
+new, so none is cached. Prints a JSON line for each kind of grammar. A line has the median times of
+a check and the memory of a compiled grammar. A line also has the growth of this memory per second
+of computing masks along random texts.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ EMBEDDED = Path(__file__).parents[2] / "handbook" / "model"
 
 
 def fields(count: int) -> Callable[[int], Grammar]:
-    """Return a maker of object schemas with `count` fields, the first with a new name each time."""
+    """Return a function that writes object schemas of `count` fields, the first with a new name."""
 
     def grammar(number: int) -> Grammar:
         names = [f"field_{number}", *(f"field_{place}_of" for place in range(1, count))]
@@ -92,7 +92,7 @@ def _cpu_ms(work: Callable[[], object]) -> float:
 def _walked(grammar: Grammar, vocabulary: Vocabulary, masks: int) -> tuple[int, int, float]:
     """Make `masks` masks of a compiled grammar.
 
-    Returns the compiled grammar's bytes, the bytes by which it grew, and the processor seconds.
+    Returns the compiled grammar's bytes, the bytes by which it grew, and the CPU seconds.
     """
     found, rng = checked_over(grammar, vocabulary), random.Random(0)
     assert not found.error, found.error

@@ -74,7 +74,7 @@ class LocalEngine:
         return LocalEngine(core, link, opened, self.config)
 
     def ask(self, rng: np.random.Generator, size: Size, *, use_cache: bool = True) -> None:
-        """Queue requests with new prompts, and numbers as request ids."""
+        """Queue requests with new prompts. Their request ids are numbers."""
         shape = (size.requests, size.prompt)
         prompts = rng.integers(10, self.opened.model.vocab_size, shape).astype(np.int32)
         for number, prompt in enumerate(prompts):

@@ -2,11 +2,11 @@
 
     python -m benchmarks.engine.kernels [--quick]
 
-On a GPU it measures the kernels that serve. Decode is a share of the measured copy bandwidth, and
-prefill is in TFLOP/s. Both numbers are compared with torch's flash and cuDNN attention over
-contiguous keys. Other lines have prefill of wide heads, decode over latents, shared prefixes, which
-are read once per group or per row, and top-k and top-p. Decode counts the bytes of each row's keys
-and values once. Prefill counts the multiplications and additions below the diagonal. Launches are
+On a GPU this measures the engine's kernels: decode as a share of the measured copy bandwidth, and
+prefill in TFLOP/s. Both numbers are compared with torch's flash and cuDNN attention over contiguous
+keys. Other lines have prefill of wide heads, decode over latents, decode with shared prefixes (read
+once per group, or per row), and top-k and top-p. Decode counts the bytes of each row's keys and
+values once. Prefill counts the multiplications and additions below the diagonal. Launches are
 replayed from a CUDA graph, so the host's time does not count. On a CPU, or with --quick, the shapes
 are few and small.
 """
@@ -40,7 +40,7 @@ BLOCK, Q_HEADS, KV_HEADS, HEAD_DIM, DTYPE = 16, 32, 8, 128, torch.bfloat16
 SCALE = 1 / math.sqrt(HEAD_DIM)
 KEY_BYTES = 2 * KV_HEADS * HEAD_DIM * DTYPE.itemsize
 DECODES = [(1, 8_192), (1, 131_072), (8, 8_192), (64, 1_024), (64, 8_192), (256, 1_024)]
-PREFILLS = [  # rows, new tokens, context
+PREFILLS = [  # numbers of rows, of new tokens and of context tokens
     (1, 1_024, 1_024),
     (8, 1_024, 1_024),
     (1, 2_048, 2_048),
@@ -113,7 +113,7 @@ GLM_LATENTS = LatentShape(nope=192, rope=64, values=256, rank=512, scale=1 / 16)
 
 
 def make_batch(lengths: list[int], new: int, device: str = "cuda", heads: Heads = LLAMA) -> Batch:
-    """Create rows of `lengths` whose blocks are scattered over the pool."""
+    """Create a batch with a row for each of `lengths`, whose blocks are scattered over the pool."""
     rows, needed = len(lengths), [-(-length // BLOCK) for length in lengths]
     kv = torch.randn((sum(needed), 2, heads.kv, BLOCK, heads.dim), dtype=DTYPE, device=device)
     ids = torch.randperm(sum(needed), device=device).int()

@@ -3,8 +3,9 @@
     python -m benchmarks.engine.kv_formats [--quick]
 
 Decodes and prompts with an 8B's heads read the same numbers in bfloat16, and in fp8 with scales.
-`*_error` is the error of the first row's last token. The error is measured against float64 over the
-numbers in the pool. On a CPU, or with --quick, the sizes are small.
+`*_error` is the error of the attention output for the first row's last token. The reference is
+float64 attention over the numbers stored in the pool, which are rounded in fp8. On a CPU, or with
+--quick, the sizes are small.
 """
 
 from __future__ import annotations
@@ -31,8 +32,9 @@ from storage.pools.device_pool import empty_blocks, layer_views
 from tests.doubles.engine.shared_prefix import with_units
 
 AT_ONCE = 4096
-DECODES = [(64, 8_192), (256, 1_100), (1, 8_192)]  # rows, context
-PREFILLS = [(1, 8_192, 8_192), (1, 512, 16_000), (40, 64, 8_192)]  # rows, new tokens, context
+DECODES = [(64, 8_192), (256, 1_100), (1, 8_192)]  # numbers of rows and of context tokens
+# numbers of rows, of new tokens and of context tokens
+PREFILLS = [(1, 8_192, 8_192), (1, 512, 16_000), (40, 64, 8_192)]
 
 
 def main(quick: bool = False) -> None:

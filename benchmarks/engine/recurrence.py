@@ -4,14 +4,14 @@
 
 The layers are random, in bfloat16 with float32 states: the Gated DeltaNet of Qwen3.5-27B (48 value
 heads, 16 key heads, 128 x 128) and the Mamba-2 of Nemotron-3-Nano-30B-A3B (64 heads of 64 x 128, 8
-groups). First come the errors of a step and of a prompt against the reference. The times of a
-layer's convolution, recurrence, gated norm, and all three follow, replayed from a CUDA graph. Lines
-of decodes have the bytes a second of the states read and written, and their share of the measured
-copy bandwidth. Lines of prompts have tokens a second. `LAYERS` layers are measured in turn, so that
-a state is not in the L2 cache from its last turn.
+groups). The first lines have the errors of a step and of a prompt against the reference. The other
+lines have the times of a layer's convolution, recurrence, gated norm, and all three, replayed from
+a CUDA graph. Lines of decodes have the bytes a second of the states read and written, and their
+share of the measured copy bandwidth. Lines of prompts have tokens a second. `LAYERS` layers are
+measured in turn, so that a state is no longer in the L2 cache when it is measured again.
 
-`--sweep` times the scan of prompts by each tuning instead. On a CPU, or with --quick, sizes are
-small.
+`--sweep` instead times the scan of prompts with each tuning of the kernel. On a CPU, or with
+--quick, sizes are small.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class RecurrentLayer:
 
     sizes: RecurrentSizes
     x: Tensor
-    steps: Tensor  # (2, T, heads): a and b, or dt twice
+    steps: Tensor  # (2, T, heads): Gated DeltaNet's a and b, or Mamba-2's dt twice
     gate: Tensor
     taps: Tensor
     by_head: Tensor  # (3, heads) float32
@@ -117,7 +117,7 @@ class RecurrentLayer:
         return self.normed(ops, self.recur(ops, self.conv(ops)))
 
     def scan(self, tuning: ScanTuning, out: Tensor) -> None:
-        """Scan prompts by this tuning."""
+        """Run the scan over prompts with this tuning of the kernel."""
         rates, bias, skip = self.by_head
         if self.sizes.is_delta:
             a, b = self.steps
@@ -151,7 +151,7 @@ def main(quick: bool = False, model: str = "", sweep: bool = False) -> None:
 
 
 def drawn(sizes: RecurrentSizes, rows: int, tokens: int, device: str) -> RecurrentLayer:
-    """Draw a layer and its rows: decodes that continue (`tokens` 1), or prompts that start."""
+    """Draw a layer and its rows: decodes with a state (if `tokens` is 1), or new prompts."""
 
     def normal(*shape: int) -> Tensor:
         return torch.randn(shape, device=device)

@@ -2,10 +2,11 @@
 
     python -m benchmarks.engine.step --model llama-3.1-8b [--quick] [--kernels]
 
-Weights are random. `--kernels` lists the kernels that took most time. A line has a step's rows and
-contexts, and the time between two steps on the device. A line also has the lower bound (floor) by
-this machine's measured copies and products, and the host's time for a launch. There are steps with
-and without shared prefixes. `benchmarks.serving` includes scheduling and HTTP.
+Weights are random. `--kernels` lists the slowest kernels. A line has a step's rows and
+contexts, and the time between two steps on the device. A line also has a lower bound of the step
+time (floor), computed from this machine's measured copies and products, and the host's time for a
+launch. There are steps with and without shared prefixes. `benchmarks.serving` includes scheduling
+and HTTP.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ LEASE_IDS = count(1)
 
 @dataclass(frozen=True)
 class BenchShape:
-    """A batch shape: decode rows with these contexts, and rows with several new tokens."""
+    """A batch shape: decode rows with these context lengths, and rows with several new tokens."""
 
     name: str
     contexts: tuple[int, ...]
@@ -118,7 +119,7 @@ def tokens_read(shape: BenchShape) -> int:
 
 
 def bytes_a_weight(model: ModelConfig, dtype: str) -> float:
-    """Return the mean bytes of a weight in the layers' matrices, with its part of the scales."""
+    """Return the mean bytes of a weight in the layers' matrices, including scales."""
     matrices = chain.from_iterable(
         layer.matrices(index) for index, layer in enumerate(model.layers)
     )
@@ -149,7 +150,7 @@ def floor(shape: BenchShape, opened: OpenedModel, ceilings: Ceilings) -> float:
 
 @dataclass(frozen=True, slots=True)
 class StepTimes:
-    """A step, and two median times of it.
+    """A step, and its two median times.
 
     `ms` is the time from one step's end to the next step's end. `host_ms` is the host's time to
     launch a step. On a CPU both are the time of a whole step.
@@ -166,7 +167,8 @@ def timed(shape: BenchShape, opened: OpenedModel) -> StepTimes:
     rows = rows_of(shape, cache)
     for _ in range(3):
         opened.runner.launch(step_of(rows).step).collect()
-    step = step_of(rows).step  # unlike the first, this step sends no new state of the rows
+    # a second step: unlike the first, it sends no new state of its rows to the device
+    step = step_of(rows).step
     on_cuda = opened.welcome.device.startswith("cuda")
     host, events = [], list[torch.cuda.Event]()
     for _ in range(REPEATS):

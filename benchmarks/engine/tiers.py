@@ -3,8 +3,8 @@
     python -m benchmarks.engine.tiers [--blocks 512] [--block-kib 2048] [--directory D]
 
 Prints a JSON line for each direction. Without a CUDA device, copies between host and device are
-left out. The disk is read from the page cache, right after it was written. A cold disk adds its own
-time.
+left out. The disk is read from the page cache, right after it was written. Reads from a cold disk
+take longer.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def best(times: int, run: Callable[[], float]) -> float:
 
 def pools(num_blocks: int, block_bytes: int, device: torch.device) -> tuple[DevicePool, HostPool]:
     """Create device and host pools of 2 x `num_blocks`, for moves in both directions at once."""
-    # numbers in a token's keys: a block holds the keys and values of 16 tokens, in 2-byte numbers
+    # number of elements in a token's keys: a block has keys and values of 16 tokens, 2 bytes each
     numbers = block_bytes // 2 // 2 // 16
     layout = alike_layers(1, 1, numbers, "bfloat16", 16)
     host = HostPool(2 * num_blocks, block_bytes, device)
@@ -99,7 +99,7 @@ def copies(num_blocks: int, block_bytes: int) -> None:
 
 
 def disk_moves(num_blocks: int, block_bytes: int, directory: Path, *, encrypt: bool) -> None:
-    """Measure moves from host to disk and from disk to the device (here a pool in memory)."""
+    """Measure moves from host to disk, and from disk to a device pool in host memory."""
     pool, host = pools(num_blocks, block_bytes, torch.device("cpu"))
     host.tensor.random_()
     config = DiskConfig(

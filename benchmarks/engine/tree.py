@@ -4,9 +4,10 @@
     python -m benchmarks.engine.tree --num-tokens 2048 --policy value
 
 Prints JSON lines in microseconds of CPU time (median and 99th percentile), so that other load does
-not count. The last lines are whole requests for new prompts in a full pool, where every new block
-evicts another block. The pool has no lower tiers, or a host tier. Blocks move to the host tier
-while the request waits, or before the request. Copies cost nothing here and end at once.
+not count. The last lines time whole requests for new prompts in a full pool, where every new block
+evicts another block: without lower tiers, with a host tier to which blocks move while the request
+waits, and with a host tier to which blocks move before the request. Copies are simulated and end at
+once.
 """
 
 from __future__ import annotations
@@ -123,7 +124,7 @@ def admit(bench: Bench, repeats: int) -> Times:
 
 
 def acquire_and_release(bench: Bench, repeats: int) -> Times:
-    """Match, lease and release a cached prompt. Its last block is copied."""
+    """Match, lease and release a cached prompt, whose last block is copied."""
     ids = bench.prompt()
     bench.put(ids)
     return [micros(bench.acquire_and_release, ids) for _ in range(repeats)]

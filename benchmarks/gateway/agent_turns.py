@@ -3,7 +3,7 @@
     python -m benchmarks.gateway.agent_turns [--rounds 8] [--repeats 100]
 
 A server with the handbook model gets a conversation that ends with a tool's result. The
-conversation comes alternately as a chat with tools and as a completion of the same token ids. All
+conversation is sent alternately as a chat with tools and as a completion of the same token ids. All
 blocks but the last are cached in both cases, and one token is generated. So the difference is the
 time for reading, rendering and tokenising the conversation. Target: at most 3 ms more.
 """

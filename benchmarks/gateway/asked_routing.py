@@ -1,6 +1,6 @@
-"""The cost for a worker of asking the router process, compared with its own router.
+"""The time for which a worker waits for the router process, compared with a router of its own.
 
-A part of `benchmarks.gateway.routing`. Times are wall-clock times from the question to the answer,
+`benchmarks.gateway.routing` runs this. Times are wall-clock times from the question to the answer,
 because two processes take part.
 """
 

@@ -19,7 +19,7 @@ UNDER_WAY = 16  # number of requests without a first token yet
 
 
 class Fleet:
-    """A router, and replicas that hold random blocks."""
+    """A router, and names of replicas with random blocks."""
 
     def __init__(self, replicas: int, prompt_blocks: int) -> None:
         self.names = [f"replica-{number}" for number in range(replicas)]

@@ -5,9 +5,9 @@
 Starts `ratoon serve` with the embedded model and a context of 131,072 tokens. A victim requests a
 chat of four tokens once a second, each time on a new connection. The victim does so alone, then
 beside health checks from 16 connections (the reference), and then beside each attack. Attackers run
-in another process without pauses. At first they have no key, and later they are a tenant within its
-limits of 600 requests a minute and 16 at once. Prints the victim's times to the whole answer, their
-ratio to the reference, and the maximum growth of the gateway's memory.
+in another process without pauses. Some attackers have no key. Others have a tenant's key, and keep
+its limits of 600 requests a minute and 16 at once. Prints the victim's times to the whole answer,
+their ratio to the reference, and the maximum growth of the gateway's memory.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def attacked(name: str | None, target: Target) -> Iterator[None]:
     module = [sys.executable, "-m", "benchmarks.gateway.hostile"]
     process = subprocess.Popen([*module, "--attack", name, "--target", given])
     try:
-        time.sleep(2)  # by then the attacker has imported its modules and begun
+        time.sleep(2)  # long enough for the attacker to import its modules and begin
         if process.poll() is not None:
             raise RuntimeError(f"the attackers ended with {process.returncode}")
         yield

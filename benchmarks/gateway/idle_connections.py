@@ -2,9 +2,9 @@
 
     python -m benchmarks.gateway.idle_connections --connections 10000
 
-Each connection has asked for /healthz once and stays open. Prints the memory for a connection, and
-how long /healthz takes on another connection while all are open. This process and the gateway's
-(`ulimit -n`) need some hundred descriptors more than connections.
+Each connection has asked for /healthz once and stays open. Prints the memory per connection, and
+the time of a /healthz request on another connection while all are open. This process and the
+gateway each need a limit of descriptors (`ulimit -n`) some hundred above the number of connections.
 """
 
 from __future__ import annotations

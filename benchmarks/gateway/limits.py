@@ -2,9 +2,9 @@
 
     python -m benchmarks.gateway.limits
 
-A tenant with every kind of limit sends request after request. Each is identified by its key,
-reserved and settled. `bare` is a tenant without limits, whose time is only that of identifying the
-key.
+A tenant with every kind of limit sends one request after another. For each request, the key is
+checked, and its limits are reserved and settled. `bare` is a tenant without limits, for which only
+the key is checked.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ PEPPER = b"p" * 32
 
 
 def admitted() -> AdmittedRequest:
-    """Create the admission of a request for one choice of one prompt."""
+    """Create the admitted form of a request for one answer to one prompt."""
     prompt = np.zeros(PROMPT_TOKENS, "<i4").tobytes()
     path = NamespacePath.single(Namespace(b"n" * 16))
     generate = Generate(

@@ -3,8 +3,8 @@
     python -m benchmarks.gateway.memory --idle 1000 --busy 500
 
 The gateway is the real one. Its engine has no model, and sends each stream one token in each step.
-Idle connections have requested /healthz once. Prints resident memory and the part that no other
-process shares, in MiB. Also prints how much of this part a connection and a stream add.
+Idle connections have requested /healthz once. Prints resident memory and private memory, which no
+other process shares, in MiB. Also prints the private memory that a connection and a stream add.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from gateway.config import GatewayConfig
 from tests.doubles.gateway.gateway_process import until_up
 from tests.doubles.processes import private_mib, resident_mib
 
-SETTLED_S = 3.0  # seconds after a change of load before memory is read
+SETTLED_S = 3.0  # seconds from a change of load until memory is read
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ async def _streams(options: MemoryOptions, key: str) -> list[StreamClient]:
 
 
 def _told(name: str, pid: int, before: float | None = None, more: int = 0) -> float:
-    """Print a process's memory, and the growth for each of `more`. Return its private MiB."""
+    """Print a process's memory, and its growth divided by `more`. Return the private MiB."""
     private = private_mib(pid)
     each = {} if before is None else {"kib_each": 1024 * (private - before) / more}
     emit(name, resident_mib=resident_mib(pid), private_mib=private, **each)

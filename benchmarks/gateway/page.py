@@ -4,13 +4,14 @@
 
 On a host with other load, percentiles of requests' times do not show what an open page costs. But a
 request waits at most for the time that the page takes from two threads. These are the engine's
-thread between two steps, and the gateway's event loop in one turn. So each request of the page is
-sent alone, to a gateway in this process. The engine, in another process, has --tenants and
---blocks.
+thread between two steps, and the gateway's event loop in one iteration. So each request of the page
+is sent alone, to a gateway in this process. The engine is in another process, and has the numbers
+of tenants and blocks given by --tenants and --blocks.
 
 First the engine prints the thread time of its answers. Then this program prints, for each request
-of the page, the event loop's CPU time and its longest turn. A task that reads the thread's clock in
-every turn measures the turns. The control is the longest turn without a request. Prints JSON lines.
+of the page, the event loop's CPU time and its longest iteration. A task that reads the thread's
+clock in every iteration measures them. The control is the longest iteration without a request.
+Prints JSON lines.
 """
 
 from __future__ import annotations
@@ -66,7 +67,8 @@ class Options:
 async def measure(options: Options, admin_key: str) -> None:
     """Send the page's requests and print the times."""
     await until_up(options.port)
-    for _ in range(6):  # the gateway took the engine for dead while it was being filled
+    # While the engine was being filled it did not answer, and the gateway counted it as dead.
+    for _ in range(6):
         await _until_ready(options.port)
         await asyncio.sleep(1)
     spent = {path: await _asked(options, admin_key, path) for path in (*FAST, *SLOW, *OF_TENANTS)}
@@ -84,7 +86,7 @@ async def measure(options: Options, admin_key: str) -> None:
 
 
 async def _asked(options: Options, admin_key: str, path: str) -> tuple[float, list[float]]:
-    """Measure the event loop's CPU ms for an answer, and its longest turn during each answer."""
+    """Measure the event loop's CPU ms for an answer, and its longest iteration in each answer."""
     target = f"http://127.0.0.1:{options.port}{path.format(since=time.time() - 10)}"
     await asyncio.to_thread(_get, target, admin_key, 2)
     before = time.thread_time()

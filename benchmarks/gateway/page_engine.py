@@ -1,9 +1,9 @@
-"""An engine for `page.py`, real except for its model, with many tenants' blocks in its cache.
+"""An engine for `page.py`, complete except for the model, with many tenants' blocks in its cache.
 
     python -m benchmarks.gateway.page_engine SOCKET TENANTS BLOCKS
 
-First it prints JSON lines with its thread's CPU time for each answer to the page. Steps wait for
-this time.
+First it prints JSON lines with its thread's CPU time for each answer to the page, since steps
+cannot run in this time.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class TimedRunner:
     step_s: float
 
     def launch(self, step: Step) -> Launched:
-        """Wait a step's time, and sample."""
+        """Wait for the time of a step, and return its samples."""
         time.sleep(self.step_s)
         return Launched(sum(bool(row.samples) for row in step.rows))
 

@@ -3,11 +3,12 @@
     python -m benchmarks.gateway.requests --rate 200 --seconds 10
     python -m benchmarks.gateway.requests --rate 800 --seconds 10 --gateways 2 --tokens 1
 
-The gateway runs in its own process, or in several on one port. The gateway is complete except for
-the engine, which sends its first token at once and the others on a fixed schedule. So the gateway
-adds the time to the first token, and all time beyond the schedule in the whole answer. The load is
-an open loop: requests are sent when they are due, even if earlier requests have not ended. Times
-count from the sending. Prints JSON lines, of which one says how late the load sent its requests.
+The gateway runs in a process of its own, or in several processes on one port. The gateway is
+complete except for the engine, which sends its first token at once and the others on a fixed
+schedule. So the whole time to first token, and all delay of the answer's end beyond the schedule,
+is the gateway's. The load is an open loop: requests are sent when they are due, even if earlier
+requests have not ended. Times begin when a request is sent. Prints JSON lines, one of which tells
+how late requests were sent.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class Options:
 
 @dataclass(frozen=True)
 class GatewayTiming:
-    """A request's lateness, and the seconds from its sending to its first token and end."""
+    """The seconds by which a request was sent late, and from its sending to first token and end."""
 
     late: float
     first_token: float

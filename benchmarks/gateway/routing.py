@@ -12,8 +12,8 @@
     `asked`     as `all`, but a worker asks a router process, one request after the other:
                 wall-clock time until the answer; `unasked`: without the process
     `gone`      forgetting a replica
-    `turn`      the time added to an engine's turn by noting, encoding and sending that 64
-                sequences have each filled a block
+    `turn`      the time that an engine's iteration takes to note, encode and send that 64 sequences
+                have each filled a block
     `snapshot`  the time added to an engine's turns by sending all of a large tree
 
 Times are CPU times of the thread, except where the thread waits for another process.
@@ -45,7 +45,7 @@ IN_TIERS = ("tiers", "alike")
 
 
 def measure_routing(fleet: Fleet, requests: int) -> None:
-    """Print a JSON line for each way in which the prompt may be cached."""
+    """Print a JSON line for each distribution of the prompt's blocks over replicas."""
     replicas, blocks = len(fleet.names), fleet.prompt_blocks
     ragged = [blocks * (number + 1) // replicas for number in range(replicas)]
     cases: dict[str, list[int]] = {
@@ -114,7 +114,7 @@ def measure_turn(turns: int) -> None:
 
 
 def measure_snapshot(blocks: int) -> None:
-    """Measure every turn of a snapshot, without encoding and sending."""
+    """Measure the time to take each piece of a snapshot, without encoding and sending."""
     feed, taken = CacheFeed(large_cache(blocks).tree), list[float]()
     sent: list[CacheEvents] = []
 

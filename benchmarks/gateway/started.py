@@ -19,7 +19,7 @@ from tests.doubles.gateway.served import MODEL, config_of
 
 @contextmanager
 def first_started(port: int, **settings: Any) -> Iterator[tuple[GatewayConfig, str]]:
-    """Return a gateway's config, in a directory with tokenizer and keys, and the demo key."""
+    """Make a directory with tokenizer and keys. Yield a gateway's config and the demo key."""
     with tempfile.TemporaryDirectory() as scratch:
         directory = Path(scratch)
         keys = asyncio.run(ensure_first_start(directory / "data", clock=time.time))
@@ -30,7 +30,7 @@ def first_started(port: int, **settings: Any) -> Iterator[tuple[GatewayConfig, s
 
 
 def chat_request(key: str, **chat: object) -> bytes:
-    """Encode a streamed chat request, with `chat` as its body except for the model."""
+    """Encode a streamed chat request. `chat` is its JSON body, without the model."""
     body = json.dumps({"model": MODEL, "stream": True, **chat})
     return (
         "POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\n"

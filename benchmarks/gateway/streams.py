@@ -2,11 +2,11 @@
 
     python -m benchmarks.gateway.streams --connections 128 --step-ms 10
 
-The gateway is the real one with `--workers` workers, each pinned to a core while there are enough.
-The load and an engine without a model share the last core. The engine sends every sequence one
-token a step over the real link. Steps begin on time, however late the gateway is. Every connection
-keeps one streaming chat running. Prints the tokens a second that reached the clients, and the
-gateway's CPU time for each token.
+The gateway is the real one with `--workers` workers, each pinned to a core if there are enough
+cores. The load generator and an engine without a model share the last core. The engine sends every
+sequence one token a step over the real link. Steps begin on time, even if the gateway is late.
+Every connection keeps one streaming chat running. Prints the tokens a second that reached the
+clients, and the gateway's CPU time for each token.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class StreamClient(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Send the first request."""
-        # uvloop's transport has no common base
+        # uvloop's transport does not inherit from asyncio.Transport
         self._transport = cast(asyncio.Transport, transport)
         self._transport.write(self._request)
 

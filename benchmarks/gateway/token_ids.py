@@ -2,10 +2,10 @@
 
     python -m benchmarks.gateway.token_ids [--requests 300]
 
-Requests ask in turn for one token from an engine that answers at once. `ms` is the CPU time of all
-the gateway's threads for a request, and `event_loop_ms` is the event loop's part. `waits` counts
-how often a thread waits for another thread or for the client. Other load on the machine hardly
-affects these numbers.
+Requests are sent one after another. Each asks for one token, and the engine answers without delay.
+`ms` is the CPU time of all the gateway's threads for a request, and `event_loop_ms` is the part of
+the event loop's thread. `waits` counts how often a thread waits for another thread or for the
+client. Other load on the machine hardly affects these numbers.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _END = b"0\r\n\r\n"
 
 
 class AtOnce(FakeEngine):
-    """An engine that has every prompt in its cache and answers one token."""
+    """An engine that finds every prompt in its cache and answers with one token."""
 
     async def generate(
         self, request: Generate, on_end: OnEnd | None = None
@@ -105,7 +105,7 @@ def measure(served: Served, size: int, requests: int) -> tuple[float, ...]:
 
 
 def main(requests: Annotated[int, typer.Option(help="Requests of each size.")] = 300) -> None:
-    """Measure each number of token ids."""
+    """Measure requests of several sizes, in token ids."""
     with tempfile.TemporaryDirectory() as directory:
         model = write_tiny_model(Path(directory, "model"))
         engine = AtOnce(replace(WELCOME, max_model_len=CONTEXT, vocab_size=VOCAB))

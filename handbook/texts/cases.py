@@ -14,7 +14,7 @@ _BEGIN, _END = "<|begin|>", "<|end|>"
 
 @dataclass(frozen=True, slots=True)
 class HandbookCase:
-    """A chat of token ids up to its answer, and the right answer with its end."""
+    """A chat up to its answer, as token ids, and the right answer's ids with the end token."""
 
     handbook: int  # number of the handbook, which has its own namespace
     prompt: list[int]

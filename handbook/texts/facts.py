@@ -16,7 +16,7 @@ from handbook.texts.names import Draw, NameSource
 
 @dataclass(frozen=True)
 class Topic:
-    """A sort of subject: how its names are drawn, and how a sentence refers to it."""
+    """A type of subjects, such as people: how names are drawn, how a sentence refers to one."""
 
     draw: Draw
     forms: tuple[str, ...]
@@ -211,7 +211,7 @@ class Question:
 
 
 def free_kind(source: NameSource) -> TopicKind:
-    """Draw a kind that no table lists, such as "cellar ticket", with its topic and values."""
+    """Make up a kind that no table lists, such as "cellar ticket", with its topic and values."""
     noun = f"{source.pick(FREE_MODIFIERS)} {source.pick(FREE_HEADS)}"
     value = source.pick(values.ANYTHING)
     return TopicKind(noun, source.pick(tuple(TOPICS)), (noun,), value)
@@ -223,7 +223,7 @@ def new_subject(source: NameSource, topic: str) -> Subject:
 
 
 def state(source: NameSource, kind: TopicKind, subject: Subject, lines: bool) -> Fact:
-    """State a fact with a new value. With `lines`, it may be a bare line."""
+    """Write a fact with a new value. With `lines`, the fact may be a line instead of a sentence."""
     value = kind.value(source)
     if kind.facts and source.chance(0.5):
         template = source.pick(kind.facts)
@@ -236,7 +236,7 @@ def state(source: NameSource, kind: TopicKind, subject: Subject, lines: bool) ->
 
 
 def ask(source: NameSource, kind: TopicKind, subject: Subject, answer: str) -> Question:
-    """Ask for the `kind` of `subject`, in any phrasing."""
+    """Write a question for the `kind` of `subject`, in a random phrasing."""
     own = kind.asks and source.chance(0.5)
     template = source.pick(kind.asks if own else ASKS)
     label = "unknown" if answer == UNKNOWN else kind.name if kind in KINDS else "free"

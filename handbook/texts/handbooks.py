@@ -1,6 +1,6 @@
 """Handbooks of made-up companies, with questions and dialogues about them, from a seed.
 
-Sizes are numbers of facts, of about 20 tokens each.
+A handbook's size is its number of facts. A fact has about 20 tokens.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Handbook:
 def make_handbook(seed: int, facts: int = 40) -> Handbook:
     """Write the handbook of this seed, which is the same on every run and machine.
 
-    Without facts it has only an introduction.
+    With `facts` 0, the handbook has only an introduction.
     """
     source = _source(f"handbook {seed}")
     lines = source.chance(0.6)
@@ -53,7 +53,7 @@ def make_handbook(seed: int, facts: int = 40) -> Handbook:
 
 
 def make_questions(handbook: Handbook, seed: int, count: int = 1) -> tuple[Question, ...]:
-    """Write `count` questions about `handbook`, which lacks about one answer in seven."""
+    """Write `count` questions. The handbook does not answer about one in seven of them."""
     source = _source(f"questions {seed}")
     return tuple(_ask_any(source, handbook) for _ in range(count))
 
@@ -68,7 +68,7 @@ def make_messages(handbook: Handbook, questions: tuple[Question, ...]) -> list[M
 
 
 def _ask_any(source: NameSource, handbook: Handbook) -> Question:
-    """Ask for one of the facts, or for a fact that the handbook does not state."""
+    """Write a question about one of the facts, or about a fact that is not in the handbook."""
     if handbook.facts and source.chance(0.85):
         fact = source.pick(handbook.facts)
         return ask(source, fact.kind, fact.subject, fact.value)
@@ -89,7 +89,8 @@ def _state_facts(source: NameSource, count: int, lines: bool) -> tuple[Fact, ...
         kind = source.pick(kinds)
         subject = _subject(source, subjects.setdefault(kind.topic, []), kind.topic)
         if (kind.name, subject.name) in seen:
-            # A small topic's few kinds may all be used. Then another kind ends the loop.
+            # All the few kinds of a small topic may be used already. A kind of any topic then ends
+            # the loop.
             kinds.append(_any_kind(source, 0.5))
             continue
         seen.add((kind.name, subject.name))
@@ -125,7 +126,7 @@ def _namesake(source: NameSource, known: list[Subject]) -> Subject:
 
 
 def _missing_fact(source: NameSource, handbook: Handbook) -> tuple[TopicKind, Subject]:
-    """Draw a kind and a subject without a fact in the handbook."""
+    """Draw a kind and a subject about which the handbook states no fact."""
     while True:
         kind, subject = _near(source, handbook) if handbook.facts else _far(source)
         if (kind.name, subject.name) not in handbook.keys:

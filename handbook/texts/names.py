@@ -14,7 +14,7 @@ from typing import TypeAlias, TypeVar
 
 Option = TypeVar("Option")
 HELD_OUT_SHARE = 5
-"""One made-up spelling in HELD_OUT_SHARE was held out of the training."""
+"""One of every HELD_OUT_SHARE made-up spellings was held out of the training."""
 
 CITIES = (
     "Berlin", "Oslo", "Paris", "London", "Madrid", "Rome", "Vienna", "Prague", "Lisbon", "Dublin",
@@ -130,7 +130,7 @@ def _real_or(source: NameSource, real: Sequence[str], share: float) -> str:
 
 
 def real_or_made_up(real: Sequence[str]) -> Draw:
-    """Return a function that draws names: from `real` with probability 2/5, else made up."""
+    """Return a function that draws a name from `real` with probability 2/5, or makes one up."""
     return lambda source: _real_or(source, real, 0.4)
 
 
