@@ -130,7 +130,9 @@ BOUNDS_FLAGS = {
     "max_all_body_bytes": bound(
         "Most bytes of bodies that all requests hold at once, in each worker."
     ),
-    "body_wait_s": bound("Most seconds that a request waits for room in these; then 429 or 503."),
+    "body_wait_s": bound(
+        "Most seconds that a body waits for memory within these; then 429 or 503."
+    ),
     "max_json_depth": bound("Most levels of nested JSON."),
     "max_messages": bound("Most messages of a chat."),
     "max_choices": bound("Most choices of one prompt (n)."),
@@ -141,8 +143,8 @@ BOUNDS_FLAGS = {
     "max_stop_chars": bound("Most characters of a stop string."),
     "max_logit_bias": bound("Most entries of logit_bias."),
     "max_tenant_turn_bytes": memory(
-        "Most bytes of a tenant's remembered turns, in each worker: later prompts have them "
-        "token by token. 0: none."
+        "Most bytes of a tenant's remembered turns, in each worker: later prompts repeat "
+        "their tokens. 0: none."
     ),
     "max_all_turn_bytes": memory(
         "Most bytes of all tenants' remembered turns, in each worker. 0: none."
@@ -247,6 +249,6 @@ class StartFlags:
     )
     new_state: bool = gateway_field(
         False,
-        "Start once although the state is gone, damaged or another one: with what is there, "
-        "or an empty one. Nothing is deleted.",
+        "Start once although the state is missing, damaged or a different one: with the state "
+        "found, or an empty one. Nothing is deleted.",
     )

@@ -17,10 +17,10 @@ EMBEDDED = "handbook"
 MODEL = "Model"
 SERVER = "Where the server is"
 
-_data_dir = partial(flag, "Where keys, tenants and secrets are kept.", also="DATA_DIR")
+_data_dir = partial(flag, "Directory of keys, tenants and secrets.", also="DATA_DIR")
 DataDir = Annotated[Path, _data_dir(panel=MODEL)]
 ServersDataDir = Annotated[Path, _data_dir(panel=SERVER)]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 # makes a flag whose help names the default in words
 server_field = partial(field, panel=SERVER, show_default=False)

@@ -23,7 +23,7 @@ _UNSUPPORTED: tuple[dict[str, Any], ...] = (
 )
 _WITHIN = 4  # maximum number of fields of a body that is described inside the body that uses it
 _ON_A_LINE = 6  # maximum number of fields that are written in one line; more fields become a list
-_WORTH_A_LINK = 6  # minimum number of fields that an answer shares with a linked body
+_WORTH_A_LINK = 6  # minimum number of fields that a body shares with a linked body
 
 
 def api_pages() -> dict[str, str]:
@@ -153,9 +153,9 @@ class _Bodies:
             name: self._fields(self.schemas[name], page, is_request=is_request) for name in before
         }
         best = max(found.items(), key=lambda one: _same(one[1], said), default=None)
-        least = 0 if is_request else _WORTH_A_LINK
-        is_worth_it = best is not None and _same(best[1], said) >= max(least, len(best[1]) / 2)
-        return best if is_worth_it else None
+        if best is None or _same(best[1], said) < max(_WORTH_A_LINK, len(best[1]) / 2):
+            return None
+        return best
 
     def _meaning(self, said: Mapping[str, Any], page: str) -> str:
         default = said.get("default")

@@ -16,7 +16,9 @@ from cli.options.options import AdminFlags, TargetFlags
 _SERVERS = ("ratoon serve", "ratoon gateway", "ratoon engine")
 _SHARED = {"Operators' options": AdminFlags, "Tenants' options": TargetFlags}
 _Row = tuple[str, str, str]  # an option or argument as typed, its default and its meaning
-_TENANT = ("`TENANT`", "", "The tenant's name or id.")
+_NAMED = [
+    (f"`{name.upper()}`", "", f"The {name}'s name or id.") for name in ("tenant", "group", "prefix")
+]
 
 
 def commands() -> Iterator[tuple[str, Any]]:
@@ -42,12 +44,12 @@ def cli_page() -> str:
     """Write each command with its options. Options of many commands are described once."""
     known = dict(commands())
     shared = {title: _rows_of(group, known) for title, group in _SHARED.items()}
-    described = {**shared, "Operators' options": [*shared["Operators' options"], _TENANT]}
+    described = {**shared, "Operators' options": [*shared["Operators' options"], *_NAMED]}
     configured = {row for name in _SERVERS for row in _option_rows(known[name])}
     parts = [f"## {title}\n\n{_listed(rows)}" for title, rows in described.items()]
     for name, command in known.items():
-        said = Text.from_markup(command.help).plain.strip()
-        parts.append(f"## {name}\n\n{said}".replace("\n\nExample:\n", "\n"))
+        said = Text.from_markup(command.help).plain.strip().replace("\n\nExample:\n", "\n")
+        parts.append(f"## {name}\n\n" + said.removesuffix(f"\n\n    {name}"))
         if name in _SERVERS:
             parts.append("[Options](configuration.md).")
             continue
@@ -81,10 +83,15 @@ def _rows_of(group: type, known: Mapping[str, Any]) -> list[_Row]:
 
 def _variables_said(command: Any, told: Sequence[_Row]) -> list[str]:
     own = [option for option in options_of(command) if _option_row(option) in told]
-    without = ", ".join(f"`{option.opts[0]}`" for option in own if not option.envvar)
-    if not any(option.envvar for option in own):
+    having, lacking = (
+        [f"`{option.opts[0]}`" for option in own if bool(option.envvar) is has]
+        for has in (True, False)
+    )
+    if not having:
         return []
-    return [f"All but {without} have variables." if without else "All have variables."]
+    if len(having) < len(lacking):
+        return [f"Variables exist for: {', '.join(having)}."]
+    return [f"All but {', '.join(lacking)} have variables." if lacking else "All have variables."]
 
 
 def configuration_page() -> str:
@@ -113,7 +120,7 @@ def _listed(rows: Iterable[_Row]) -> str:
 def _argument_rows(command: Any) -> list[_Row]:
     arguments = [found for found in command.params if found.param_type_name == "argument"]
     rows = [(f"`{found.name.upper()}`", "", _plain(found.help or "")) for found in arguments]
-    return [row for row in rows if row != _TENANT]
+    return [row for row in rows if row not in _NAMED]
 
 
 def _option_rows(command: Any) -> list[_Row]:

@@ -40,7 +40,7 @@ class RequestView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RequestList(msgspec.Struct, frozen=True):
-    """Answer of GET /admin/requests: at most LISTED requests, the oldest first, without text."""
+    """Answer of GET /admin/requests: at most 200 requests, the oldest first, without text."""
 
     total: int
     requests: list[RequestView]

@@ -75,7 +75,7 @@ def _gaps(gaps: GapStats) -> Iterator[Metric]:
     )
     kept = _counters(
         "ratoon_engine_token_gaps",
-        "Gaps between tokens of requests with a target, by whether they kept to it",
+        "Gaps between tokens of requests with a target, by whether they met it",
         ["result"],
     )
     kept.add_metric(["kept"], gaps.gaps - gaps.late)
@@ -91,9 +91,9 @@ def _gaps(gaps: GapStats) -> Iterator[Metric]:
 
 def _drafts(drafts: Mapping[str, DraftStats]) -> Iterator[Metric]:
     for name, text, field in (
-        ("drafts", "Drafts verified, a row of a step each, by source", "drafts"),
+        ("drafts", "Verified drafts, one for a row of a step, by source", "drafts"),
         ("drafted_tokens", "Tokens of these drafts", "drafted_tokens"),
-        ("accepted_tokens", "Of these, tokens that the answers have", "accepted_tokens"),
+        ("accepted_tokens", "Of these, tokens that were accepted", "accepted_tokens"),
     ):
         family = _counters(f"ratoon_engine_{name}", text, ["source"])
         for source, counted in sorted(drafts.items()):
@@ -103,11 +103,11 @@ def _drafts(drafts: Mapping[str, DraftStats]) -> Iterator[Metric]:
 
 def _exchange(exchange: ExchangeStats) -> Iterator[Metric]:
     for name, text, field in (
-        ("fetches", "Times that blocks were asked of another engine, by way", "fetches"),
-        ("failed_fetches", "Of these, ended before all had come that was there", "failed"),
-        ("fetched_blocks", "Blocks that came from other engines", "blocks"),
+        ("fetches", "Fetches from other engines, by transport", "fetches"),
+        ("failed_fetches", "Of these, fetches that did not bring all available blocks", "failed"),
+        ("fetched_blocks", "Blocks fetched from other engines", "blocks"),
         ("fetched_bytes", "Bytes of these blocks", "bytes"),
-        ("fetch_seconds", "In which at least one fetch was under way", "seconds"),
+        ("fetch_seconds", "Seconds with at least one fetch under way", "seconds"),
     ):
         family = CounterMetricFamily(f"ratoon_engine_{name}", text, labels=["way"])
         for way, fetched in sorted(exchange.fetched.items()):
@@ -118,7 +118,9 @@ def _exchange(exchange: ExchangeStats) -> Iterator[Metric]:
         "Fetches not begun, since computing was predicted to be faster or too many were under way",
         exchange.refused,
     )
-    yield _counter("ratoon_engine_sent_blocks", "Blocks sent to others", exchange.sent_blocks)
+    yield _counter(
+        "ratoon_engine_sent_blocks", "Blocks sent to other engines", exchange.sent_blocks
+    )
     yield _counter("ratoon_engine_sent_bytes", "Bytes of these blocks", exchange.sent_bytes)
 
 
@@ -137,7 +139,7 @@ def _prefixes(stats: EngineStats) -> Iterator[Metric]:
     yield _gauge("ratoon_tree_depth", "Depth of the radix tree in nodes", stats.tree_depth)
     yield _gauge(
         "ratoon_retained_tokens",
-        "Tokens of the prefixes that tenants have marked, whose time has not passed",
+        "Tokens of the prefixes that breakpoints retain",
         stats.pool.block_size * sum(flow.retained_blocks for flow in stats.flows.values()),
     )
     window = stats.windows.get("all")
@@ -170,7 +172,7 @@ def _tiers(stats: EngineStats) -> Iterator[Metric]:
     yield blocks
     yield loads
     evictions = _counters(
-        "ratoon_tier_evicted_blocks", "Copies given up, by tier and reason", ["tier", "reason"]
+        "ratoon_tier_evicted_blocks", "Copies evicted, by tier and reason", ["tier", "reason"]
     )
     for tier, reasons in tiers.evictions.items():
         for reason, count in reasons.items():
@@ -189,7 +191,7 @@ def _tiers(stats: EngineStats) -> Iterator[Metric]:
 def _states(states: StateStats) -> Iterator[Metric]:
     slots = GaugeMetricFamily(
         "ratoon_state_slots",
-        "State slots of a model with recurrent layers; they add up to all",
+        "State slots of a model with recurrent layers; the states add up to all slots",
         labels=["state"],
     )
     sequences = states.total - states.free - states.checkpoints
@@ -202,7 +204,7 @@ def _states(states: StateStats) -> Iterator[Metric]:
     yield slots
     below = GaugeMetricFamily(
         "ratoon_lower_states",
-        "Kept states below the device, and the slots that hold none",
+        "Checkpoints below the device, and free slots for them",
         labels=["tier", "state"],
     )
     for tier, use in states.lower.items():
@@ -210,14 +212,14 @@ def _states(states: StateStats) -> Iterator[Metric]:
         below.add_metric([tier, "free"], use.total - use.used)
     yield below
     for name, text, value in (
-        ("made", "States that the cache's tree has kept", states.made),
-        ("hits", "Sequences that began from a kept state", states.hits),
-        ("cut_tokens", "Tokens matched beyond a kept state", states.cut_tokens),
-        ("evicted", "Kept states evicted for another's slot", states.evicted),
-        ("refused", "States not kept for lack of a slot", states.refused),
-        ("copied_down", "Kept states copied to the host or to disk", states.copied_down),
-        ("loaded", "Kept states copied back to the device", states.loaded),
-        ("failed", "Copies of kept states that came to nothing", states.failed),
+        ("made", "Checkpoints (recurrent states) added to the tree", states.made),
+        ("hits", "Sequences that began from a checkpoint", states.hits),
+        ("cut_tokens", "Matched tokens after the last checkpoint, not reused", states.cut_tokens),
+        ("evicted", "Checkpoints evicted for another one", states.evicted),
+        ("refused", "States not cached for lack of a slot", states.refused),
+        ("copied_down", "Checkpoints copied to the host or to disk", states.copied_down),
+        ("loaded", "Checkpoints copied back to the device", states.loaded),
+        ("failed", "Failed copies of checkpoints", states.failed),
     ):
         yield _counter(f"ratoon_checkpoints_{name}", text, value)
 
@@ -225,8 +227,8 @@ def _states(states: StateStats) -> Iterator[Metric]:
 def _sentinel(sentinel: SentinelStats) -> Iterator[Metric]:
     again = _counters(
         "ratoon_engine_checked_answers",
-        "Answers to cached prompts picked to be computed again without the cache, by what came "
-        "of it; one that differs is a fault",
+        "Answers to cached prompts chosen to be computed again without the cache, by result; a "
+        "difference is a fault",
         ["result"],
     )
     agreed = sentinel.checked - sentinel.differed
@@ -240,16 +242,16 @@ def _sentinel(sentinel: SentinelStats) -> Iterator[Metric]:
     yield _counter("ratoon_engine_checked_tokens", "Tokens of these answers", sentinel.tokens)
     yield _counter(
         "ratoon_engine_damaged_blocks",
-        "Blocks that were to leave host memory otherwise than they came, and were forgotten",
+        "Blocks that changed in host memory, and were dropped",
         sentinel.damaged_blocks,
     )
 
 
 def _moves(tiers: TierStats) -> Iterator[Metric]:
     ways = ["source", "target"]
-    moved = _counters("ratoon_moved_bytes", "Copied between tiers", ways)
+    moved = _counters("ratoon_moved_bytes", "Bytes copied between tiers", ways)
     seconds = _counters("ratoon_move_seconds", "Seconds in which copies were under way", ways)
-    failed = _counters("ratoon_failed_moves", "Blocks that did not arrive", ways)
+    failed = _counters("ratoon_failed_moves", "Blocks whose copy failed", ways)
     for way in tiers.ways:
         labels = [way.source, way.target]
         moved.add_metric(labels, way.blocks * tiers.block_bytes)

@@ -137,7 +137,7 @@ def timings(registry: CollectorRegistry) -> Timings:
         ),
         gap=BulkHistogram(
             "ratoon_inter_token_latency_seconds",
-            "Between two tokens of one choice; an equal part for each of several from one step",
+            "Between two tokens of one choice; tokens of one step share its time equally",
             registry=registry,
             buckets=GAP_BUCKETS,
         ),
@@ -164,7 +164,7 @@ def fault_gauge(registry: CollectorRegistry) -> Gauge:
     """Create on `registry` a gauge for each fault status: 1 while there is such a fault."""
     return Gauge(
         "ratoon_fault",
-        "1 while there is a fault of what the gateway keeps, by its status at /readyz",
+        "1 while the gateway's stored state has this fault, by its status at /readyz",
         ("status",),
         multiprocess_mode="livemax",
         registry=registry,

@@ -15,27 +15,27 @@ class RoutingMetrics:
     def __init__(self, registry: CollectorRegistry) -> None:
         self._moved = Counter(
             "ratoon_requests_moved",
-            "Requests that were sent to another replica before they began, by the one they left",
+            "Requests sent to another replica before they began, by the replica that they left",
             ("replica",),
             registry=registry,
         )
         self._fetches = Counter(
             "ratoon_fetches_chosen",
-            "Times a replica was told to fetch blocks from another one: of a cached prefix, of a "
-            "prompt that is computed there now, or of a published prefix",
+            "Fetches from another replica that the router chose: of a cached prefix, of a prompt "
+            "that is computed there now, or of a published prefix",
             ("reason",),
             registry=registry,
         )
         self._snapshots = Counter(
             "ratoon_cache_snapshots",
-            "Times a replica has told its whole cache: once a connection, and after missing events",
+            "Snapshots of its cache that a replica sent: one a connection, more after lost events",
             ("replica",),
             registry=registry,
         )
         self._alone = Counter(
             "ratoon_routed_alone",
-            "Requests whose replica a worker chose by its own requests alone, since the router "
-            "process did not answer",
+            "Requests that a worker routed by its own requests alone, since the router process "
+            "did not answer",
             registry=registry,
         )
         self._predicted = Histogram(
@@ -46,7 +46,7 @@ class RoutingMetrics:
         )
         self._real = Histogram(
             "ratoon_routed_first_token_seconds",
-            "The same of the same requests, as it was",
+            "From sending these requests to their first token, as measured",
             registry=registry,
             buckets=FIRST_TOKEN_BUCKETS,
         )
