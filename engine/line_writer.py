@@ -1,7 +1,7 @@
-"""A thread that writes lines, so no other thread waits for the lines' reader.
+"""A thread that writes lines to a stream, so that no other thread waits for the stream's reader.
 
-While the reader takes no lines, lines beyond MAX_WAITING are dropped. The writer then writes the
-number of lost lines.
+While the reader reads nothing, at most MAX_WAITING lines are queued, and further lines are dropped.
+Later the number of dropped lines is written.
 """
 
 from __future__ import annotations
@@ -13,29 +13,29 @@ import threading
 from typing import NoReturn
 
 MAX_WAITING = 1000
-_END_S = 5.0  # maximum seconds of waiting for queued lines at the end
+_END_S = 5.0  # at the end of the process, maximum seconds to wait for queued lines
 
 
 class LineWriter:
     """A writer of lines to one stream. Used by one thread only."""
 
     def __init__(self, descriptor: int) -> None:
-        """Write to a descriptor, because the process's end would wait for a stream."""
+        """Write to a file descriptor. A stream could block the end of the process."""
         self._descriptor = descriptor
         self._waiting: queue.Queue[str | threading.Event] = queue.Queue(MAX_WAITING)
-        self._lock = threading.Lock()  # guards `_lost`
+        self._lock = threading.Lock()  # guards the field `_lost`
         self._lost = 0
         threading.Thread(target=self._run, name="lines", daemon=True).start()
 
     def put(self, line: str) -> None:
-        """Queue a line to be written, or drop it if too many wait."""
+        """Queue a line to be written, or drop it if too many lines are queued."""
         try:
             self._waiting.put_nowait(line)
         except queue.Full:
             self._count(1)
 
     def drain(self, seconds: float = _END_S) -> None:
-        """Wait until the lines so far are written, for at most `seconds`."""
+        """Wait for at most `seconds` until the lines queued so far are written."""
         written = threading.Event()
         try:
             self._waiting.put(written, timeout=seconds)
@@ -78,16 +78,16 @@ class LogHandler(logging.Handler):
         self._lines = LineWriter(descriptor)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Queue a record to be written, or drop it if too many wait."""
+        """Queue a record to be written, or drop it if too many lines are queued."""
         self._lines.put(self.format(record))
 
     def flush(self) -> None:
-        """Wait until the records so far are written, for at most _END_S."""
+        """Wait for at most _END_S seconds until the records so far are written."""
         self._lines.drain()
 
 
 def log_lines(form: str) -> None:
-    """Send this process's log to standard error. `form` is a format of `logging`."""
+    """Send this process's log to standard error. `form` is a format string of `logging`."""
     handler = LogHandler(logging.Formatter(form))
     logging.basicConfig(level=logging.INFO, handlers=[handler])
 

@@ -96,7 +96,7 @@ class ModelRunner:
 
     @torch.inference_mode()
     def forward(self, step: Step, sharing: Sharing | None) -> EagerForward:
-        """Launch the forward pass of a step without VERIFY rows. The tables have its new blocks."""
+        """Launch the forward pass of a step from `by_token`. The tables must have its blocks."""
         self.copy(step)
         if self.rings is not None:
             self.rings.enter(step.rows)

@@ -1,13 +1,15 @@
 """A grammar that constrains the next token of a sequence.
 
-A mask takes some 20 to 100 us, in a thread beside the engine's. A grammar whose masks or tokens
-take much longer ends its own request. The engine's thread follows a token immediately if the flow
-has time left in the step (`step_time.py`). Otherwise the token is followed before the next mask.
+A mask takes about 20 to 100 us, in a thread other than the engine's. If a grammar's masks take much
+longer, its request is ended, and likewise if following its tokens takes much longer. The engine's
+thread follows a token immediately if the flow has time left in the step (`step_time.py`). If not,
+the token is followed before the next mask is made.
 
-A copy of the matcher makes the masks after drafts, which takes some 3 us. Rolling back the matcher
-may be wrong: llguidance (1.9) then takes a cached mask for the mask of the new place. An error of a
-copy stays in the copy. All copies share an error of the lexer, which has too many states after a
-long text. Each sequence then follows its tokens again in a newly compiled grammar.
+The masks after drafts are made by a copy of the matcher. Copying takes about 3 us. Rolling back the
+matcher instead could give a wrong mask: llguidance (1.9) then returns a cached mask of another
+position. Errors of a copy affect only the copy, but an error of the lexer affects all copies. The
+lexer has too many states after a long text. Each sequence then follows its tokens again in a newly
+compiled grammar.
 
 Elsewhere: how grammars are compiled (`grammars.py`).
 """
@@ -40,12 +42,12 @@ from engine.grammars.step_time import StepTime
 from engine.grammars.vocabulary import WORD_BITS
 from engine.sequences.token_constraint import Bitmask, Drafts, TokenConstraint
 
-_OF_LEXER = "lexer error"  # in messages of errors that all copies of a matcher share
-FADES = 0.9  # factor on the remembered maximum time after each call
+_OF_LEXER = "lexer error"  # part of the message if all copies of a matcher share the error
+FADES = 0.9  # factor that decays the remembered maximum time at each call
 
 
 class GrammarConstraint(TokenConstraint):
-    """The place of one sequence in its grammar, which gives the masks of its next tokens."""
+    """The progress of one sequence in its grammar, from which its next tokens' masks are made."""
 
     def __init__(
         self,
@@ -55,11 +57,11 @@ class GrammarConstraint(TokenConstraint):
         ahead_s: float = AHEAD_S,
         step_time: StepTime | None = None,
     ) -> None:
-        """Constrain by a compilation.
+        """Constrain a sequence by a compiled grammar.
 
-        A mask that takes longer than `mask_s` seconds is the last. Once `ahead_s` have passed, no
-        further mask after a draft is begun. Without `step_time`, the time within a step is not
-        limited.
+        If a mask takes longer than `mask_s` processor seconds, the request fails. After `ahead_s`
+        seconds, no further mask after a draft is begun. Without `step_time`, the time within a step
+        is not limited.
         """
         self.flow = flow
         self._compilation = compilation
@@ -77,7 +79,7 @@ class GrammarConstraint(TokenConstraint):
         self._time = step_time
         self._behind = deque[int]()
         self._num_long = 0
-        self._forced = deque[int]()  # next tokens without an alternative, if they were found
+        self._forced = deque[int]()  # forced next tokens, if they were searched for
         self._error: EngineError | None = None
 
     @property
@@ -100,7 +102,7 @@ class GrammarConstraint(TokenConstraint):
 
     @property
     def is_behind(self) -> bool:
-        """True if tokens wait to be followed, since the step had no time."""
+        """True if tokens wait to be followed, because the flow had no time left in the step."""
         return bool(self._behind)
 
     @property
@@ -109,16 +111,18 @@ class GrammarConstraint(TokenConstraint):
         return self._error or self._compilation.error
 
     def allowed(self) -> Bitmask:
-        """Return the mask of allowed next tokens, including ends of sequence at a possible end.
+        """Return the mask of allowed next tokens.
+
+        Where the grammar may end, the tokens that end a sequence are allowed too.
 
         The mask is valid until `advance`, because the next mask overwrites it.
         """
         return self.allowed_after(())[0]
 
     def allowed_after(self, drafts: Drafts) -> tuple[Bitmask, ...]:
-        """Return the available masks of the next token and after drafts.
+        """Return the mask of the next token, then the available masks after each of `drafts`.
 
-        If there are no masks yet, this call makes masks, for about `ahead_s`.
+        If no masks have been made yet, this call makes them, within about `ahead_s` seconds.
         """
         if not self._masks:
             self.catch_up()
@@ -133,8 +137,8 @@ class GrammarConstraint(TokenConstraint):
     def forced(self) -> Drafts:
         """Return the next tokens that the grammar forces, or () if their tokenization is ambiguous.
 
-        The call takes 1 to 2 us if no token is forced, and some 20 to 40 us otherwise. Found tokens
-        are kept. A flow without time left in the step finds no more.
+        The call takes 1 to 2 us if no token is forced, else about 20 to 40 us. Tokens that were
+        found are kept for later calls. If the flow has no time left in the step, no search is made.
         """
         if not (self._forced or self._behind) and self._may_find():
             self._forced = self._find_forced()
@@ -154,13 +158,13 @@ class GrammarConstraint(TokenConstraint):
         began = clock()
         self._own().consume_token(token_id)
         took = clock() - began
-        # Without `is_slow`, the call was timed by the wall clock and may include waiting.
+        # Without `is_slow`, the wall clock was used, so the measured time may include waiting.
         if took > LEAST_SHARE_S and not compilation.is_slow:
             compilation.is_slow, took = True, LEAST_SHARE_S
         self._followed(took)
 
     def catch_up(self) -> float:
-        """Follow the waiting tokens. Return the seconds that this took."""
+        """Follow the waiting tokens. Return the processor seconds that this took."""
         took = 0.0
         while self._behind and self._error is None:
             began = time.thread_time()
@@ -203,9 +207,9 @@ class GrammarConstraint(TokenConstraint):
         return self._matcher
 
     def _renew(self) -> None:
-        """Follow the sequence's tokens again in a grammar whose lexer has few states.
+        """Follow all tokens of the sequence again, in a newly compiled grammar.
 
-        Raises InvalidGrammar. The matcher stays as it is if it was renewed a few tokens ago.
+        Do nothing if this was already done a few tokens ago. Raises InvalidGrammar.
         """
         began, count = time.thread_time(), len(self._tokens)
         least = max(LEAST_TOKENS_BETWEEN, count * LEAST_SHARE_BETWEEN)
@@ -240,7 +244,7 @@ class GrammarConstraint(TokenConstraint):
         return self._mask(0)
 
     def _write_again(self) -> float:
-        with suppress(InvalidGrammar):  # then the matcher that was not replaced has the error
+        with suppress(InvalidGrammar):  # the old matcher then reports its own error
             self._renew()
         return self._write_mask(self._own(), 0)
 
@@ -264,7 +268,7 @@ class GrammarConstraint(TokenConstraint):
             copied = time.thread_time()
 
     def _write_mask(self, matcher: LLMatcher, number: int) -> float:
-        """Compute a mask, mostly without Python's lock. Return its processor seconds."""
+        """Compute a mask. Python's lock is mostly released. Return the processor seconds."""
         num_bytes = self._words.strides[0]
         began = time.thread_time()
         matcher.unsafe_compute_mask_ptr(self._address + number * num_bytes, num_bytes)

@@ -1,8 +1,8 @@
 """A model's tokens, read by llguidance from the model's directory.
 
-llguidance takes every added token in angle brackets for a special token, which no text may have.
-But Gemma's added tokens include HTML tags, which are plain text. Added tokens that are text are
-therefore shown to llguidance as ordinary tokens.
+llguidance treats every added token in angle brackets as a special token, which no grammar's text
+can contain. But Gemma's added tokens include HTML tags, which are plain text. Added tokens that are
+plain text are therefore removed from the list that llguidance reads.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ WORD_BITS = 32
 class Vocabulary:
     """The bytes of each token, and the tokens that end a sequence.
 
-    Another process can read the same vocabulary from `model_dir`, given `vocab_size` and the ends.
+    Another process can read the same vocabulary from `model_dir`, if it knows `vocab_size` and
+    `eos_token_ids`.
     """
 
     tokens: LLTokenizer
@@ -35,7 +36,7 @@ class Vocabulary:
 
     @property
     def num_words(self) -> int:
-        """The number of words of a mask, for the model's logits."""
+        """The number of 32-bit words of a mask over the model's logits."""
         return -(-self.num_logits // WORD_BITS)
 
 
@@ -52,8 +53,8 @@ def read_vocabulary(model_dir: Path, vocab_size: int, eos_token_ids: tuple[int, 
     """Read the vocabulary of a model with `vocab_size` logits.
 
     Raises NoVocabulary. Reading holds Python's lock for 1 to 2 s with 150,000 tokens, so the
-    vocabulary is read before the engine serves. Logits beyond the tokens are never allowed. With
-    fewer logits, masks end with the last logit.
+    vocabulary is read before the engine serves. If there are more logits than tokens, the extra
+    logits are never allowed. If there are fewer, masks end with the last logit.
     """
     path = model_dir / TOKENIZER_FILE
     if not path.is_file():
@@ -71,17 +72,17 @@ def _read(path: Path, vocab_size: int, eos: list[int]) -> LLTokenizer:
     source = _with_text_as_text(path) or str(path)
     try:
         return LLTokenizer(source, n_vocab=vocab_size, eos_token=eos)
-    except ValueError:  # fewer logits than tokens, or a damaged file
+    except ValueError:  # the vocabulary size does not fit, or the file is damaged
         return LLTokenizer(source, eos_token=eos)
 
 
 def _with_text_as_text(path: Path) -> str | None:
-    """Return the tokenizer file without added tokens that are text, or None if none is text."""
+    """Return the tokenizer file without the added tokens that are text, or None if none are."""
     data = read_file(path)
     try:
         file = decode(data, _File)
         added = decode(bytes(file.added_tokens), list[dict[str, Any]])
-    except msgspec.DecodeError:  # llguidance reports the error in the file
+    except msgspec.DecodeError:  # llguidance will report the error in the file
         return None
     marks, vocabulary = read_token_marks(path.parent), file.model.get("vocab")
     if not isinstance(vocabulary, dict):

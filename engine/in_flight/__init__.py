@@ -1,1 +1,1 @@
-"""The work under way between two turns of the loop: messages, requests and launched steps."""
+"""The work in progress: clients' messages, running requests and launched steps."""

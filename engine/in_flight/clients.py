@@ -1,10 +1,11 @@
 """The clients, their running requests, and the events sent to them.
 
-    add ... post ... send        a turn's events go to each client in one message
-    tell                         a message that is no event is sent immediately
+    add ... post ... send        all events of a loop iteration go to each client in one message
+    tell                         a message other than an event is sent immediately
 
-A request is removed with its last event. The requests of a client that is gone are cancelled. The
-engine is its own client when it pins prefixes, computes prompt modules and checks answers.
+A request is removed with its last event. If a client is gone, its requests are cancelled. The
+engine makes requests of its own to pin prefixes, compute prompt modules and check answers. It then
+acts as its own client.
 
 Elsewhere: how requests are computed (`core.py`).
 """
@@ -51,7 +52,7 @@ class Clients:
         self._alive[sequence.client, sequence.request_id] = sequence
 
     def is_alive(self, sequence: Sequence) -> bool:
-        """Return whether the sequence's last event is still to be posted."""
+        """Return whether the sequence's last event has not been posted yet."""
         return self.find(sequence.client, sequence.request_id) is sequence
 
     def find(self, client: bytes, request_id: str) -> Sequence | None:
@@ -63,7 +64,7 @@ class Clients:
         return next((one for one in self.alive if one.request_id == request_id), None)
 
     def post(self, events: Iterable[AddressedEvent]) -> None:
-        """Queue events to be sent. A sequence's last event removes the sequence."""
+        """Queue events to be sent. A sequence's last event also removes the sequence."""
         for event in events:
             if event.is_last:
                 del self._alive[event.client, event.event.request_id]
@@ -74,7 +75,7 @@ class Clients:
         self._outbox.append(failed(client, request_id, error))
 
     def abandon(self, error: EngineError) -> None:
-        """Queue `error` for all accepted requests, without touching data that may be broken."""
+        """Queue `error` for all accepted requests. Use no other data, which may be broken."""
         self._outbox += [failed(one.client, one.request_id, error) for one in self.alive]
         self._alive.clear()
 
@@ -93,7 +94,7 @@ class Clients:
             self.tell(client, StepReply(events))
 
     def answer(self, answers: Iterable[tuple[bytes, FromEngine]]) -> None:
-        """Send the results of pins and queries to the clients that asked."""
+        """Send the replies to pins and queries to the clients that sent them."""
         for client, message in answers:
             self.tell(client, message)
 

@@ -1,6 +1,6 @@
 """The engine's own requests: prefixes to pin, answers to check, and prompt modules to compute.
 
-They run like clients' requests. A check of an answer gives way to any other request.
+They run like clients' requests. The check of an answer is cancelled if another request waits.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from engine.sequences.pins import OURSELVES
 
 
 class EngineRequests:
-    """The choice of the engine's own requests, once in each turn of the loop."""
+    """The choice of the engine's own requests, made once in each iteration of the loop."""
 
     def __init__(self, components: Components, clients: Clients, inbox: Inbox) -> None:
         self._scheduler = components.scheduler
@@ -26,7 +26,7 @@ class EngineRequests:
         self._inbox = inbox
 
     def turn(self) -> None:
-        """Accept the requests that are due, and cancel those that nobody needs any more."""
+        """Accept the engine's requests that are due, and cancel those that are no longer needed."""
         self._warm_pins()
         self._check_answers()
         self._compute_modules()

@@ -1,11 +1,11 @@
-"""The messages from clients: requests to queue or cancel, orders to carry out, queries to answer.
+"""The handling of clients' messages: requests are queued or cancelled, queries are answered.
 
     take ... accept | cancel ... answer
 
 The engine's own requests are accepted and cancelled here too (`engine_requests.py`).
 
-Elsewhere: what a message is (`link`), answers to queries (`queries`), and which requests are alive
-(`clients.py`).
+Elsewhere: the types of messages (`link`), the answers to queries (`queries`), and the list of
+running requests (`clients.py`).
 """
 
 from __future__ import annotations
@@ -38,13 +38,14 @@ from engine.queries.queries import Queries
 from engine.sequences.intake import quota_of
 from engine.sequences.pins import OURSELVES
 
-RETRY_AFTER_S = 2.0  # seconds, for clients of a draining engine, whose successor is up by then
+# Seconds after which clients of a draining engine retry; its successor should run by then.
+RETRY_AFTER_S = 2.0
 
 
 class Inbox:
     """The handling of all messages that one engine receives. Used by one thread only.
 
-    `is_awaited` is set by a request of a flow that had no request, and reset by the loop.
+    `is_awaited` is set when a request of a flow without other requests arrives. The loop resets it.
     """
 
     def __init__(
@@ -120,7 +121,7 @@ class Inbox:
             self._clients.refuse(client, request.request_id, error)
 
     def cancel_own(self, request_id: str | None) -> None:
-        """Cancel one of the engine's own requests, if one is named and still runs."""
+        """Cancel the engine's own request with this id, if it is given and still runs."""
         if request_id is not None:
             self._cancel(OURSELVES, request_id)
 
@@ -144,7 +145,7 @@ class Inbox:
 
     def _cancel(self, client: bytes, request_id: str) -> None:
         sequence = self._clients.find(client, request_id)
-        if sequence is not None:  # else the request ended before the cancel arrived
+        if sequence is not None:  # None: the request ended before the cancellation arrived
             self._clients.post([self._settler.cancel(sequence, self._clock())])
 
     def _unpin(self, message: Unpin) -> Unpinned:

@@ -1,6 +1,6 @@
-"""The launched steps, which are collected in order and timed.
+"""The launched steps. They are settled in order, and their times are measured.
 
-Steps that lack device memory are tried again with fewer tokens.
+A step for which the device has too little memory is tried again with fewer tokens.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from engine.scheduling.step_times import StepShape
 from engine.sequences.sequence_cache import lease_of
 from engine.step import Launched, has_drafts
 
-OVER_S = 1e-4  # seconds; if a wait was shorter, the step had ended before the wait
+OVER_S = 1e-4  # seconds; if the wait for a step was shorter, the step had already ended
 NUM_REMEMBERED = 8
-MARGIN_S = 0.001  # seconds beyond the predicted time of a launch
-SHORT = 4  # a step that takes less time than this many launches is not delayed
+MARGIN_S = 0.001  # seconds added to the predicted time of a launch
+# The next step is decided late only if the running step takes as long as this many launches.
+SHORT = 4
 
-# The seconds that a step waits for masks if step times are unknown, and the most that it ever
-# waits.
+# The seconds that a step waits for masks if step times are unknown, and the maximum wait.
 UNKNOWN_S = 0.005
 MOST_PATIENCE_S = 0.05
 
@@ -33,7 +33,8 @@ class Launches:
     """The launched steps of one engine. Used by one thread only."""
 
     def __init__(self, components: Components) -> None:
-        self.budget: int | None = None  # tokens of a step, lowered on lack of memory
+        # Maximum tokens of a step, lowered if memory is short; None: not lowered.
+        self.budget: int | None = None
         self._runner = components.runner
         self._masks = components.masks
         self._settler = components.settler
@@ -46,11 +47,13 @@ class Launches:
         self._overlaps = components.overlap_scheduling
         self._stages = components.stages
         self._under_way: deque[tuple[Scheduled, Launched, float]] = deque()
-        self._masked: MaskedStep | None = None  # last step, until its sampling is launched
+        # Last launched step, if its sampling is not launched yet.
+        self._masked: MaskedStep | None = None
         self._launches: deque[float] = deque(maxlen=NUM_REMEMBERED)
         self._settled_at = 0.0
         self._ended_at: float | None = 0.0  # end of the last step; None if the host did not see it
-        self._began_at: float | None = None  # start of the first running step, perhaps predicted
+        # Start of the earliest running step; may be a prediction.
+        self._began_at: float | None = None
         self._num_refused = 0
 
     def __len__(self) -> int:
@@ -62,7 +65,7 @@ class Launches:
         return any(has_drafts(scheduled.step.rows) for scheduled, _, _ in self._under_way)
 
     def launch(self, scheduled: Scheduled) -> bool:
-        """Launch the step. Return False if the device has no memory for it."""
+        """Launch the step. Return False if the device has too little memory."""
         launched_at = self._clock()
         try:
             launched = self._launched(scheduled)
@@ -88,10 +91,10 @@ class Launches:
             self._masked.ask()
 
     def sample(self) -> list[AddressedEvent]:
-        """Launch the sampling of the last launched step, if it waits for masks.
+        """Launch the sampling of the last launched step, if the sampling waits for masks.
 
-        If the device lacks memory, one constrained row's request fails. All other rows then sample
-        in a later step. Returns the events of requests that ended or failed.
+        If the device has too little memory, one request with a constraint fails, and all other rows
+        sample in a later step. Return the events of requests that ended or failed.
         """
         masked, self._masked = self._masked, None
         if masked is None:
@@ -117,8 +120,9 @@ class Launches:
     def due(self) -> float | None:
         """Return the time when the next step must be decided to keep the device busy.
 
-        Return None if the time is now, as with several stages. Otherwise the step is decided late,
-        since a new request also waits for a step that was launched early:
+        Return None if the next step should be decided now, for example with several stages.
+        Deciding late helps new requests, because a request that arrives after a step's launch must
+        wait for that step:
 
             host    | decide, launch n+1 |  messages ........... | decide, launch n+2 |
             device  |  step n ...............| step n+1 .............................| step n+2
@@ -130,8 +134,8 @@ class Launches:
         takes = self._times.least(StepShape.of(scheduled.step.rows))
         if started_at is None or takes is None:
             return None
-        # The longest recent launch is assumed, because launches of uncaptured steps take many times
-        # as long.
+        # Assume the longest recent launch, because a step without a captured graph takes many times
+        # as long to launch.
         ahead = max(self._launches) + MARGIN_S
         return started_at + takes - ahead if takes > SHORT * ahead else None
 
@@ -145,9 +149,11 @@ class Launches:
         now = self._clock()
         self._copies.complete_released(now)
         started_at = self._started_at(launched_at)
-        # If no step is launched ahead, the host waits from the launch on and sees the step end.
+        # If no later step is launched, the host waits from the launch on, so it sees the step's
+        # end.
         is_end_seen = now - looked >= OVER_S or not self._overlaps
-        # The time of a step that waited for masks is not learned, or later steps would wait longer.
+        # Do not learn the time of a step that waited for masks, because later steps would then wait
+        # even longer.
         is_held = isinstance(launched, MaskedStep) and launched.is_held
         began_at = self._predicted_start(launched_at) if started_at is None else started_at
         shape = StepShape.of(step.rows)
@@ -160,12 +166,13 @@ class Launches:
         return refused + self._settler.settle(scheduled, sampled, now, seconds)
 
     def shrink_or_fail(self, scheduled: Scheduled) -> list[AddressedEvent]:
-        """Lower the budget or fail a request, after a launch without device memory.
+        """Lower the token budget or fail a request, after a launch had too little device memory.
 
-        The first failure halves the budget. After that, the request with the largest row fails.
-        Sequences that started in this step start over, since their first block may be a half-made
-        copy. Sequences whose recurrent state the step may have overwritten start over too. The
-        other rows are computed again and write the same values. Returns the failed request's event.
+        The first failure halves the budget. After each further failure, the request with the
+        largest row fails. Sequences that started in this step start over, because their first block
+        may be a copy that was not completed. Sequences whose recurrent state the step may have
+        overwritten start over too. The other rows are computed again, and write the same values
+        again. Return the event of the failed request.
         """
         now = self._clock()
         self._num_refused += 1

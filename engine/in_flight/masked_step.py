@@ -1,11 +1,11 @@
-"""A step with constrained rows: the sampling is launched when the masks have been made.
+"""A step that has rows with constraints. Its sampling is launched when the masks have been made.
 
     host    | launch forward n+1 | settle n | masks of n+1, replies | launch sampling n+1 | ...
     device  |  forward, sampling n ...| forward n+1 ....................| sampling n+1 | ...
 
 The host waits for masks while the device computes, and only a little longer. A row whose mask is
-late is left out, so other rows are not delayed. The row samples in a later step. A row that
-verifies drafts samples as many tokens as it has masks.
+late is left out of the sampling, so that it does not delay other rows. It samples in a later step.
+A row that verifies drafts samples as many tokens as it has masks.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from engine.sequences.sequence import Sequence
 from engine.sequences.token_constraint import Drafts, Making, MaskMaker, WantedMasks
 from engine.step import Bitmask, Forward, Launched, Sampled
 
-# The number of steps in which a left-out row's sequence gets no token. The next step has no row for
-# this sequence.
+# The number of steps in which the sequence of a left-out row gets no token: this step and the next,
+# which was scheduled without the sequence.
 LOST_STEPS = 2
-LONGEST_PART = 1 / 4  # longest wait for late masks, as a share of a step's time
+LONGEST_PART = 1 / 4  # maximum wait for late masks, as a share of a step's time
 LEFT_OUT = Sampled(None, is_left_out=True)
 
 
 class MaskedStep:
-    """The rows of a step whose forward pass is launched. Implements `Launched`."""
+    """A step whose forward pass is launched before its sampling. Implements `Launched`."""
 
     def __init__(self, scheduled: Scheduled, forward: Forward, masks: MaskMaker) -> None:
         self._scheduled = scheduled
@@ -41,7 +41,7 @@ class MaskedStep:
         self.is_held = False
 
     def ask(self) -> None:
-        """Start making the masks, once the samples of the step before are settled."""
+        """Start making the masks. Call after the samples of the step before are settled."""
         lacking = list[WantedMasks]()
         for row in self._masked:
             constraint = row.sequence.constraint
@@ -52,10 +52,10 @@ class MaskedStep:
     def sample(self, spare_s: float, step_s: float) -> frozenset[ScheduledRow]:
         """Wait for the masks and launch the sampling.
 
-        Return the rows that are left out. The wait lasts up to `spare_s`, while the device needs
-        nothing. Late masks extend the wait by a part of `step_s`, a step's time. The more rows have
-        late masks, the larger the part. Errors of the runner are raised, after which the caller
-        calls `refuse`.
+        Return the rows that are left out. The wait takes at most `spare_s` seconds, in which the
+        device still has work. If masks are late, the wait goes on for a fraction of `step_s`, the
+        seconds of a step. The fraction grows with the number of rows whose masks are late. If the
+        runner raises an error, the caller calls `refuse`.
         """
         if self._making is None:
             self.ask()
@@ -83,16 +83,16 @@ class MaskedStep:
 
     @property
     def over(self) -> list[Sequence]:
-        """The sequences whose constraint was found complete while the masks were made."""
+        """The sequences whose grammar was found to be complete while the masks were made."""
         found = (row for row in self._masked if row not in self._left_out and not row.is_over)
         constraints = ((row.sequence, row.sequence.constraint) for row in found)
         return [one for one, constraint in constraints if constraint and constraint.is_over]
 
     def refuse(self) -> tuple[frozenset[ScheduledRow], ScheduledRow]:
-        """Sample no row, because the device has no memory for the sampling.
+        """Skip the sampling of all rows, because the device has too little memory for it.
 
-        All rows that sample are left out. Returns the left-out rows, and a constrained row, whose
-        request fails. Masks would have taken most of the memory.
+        Return the rows that are left out, and one row with a constraint. The caller fails that
+        row's request, because masks take most of the memory for sampling.
         """
         self._launched = self._forward.skip()
         unsent(self._scheduled)
@@ -100,7 +100,7 @@ class MaskedStep:
         return self._left_out, self._masked[-1]
 
     def collect(self) -> list[Sampled]:
-        """Wait for the step. Return the rows' samples, with `LEFT_OUT` for tokens not sampled."""
+        """Wait for the step. Return the rows' samples, or `LEFT_OUT` for each missing sample."""
         assert self._launched is not None
         sampled = iter(self._launched.collect())
         values = list[Sampled]()

@@ -1,6 +1,6 @@
 """The sequences that wait in the queue until their constraints are ready.
 
-Elsewhere: how constraints are made (`engine.grammars`).
+Elsewhere: the making of constraints (`engine.grammars`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Unready:
         self._sequences.append(sequence)
 
     def take(self, is_alive: Callable[[Sequence], bool]) -> list[tuple[Sequence, EngineError]]:
-        """Unblock sequences whose constraint is ready, and return those whose constraint failed.
+        """Unblock sequences whose constraint is ready. Return those whose constraint failed.
 
         Sequences that are no longer alive are dropped.
         """

@@ -1,7 +1,7 @@
 """The address of an engine: a Unix socket, or TCP between machines.
 
-    /run/ratoon/engine.sock    the file's mode keeps others out
-    tcp://gpu1.example:7300    both ends hold one key (`curve`); heartbeats on the port after it
+    /run/ratoon/engine.sock    the file's mode excludes other users
+    tcp://gpu1.example:7300    both ends have the same key (`curve`); heartbeats use the next port
 
 An engine that exchanges KV blocks with other engines listens at a second address, which it sends to
 gateways.
@@ -14,7 +14,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 TCP = "tcp://"
-MAX_PORT = 65_534  # the next port is the heartbeat's
+MAX_PORT = 65_534  # one less than the maximum, because the next port is for heartbeats
 EVERYWHERE = ("0.0.0.0", "[::]", "*")
 
 
@@ -24,7 +24,7 @@ class Address:
 
     messages: str
     heartbeat: str
-    path: Path | None  # path of the Unix socket; None: over TCP
+    path: Path | None  # path of the Unix socket; None for TCP
 
     @property
     def files(self) -> tuple[Path, ...]:
@@ -44,12 +44,12 @@ def address(text: str) -> Address:
 
 
 def is_tcp(text: str) -> bool:
-    """Return whether an address crosses machines."""
+    """Return whether an address is a TCP address."""
     return text.startswith(TCP)
 
 
 def exchange_at(engine: str) -> str:
-    """Return the address of an engine's exchange: its port plus two, or its path plus `.x`."""
+    """Return the address of an engine's exchange: the engine's port plus 2, or path plus `.x`."""
     if not is_tcp(engine):
         return f"{engine}.x"
     host, port = host_and_port(engine)
@@ -57,12 +57,12 @@ def exchange_at(engine: str) -> str:
 
 
 def as_reached(told: str, engine: str) -> str:
-    """Return the exchange address for clients that reach an engine at `engine`.
+    """Return an engine's exchange address as its clients can reach it.
 
     `told` is the exchange address that the engine has sent.
 
-    An engine that listens on all interfaces does not know its host's name, so the host of `engine`
-    is used.
+    An engine that listens on all interfaces does not know its host's name. The host in `engine`,
+    the address at which clients reach the engine, is then used.
     """
     if not is_tcp(told) or not is_tcp(engine):
         return told
@@ -71,7 +71,7 @@ def as_reached(told: str, engine: str) -> str:
 
 
 def host_and_port(text: str) -> tuple[str, int]:
-    """Split `tcp://host:port`, an IPv6 host in brackets. Raises a one-line ValueError."""
+    """Split `tcp://host:port`. An IPv6 host is in brackets. Raises a one-line ValueError."""
     parts = urlsplit(text)
     try:
         host, port = parts.hostname, parts.port

@@ -1,4 +1,4 @@
-"""The events of an engine's prefix cache for gateways: its KV blocks, and their tiers.
+"""The events of an engine's prefix cache, sent to gateways: KV blocks added, moved, removed.
 
     Subscribe ->
              <- CacheEvents 0: Cleared, Added ...       a snapshot in pieces; changes may come
@@ -6,11 +6,11 @@
     EventsTaken 1 ->
              <- CacheEvents 2 ...
 
-A block is named by its key (`prefix_cache.hashing`), which is chained over secret namespaces. A key
-reveals no tenant, and no token is sent. A gateway that does not confirm its events gets no more
-events. Once the gateway has confirmed them, or when it subscribes again, it gets a new snapshot.
+A block is named by its key (`prefix_cache.hashing`), a hash that includes a secret namespace. A key
+does not reveal the tenant, and no tokens are sent. A gateway that does not confirm its events gets
+no more. When it has confirmed them, or when it subscribes again, it gets a new snapshot.
 
-Elsewhere: which gateways listen (`engine.queries.cache_feed`).
+Elsewhere: the list of subscribed gateways (`engine.queries.cache_feed`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Added(msgspec.Struct, frozen=True, array_like=True, tag="added"):
     """An event: KV blocks were added to the tree. `tier` is the fastest tier with a copy."""
 
     tier: TierName
-    keys: bytes  # 16 bytes for each block
+    keys: bytes  # the blocks' keys, 16 bytes each
 
 
 class Moved(msgspec.Struct, frozen=True, array_like=True, tag="moved"):
@@ -43,7 +43,7 @@ class Removed(msgspec.Struct, frozen=True, array_like=True, tag="removed"):
 
 
 class Cleared(msgspec.Struct, frozen=True, array_like=True, tag="cleared"):
-    """An event that voids earlier events: a snapshot starts, or the tree is empty."""
+    """An event that cancels all earlier events: a snapshot starts, or the tree is empty."""
 
 
 CacheChange = Added | Moved | Removed | Cleared
@@ -61,7 +61,7 @@ class CacheEvents(msgspec.Struct, frozen=True, kw_only=True, tag="cache_events")
 
 
 class Subscribe(msgspec.Struct, frozen=True, tag="subscribe"):
-    """A request for a snapshot of the cache, and its later changes. May be repeated."""
+    """A request for a snapshot of the cache, and then for its changes. May be repeated."""
 
 
 class EventsTaken(msgspec.Struct, frozen=True, tag="events_taken"):

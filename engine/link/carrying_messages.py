@@ -1,10 +1,10 @@
-"""The queries that carry a pinned prefix's KV out of an engine, and into another, in units.
+"""The queries that export a pinned prefix's KV from an engine, and import it into another.
 
-    units of a prefix    its blocks, in order | its recurrent state, cut to the size of blocks
+    units of a prefix    its blocks, in order | its recurrent state, in pieces of a block's size
 
-A unit has as many bytes as a block. A client repeats `BeginImport` until the import `is_ready`,
-writes the units in any order, and ends the import. The blocks are then in the cache, and are held
-there for a while until they are pinned.
+A unit has as many bytes as a block. A client repeats `BeginImport` until the reply has `is_ready`,
+writes the units in any order, and ends the import. The blocks are then in the cache, and are leased
+for a while so that the client can pin them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from engine.link.query import Query, Reply
 
 
 class CarriedReply(Reply, frozen=True, kw_only=True):
-    """The base of the replies. A refusal has a `code`, which is one of `engine.errors`."""
+    """The base class of the replies. If a query is refused, `code` is one of `engine.errors`."""
 
     code: str | None = None
     message: str = ""
@@ -25,18 +25,18 @@ class CarriedReply(Reply, frozen=True, kw_only=True):
 
 
 class PrefixUnits(CarriedReply, frozen=True, kw_only=True, tag="prefix_units"):
-    """The reply to `ReadPrefix`: the prefix's shape, and the bytes of the requested units."""
+    """The reply to `ReadPrefix`: the numbers of units, and the bytes of the requested units."""
 
     unit_bytes: int = 0
     blocks: int = 0
-    state_units: int = 0  # number of units of the recurrent state; 0: no layer is recurrent
+    state_units: int = 0  # number of units of the recurrent state; 0 without recurrent layers
     payload: bytes = b""
 
 
 class ReadPrefix(Query[PrefixUnits], frozen=True, kw_only=True, tag="read_prefix"):
     """A query to read `count` units of a pinned prefix, from unit `first`.
 
-    A query for 0 units returns only the prefix's shape.
+    A query for 0 units returns only the number and the size of the units.
     """
 
     pin_id: str
@@ -45,24 +45,24 @@ class ReadPrefix(Query[PrefixUnits], frozen=True, kw_only=True, tag="read_prefix
 
 
 class ImportState(CarriedReply, frozen=True, kw_only=True, tag="import_state"):
-    """The reply to each query of an import. `is_ready` tells that the units may be written."""
+    """The reply to each query of an import. Units may be written if `is_ready` is True."""
 
     is_ready: bool = True
 
 
 class BeginImport(Query[ImportState], frozen=True, kw_only=True, tag="begin_import"):
-    """A query to make room for a prefix, in units of `unit_bytes`. Idempotent."""
+    """A query to make room for a prefix whose units have `unit_bytes`. May be repeated."""
 
     import_id: str
-    token_ids: bytes  # int32, little endian; whole blocks
+    token_ids: bytes  # the tokens of whole blocks, int32, little endian
     namespace: bytes
-    block_keys: bytes  # 16 bytes for every block
+    block_keys: bytes  # the blocks' keys, 16 bytes each
     unit_bytes: int
     state_units: int
 
 
 class WriteImport(Query[ImportState], frozen=True, kw_only=True, tag="write_import"):
-    """A query to write whole units, the first of which is unit `first`."""
+    """A query to write units, beginning with unit `first`. Each unit is complete."""
 
     import_id: str
     first: int

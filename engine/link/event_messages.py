@@ -1,6 +1,6 @@
-"""The events of requests, which an engine sends to the gateways that asked.
+"""The events of requests, which an engine sends to the gateways that sent the requests.
 
-Every `Generate` is answered by any number of `Tokens` and exactly one `Finished` or `Failed`.
+The answer to every `Generate` is any number of `Tokens`, then exactly one `Finished` or `Failed`.
 
 Elsewhere: requests, and all other messages on the link (`messages.py`).
 """
@@ -18,15 +18,16 @@ FinishReason = Literal["stop", "length", "cancelled"]
 
 
 class TokenLogprobs(msgspec.Struct, frozen=True, array_like=True):
-    """The natural-log probabilities at one position, before temperature and penalties.
+    """The log probabilities (natural logarithm) at one position, before temperature and penalties.
 
-    The most likely tokens are packed, because the engine's thread copies the device's bytes.
+    The most likely tokens are stored as bytes, so that the engine can copy them from the device
+    without converting them.
     """
 
     chosen: float
     top_ids: bytes = b""  # int32, little endian, most likely first
     top_values: bytes = b""  # float32, little endian, one for each id
-    rank: int | None = None  # rank of a prompt's token: 1 is the most likely
+    rank: int | None = None  # rank of a prompt token among all tokens; 1 is the most likely
 
     @property
     def top(self) -> tuple[tuple[int, float], ...]:
@@ -36,42 +37,42 @@ class TokenLogprobs(msgspec.Struct, frozen=True, array_like=True):
         return tuple(zip(ids, struct.unpack(f"<{count}f", self.top_values), strict=True))
 
 
-# The drafted and accepted tokens of a request by source.
+# Source of drafts -> numbers of (drafted, accepted) tokens of a request.
 DraftCounts = dict[str, tuple[int, int]]
 
-# For each token of a prompt except the first.
+# The logprobs of each token of a prompt except the first.
 PromptLogprobs = tuple[TokenLogprobs, ...] | None
 
 
 class Timing(msgspec.Struct, frozen=True, array_like=True):
-    """The parts of a sequence's time before its first token, in seconds, one after the other."""
+    """The phases of a sequence before its first token, in seconds, in order of time."""
 
-    queue: float  # waiting for the sequence's turn
+    queue: float  # waiting in the queue
     match: float  # matching the prefix with the cache, and leasing blocks
     load: float  # waiting for blocks from slower tiers
-    prefill: float  # seconds from the load's end until the first token's step was settled
+    prefill: float  # from the load's end until the step with the first token was settled
     fetch: float = 0.0  # waiting for another engine's blocks, after the load
 
-    # The time of the first token by the engine's clock, for differences only. A gateway may read
-    # the event late. None: unknown.
+    # The time of the first token by the engine's clock. Only differences of such times are
+    # meaningful. A gateway may receive the event much later. None: unknown.
     at: float | None = None
 
 
 class Reused(msgspec.Struct, frozen=True, array_like=True):
-    """The tokens of a prompt that came from the cache, and tokens that its marks retain."""
+    """The tokens of a prompt that were read from the cache, and tokens that its marks retain."""
 
     tiers: TierTokens = TierTokens()
     # The predicted seconds to compute these tokens, or None without a prediction.
     saved_seconds: float | None = None
-    # For each mark, how many tokens the request put in the cache between the previous mark and this
-    # mark.
+    # For each mark, the number of tokens that the request added to the cache between the previous
+    # mark and this mark.
     written: tuple[int, ...] = ()
-    fetched: int = 0  # tokens that another engine sent, not included in `tiers`
+    fetched: int = 0  # tokens received from another engine; `tiers` does not include them
 
-    # The tokens with cached blocks, if more than were reused, else 0. No recurrent state is kept at
-    # their end.
+    # The number of tokens with cached blocks if this is more than were reused, else 0. They were
+    # not reused because no recurrent state is cached at their end.
     matched: int = 0
-    # The lower tier from which the recurrent state was loaded, if no tokens were loaded from there.
+    # The lower tier from which only the recurrent state was loaded, and no tokens.
     state_tier: StateTier | None = None
 
     @property
@@ -81,7 +82,7 @@ class Reused(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def by_tier(self) -> TierTokens:
-        """All tokens that were not computed. Fetched tokens count for the device."""
+        """The tokens that were not computed, by tier. Fetched tokens count as device tokens."""
         return self.tiers + TierTokens(self.fetched)
 
 
@@ -91,20 +92,20 @@ class Tokens(msgspec.Struct, frozen=True, kw_only=True, tag="tokens"):
     request_id: str
     token_ids: tuple[int, ...]
     logprobs: tuple[TokenLogprobs, ...] | None = None
-    reused: Reused | None = None  # set on the first Tokens of a request
+    reused: Reused | None = None  # set in the first Tokens of a request
     timing: Timing | None = None
-    prompt_logprobs: PromptLogprobs = None  # set on the first Tokens, if requested
+    prompt_logprobs: PromptLogprobs = None  # set in the first Tokens, if requested
 
 
 class WrittenAndRead(msgspec.Struct, frozen=True, array_like=True):
-    """The labelled tokens that a request wrote to the cache, and those that it was the first to
-    read.
+    """The labelled tokens that a request wrote to the cache, and those it was the first to read.
 
     Only tokens written under a label (`Generate.writer`) are counted, in whole blocks.
     """
 
-    written: int = 0  # new tokens put into the cache under the request's own label
-    first_reads: dict[str, int] = {}  # tokens first found by this request, by their label
+    written: int = 0  # new tokens written to the cache under the request's own label
+    # Label -> tokens with this label that no earlier request had read.
+    first_reads: dict[str, int] = {}
 
 
 class Finished(msgspec.Struct, frozen=True, kw_only=True, tag="finished"):
@@ -112,20 +113,21 @@ class Finished(msgspec.Struct, frozen=True, kw_only=True, tag="finished"):
 
     request_id: str
     reason: FinishReason
-    stop_token_id: int | None = None  # the token that ended the answer; it is not in `Tokens`
+    stop_token_id: int | None = None  # the token that ended the answer; not sent in `Tokens`
     stop_logprobs: TokenLogprobs | None = None  # logprobs of `stop_token_id`, if requested
     prompt_tokens: int
     reused: Reused = Reused()
-    computed_tokens: int = 0  # computed tokens of the prompt; recomputed tokens count once
-    completion_tokens: int  # all sampled tokens, sent or not
-    engine_seconds: float = 0.0  # the sequence's share, by tokens, of its steps' seconds
+    computed_tokens: int = 0  # computed tokens of the prompt; a recomputed token counts once
+    completion_tokens: int  # all sampled tokens, including those not sent in `Tokens`
+    # Seconds of the sequence's steps, divided among sequences by tokens.
+    engine_seconds: float = 0.0
     cache: WrittenAndRead = WrittenAndRead()
-    prompt_logprobs: PromptLogprobs = None  # set if no Tokens came before
+    prompt_logprobs: PromptLogprobs = None  # set here if no Tokens were sent before
     drafts: DraftCounts = {}
-    # The last prompt token's hidden state after the final norm, if requested (float32, little
-    # endian).
+    # The hidden state of the prompt's last token after the final norm, if requested. Float32,
+    # little endian.
     embedding: bytes = b""
-    candidates: bytes = b""  # float32, little endian: the candidates' logits after the prompt
+    candidates: bytes = b""  # the candidates' logits after the prompt, float32, little endian
 
 
 class Failed(msgspec.Struct, frozen=True, kw_only=True, tag="failed"):
@@ -135,7 +137,8 @@ class Failed(msgspec.Struct, frozen=True, kw_only=True, tag="failed"):
     code: str
     message: str
     retry_after_s: float | None = None
-    reused: Reused | None = None  # None if not begun; this and later fields are as in `Finished`
+    # None if the sequence had not started; the next fields are as in `Finished`.
+    reused: Reused | None = None
     computed_tokens: int = 0
     completion_tokens: int = 0
     cache: WrittenAndRead = WrittenAndRead()

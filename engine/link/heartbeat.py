@@ -1,13 +1,14 @@
-"""The heartbeat of an engine, which shows whether its process lives and its step loop turns.
+"""The heartbeat of an engine: it shows whether the process lives and its step loop makes progress.
 
-A thread of the engine publishes how many turns its step loop has made:
+A thread of the engine publishes the number of iterations of the step loop:
 
     engine     41     42     42     42     42           (stopped)
     gateway    ok     ok     a long step ............   missed, missed, ...
 
-Without heartbeats, the process is stopped, swapped out or starved. Heartbeats with the same count
-mean that the loop is in a long step, or hangs. A container's health check listens too: `python -m
-engine.link.heartbeat ADDRESS [SECONDS [KEY_FILE]]` exits with status 0 if the engine is alive.
+If no heartbeats arrive, the process is stopped, swapped out or starved. Heartbeats with the same
+number mean that the loop is in a long step, or hangs. A container's health check also listens:
+`python -m engine.link.heartbeat ADDRESS [SECONDS [KEY_FILE]]` exits with status 0 if the engine is
+alive.
 """
 
 from __future__ import annotations
@@ -26,17 +27,17 @@ from engine.link.tcp.curve import LinkKey, Socket, connect_with, read_link_key
 
 HEARTBEAT_S = 0.5
 PATIENCE_S = 5.0  # maximum seconds of a health check
-MISSED = 4  # missed heartbeats in a row that mean a stopped process, after less than 3 s
+MISSED = 4  # number of successive missed heartbeats (less than 3 s) that mean a stopped process
 _COUNT_BYTES = 8
 
 
 class Heartbeat:
-    """The engine's end: a thread that publishes. Its opener closes it."""
+    """The engine's end: a thread that publishes heartbeats. Whoever opens it must close it."""
 
     def __init__(
         self, socket: Socket, turns: Callable[[], int], *, every_s: float = HEARTBEAT_S
     ) -> None:
-        """Publish the number of `turns` of the step loop on `socket`, a bound PUB."""
+        """Publish the number of iterations, `turns()`, on `socket`, a bound PUB socket."""
         self._socket = socket
         self._every_s = every_s
         self._turns = turns
@@ -50,28 +51,28 @@ class Heartbeat:
         self._socket.close(linger=0)
 
     def stop(self) -> None:
-        """End the thread, and return the socket to its caller. May be repeated."""
+        """End the thread. The caller may then use the socket. May be repeated."""
         self._is_over.set()
         self._thread.join()
 
     def _run(self) -> None:
         while not self._is_over.wait(self._every_s):
             count = self._turns().to_bytes(_COUNT_BYTES, "little")
-            self._socket.send(count)  # never waits: a PUB socket drops messages
+            self._socket.send(count)  # never blocks, because a PUB socket drops messages
 
 
 class HeartbeatListener:
-    """The gateway's end.
+    """The gateway's end: it counts missed heartbeats.
 
-    The listener counts looks, not seconds, so a pause of the gateway counts as one look.
+    The listener counts calls of `look`, not seconds, so a pause of the gateway counts only once.
     """
 
     def __init__(
         self, context: zmq.Context[Socket], engine: str, key: LinkKey | None = None
     ) -> None:
         """Listen to the heartbeat of `engine`, an address. `key` is required over TCP."""
-        self.missed = 0  # successive looks without a heartbeat
-        self.stuck = 0  # successive looks without a turn of the step loop
+        self.missed = 0  # successive calls of `look` without a heartbeat
+        self.stuck = 0  # successive calls of `look` without progress of the step loop
         self.turns: int | None = None
         self._socket = context.socket(zmq.SUB)
         self._socket.set(zmq.CONFLATE, 1)  # keeps only the last message
@@ -92,7 +93,7 @@ class HeartbeatListener:
                 self.stuck = 0
 
     def begin(self) -> None:
-        """Start counting. The step loop did not run during earlier heartbeats."""
+        """Start counting. Earlier heartbeats are ignored, because the loop did not run yet."""
         self.missed = self.stuck = 0
 
     def close(self) -> None:
@@ -101,7 +102,10 @@ class HeartbeatListener:
 
 
 def is_alive(engine: str, patience_s: float = PATIENCE_S, key: LinkKey | None = None) -> bool:
-    """Return whether the step loop turns within `patience_s` seconds. False while a model loads."""
+    """Return whether the step loop makes progress within `patience_s` seconds.
+
+    It makes none while the model is being loaded.
+    """
     give_up = time.monotonic() + patience_s
     with (
         zmq.Context[Socket]() as context,

@@ -12,31 +12,32 @@ from engine.link.messages import FlowQuota, Generate, Role, Welcome
 from engine.link.query import Query, R
 
 OnEnd: TypeAlias = Callable[[Finished | Failed], None]
-"""A function that is called once, with the engine's last event of a request."""
+"""A function that is called once, with the last event that the engine sends for a request."""
 
 
-ANSWER_S = 5.0  # seconds; short, so a hanging engine does not hang the routes that report it
+# Seconds to wait for a reply; short, so that health routes do not hang with the engine.
+ANSWER_S = 5.0
 
 ReplicaState = Literal["ready", "stalled", "draining", "absent", "handshake_failed", "refused"]
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicaHealth:
-    """The health of one of several engines. `why` is the reason if the engine takes no requests."""
+    """The health of one of several engines. `why` says why the engine takes no requests, if so."""
 
     state: ReplicaState
     why: str
     engine_id: str | None = None
-    role: Role = "both"  # role of the connected engine, or of the engine connected last
-    known_blocks: int = 0  # cached blocks known to the gateway
+    role: Role = "both"  # role of the engine that is or was last connected
+    known_blocks: int = 0  # number of cached blocks of which the gateway knows
 
 
 @dataclass(frozen=True, slots=True)
 class Restarted:
-    """An event that voids a request's earlier events, since the stream continues with a new answer.
+    """An event: the earlier events of the request are void, and a new answer begins.
 
-    A reader that has shown any of the earlier events raises `error`, which ended the earlier
-    answer.
+    `error` ended the earlier answer. A reader that has already shown any of the earlier events
+    raises `error`.
     """
 
     error: EngineError
@@ -45,7 +46,7 @@ class Restarted:
 class Engine(Protocol):
     """An interface to an engine.
 
-    `EngineClient` implements it, and so do several clients together (`gateway.replicas`).
+    `EngineClient` implements it for one engine, and `gateway.replicas` for several.
     """
 
     @property
@@ -55,37 +56,37 @@ class Engine(Protocol):
 
     @property
     def is_stalled(self) -> bool:
-        """True if the connected engine's process is stopped, and may be resumed."""
+        """True if the connected engine's process is stopped but may be resumed."""
         ...
 
     @property
     def handshake_error(self) -> str | None:
-        """The handshake error at the engine's address, as one line, or None.
+        """The error of the handshake with the engine, as one line, or None.
 
-        With several engines, `replicas` has their errors.
+        With several engines, see `replicas`.
         """
         ...
 
     @property
     def replicas(self) -> Mapping[str, ReplicaHealth]:
-        """The engines behind this interface, by name. Empty for a single engine."""
+        """The health of several engines by name. Empty for a single engine."""
         ...
 
     @property
     def router_answers(self) -> bool | None:
-        """True if the routing process of several engines answers. None without such a process."""
+        """True if the process that routes to engines answers. None without such a process."""
         ...
 
     def generate(
         self, request: Generate, on_end: OnEnd | None = None
     ) -> AsyncGenerator[Tokens | Finished | Restarted, None]:
-        """Yield `Tokens` as they come, then one `Finished`.
+        """Yield `Tokens` as they arrive, then one `Finished`.
 
-        Several engines may also yield `Restarted`. Raises a subclass of `EngineError` when the
-        request fails. Closing the generator early cancels the request in the engine. The close
-        waits until the engine has ended the request or is gone, even if the closing task is
-        cancelled. `on_end` is called when the engine ends the request, for any reason, unless the
-        engine dies first.
+        With several engines, the generator may also yield `Restarted`. Raises a subclass of
+        `EngineError` if the request fails. Closing the generator early cancels the request in the
+        engine. The close waits until the engine has ended the request or is gone, even if the
+        closing task is cancelled. `on_end` is called when the engine ends the request for any
+        reason, but not if the engine dies before.
         """
         ...
 
@@ -105,9 +106,9 @@ class Engine(Protocol):
         ...
 
     def flush_recorded(self, flushes: Mapping[str, str | None]) -> None:
-        """Do all recorded flushes that are not done, without waiting.
+        """Order the engine to do the recorded flushes that it has not done, without waiting.
 
-        The flushes map an id to a flow, or to None for everything. A connected engine does them
-        before all later requests and queries.
+        `flushes` maps a flush id to a flow, or to None for a flush of everything. The connected
+        engine does the flushes before all later requests and queries.
         """
         ...

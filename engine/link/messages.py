@@ -5,7 +5,7 @@ sends one `Welcome` per `Hello`, one `StepReply` per step and gateway (`event_me
 reply per query (`query_messages.py`). An engine sends `CacheEvents` to gateways that subscribe
 (`cache_events.py`).
 
-Elsewhere: how bytes are bounded (`codec.py`).
+Elsewhere: the encoding and the maximum size (`codec.py`).
 """
 
 from __future__ import annotations
@@ -25,51 +25,52 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-# The kinds of grammars. `lark` is llguidance's own dialect, with a lexer. `lark_text` is matched
-# against the answer's text. `lark_string` has its texts as JSON strings. `clients_lark` is `lark`
-# or `lark_text`.
+# The kinds of grammars. `lark` is llguidance's dialect, which has a lexer. `lark_text` is the set
+# of texts that the Lark rules match, without a lexer. `lark_string` is the same set as JSON
+# strings. `clients_lark` becomes `lark_text` if possible, else `lark`.
 GrammarKind = Literal[
     "json_schema", "regex", "lark", "gbnf", "lark_text", "lark_string", "clients_lark"
 ]
-Role = Literal["prefill", "decode", "both"]  # phase of requests that an engine is for
-_ID_BYTES, _KEY_BYTES = 4, 16  # bytes of a token's id, and of a block's key
-Priority = Literal["interactive", "batch"]  # batch waits for interactive, within bounds
+Role = Literal["prefill", "decode", "both"]  # the phase of requests that an engine is meant for
+_ID_BYTES, _KEY_BYTES = 4, 16  # bytes of a token id, and of a block key
+# "batch" requests wait for "interactive" ones, within limits.
+Priority = Literal["interactive", "batch"]
 
 
 def pack_token_ids(token_ids: npt.ArrayLike) -> bytes:
-    """Pack token ids for the link: int32, little endian."""
-    # Commands need this file but send no tokens, and numpy takes 0.1 s to load.
+    """Pack token ids into bytes: int32, little endian."""
+    # Import NumPy here: it takes 0.1 s to load, and commands import this file but send no tokens.
     import numpy as np
 
     return np.asarray(token_ids, dtype="<i4").tobytes()
 
 
 class LogitBias(msgspec.Struct, frozen=True, array_like=True):
-    """The biases of the logits of some tokens, packed: ids and values little endian.
+    """The logit biases of some tokens, as packed bytes, little endian.
 
-    A request may have some thousand biases, and only the device reads them one by one.
+    They are packed because a request may have thousands, and only the device reads each one.
     """
 
     token_ids: bytes = b""  # token ids, int32, each once
     values: bytes = b""  # biases, float32, one for each token id
 
-    def __len__(self) -> int:  # number of tokens with a bias
+    def __len__(self) -> int:  # returns the number of tokens with a bias
         return len(self.token_ids) // 4
 
 
 def pack_logit_bias(bias: Mapping[int, float]) -> LogitBias:
-    """Pack biases by token id. The ids fit into int32, and the values into float32."""
+    """Pack biases given by token id. Ids must fit into int32, and values into float32."""
     import numpy as np
 
     return LogitBias(pack_token_ids(list(bias)), np.array(list(bias.values()), "<f4").tobytes())
 
 
 class Grammar(msgspec.Struct, frozen=True, array_like=True):
-    """A grammar of an answer, which the engine compiles and never shares between tenants.
+    """A grammar for an answer. The engine compiles it, and never shares it between tenants.
 
-    "Any JSON object" is the JSON schema `{"type": "object"}`. A choice of texts is a regex or a
-    Lark rule. Tool calls among text are Lark, with `%json {...}` for the JSON schemas of their
-    arguments.
+    Any JSON object is allowed by the JSON schema `{"type": "object"}`. A choice between texts is a
+    regex or a Lark rule. Text with tool calls is Lark, with `%json {...}` for the JSON schemas of
+    the arguments.
     """
 
     kind: GrammarKind
@@ -77,12 +78,12 @@ class Grammar(msgspec.Struct, frozen=True, array_like=True):
 
 
 class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
-    """The sampling parameters, validated at admission and never checked again."""
+    """The sampling parameters of a request. They are validated at admission, not again later."""
 
-    max_tokens: int  # 0: the prompt is computed into the cache, without sampled tokens
+    max_tokens: int  # 0: only compute the prompt into the cache, and sample nothing
     min_tokens: int = 0
-    temperature: float = 1.0  # 0 is greedy
-    top_k: int = 0  # 0 is off
+    temperature: float = 1.0  # 0: greedy
+    top_k: int = 0  # 0: off
     top_p: float = 1.0
     min_p: float = 0.0
     presence_penalty: float = 0.0
@@ -91,66 +92,70 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
     logit_bias: LogitBias = LogitBias()
     seed: int | None = None
     num_logprobs: int | None = (
-        None  # number of listed tokens besides the sampled token; None: no logprobs
+        None  # number of most likely tokens to list with the sampled token; None: no logprobs
     )
-    prompt_logprobs: int | None = None  # like `num_logprobs`, but for prompt tokens after the first
+    # Like `num_logprobs`, for each token of the prompt but the first.
+    prompt_logprobs: int | None = None
     stop_token_ids: frozenset[int] = frozenset()
     ignore_eos: bool = False
     grammar: Grammar | None = None
 
 
 class Hello(msgspec.Struct, frozen=True, tag="hello"):
-    """The first message of a gateway on every (re)connection."""
+    """The first message of a gateway over each new connection."""
 
 
 class Mark(msgspec.Struct, frozen=True, array_like=True):
-    """The first tokens of a prompt, to be retained in the cache."""
+    """A mark: the first tokens of a prompt are to be retained in the cache."""
 
-    num_tokens: int  # only their whole blocks are retained
+    num_tokens: int  # retained are only the whole blocks of these tokens
     seconds: float  # seconds of retention after each use
 
 
 class FetchSource(msgspec.Struct, frozen=True, array_like=True):
-    """Another engine of this fingerprint that has the beginning of a prompt, or computes it now.
+    """Another engine that has the beginning of a prompt, or is computing it. Same fingerprint.
 
-    The source is a hint. Blocks that do not come from the source are computed. A wrong hint costs a
-    bounded wait.
+    The source is a hint. Blocks that the source does not send are computed. A wrong hint costs a
+    wait of limited length.
     """
 
     address: str  # address of the other engine's exchange (`Welcome.exchange_address`)
-    num_tokens: int  # leading tokens of the prompt that the other engine probably has
+    num_tokens: int  # number of the prompt's leading tokens that the other engine probably has
 
-    # The other engine's request that computes this prompt. Blocks that it has yet to compute are
-    # sent too. None: only present blocks are sent.
+    # The id of the other engine's request that computes this prompt. The other engine then also
+    # sends blocks that the request has yet to compute. None: it sends only the blocks it has.
     request_id: str | None = None
-    only: bool = False  # missing blocks are not computed: the request ends without a token
+    # True: only fetch; missing blocks are not computed, and the request ends without a token.
+    only: bool = False
 
 
 class AdapterUse(msgspec.Struct, frozen=True, array_like=True):
-    """The LoRA adapter that computes a request. Its digest is in the request's namespaces."""
+    """The LoRA adapter of a request. The request's namespaces are derived from its digest."""
 
-    digest: bytes  # 32 bytes, of the adapter's weights, rank and scale
-    path: str  # the adapter's folder, below the engine's folder of adapters
+    digest: bytes  # 32-byte hash of the adapter's weights, rank and scale
+    path: str  # the adapter's folder, relative to the engine's folder of adapters
 
-    # The first position that the adapter computes. The model alone computes earlier positions.
+    # The first position computed with the adapter. Earlier positions are computed without it.
     start: int = 0
 
 
 class PromptModule(msgspec.Struct, frozen=True, array_like=True):
-    """A prompt module, whose KV is computed once and read by all prompts that name it.
+    """A prompt module: a piece of prompt whose KV is computed once for all prompts that name it.
 
-    A module attends to itself, and perhaps to its head, the first module of the request. A module
-    that attends to its head begins with copies of the head's last tokens, which do not fill a
-    block. A prompt's own tokens attend to the tokens of its modules. Whole blocks of a module are
-    read in place. The module's other tokens are copied to the beginning of the prompt.
+    The tokens of a module attend to the module itself, and in some modules also to the head, which
+    is the first module of the request. Such a module begins with copies of the head's last tokens,
+    those that do not fill a block. A prompt's other tokens attend to the tokens of all its modules.
+    The whole blocks of a module are read in place. Its remaining tokens are copied to the beginning
+    of the prompt.
     """
 
-    token_ids: bytes  # int32, little endian; padded to whole blocks; nothing attends to padding
-    num_tokens: int  # tokens without the padding
+    token_ids: bytes  # int32, little endian, padded to whole blocks; no token attends to padding
+    num_tokens: int  # number of tokens without the padding
     positions: bytes  # int32, little endian, one for each token
-    namespace: bytes  # 16 bytes, used only for this module at these positions
-    block_keys: bytes  # 16 bytes for every block
-    head_tokens: int | None = None  # number of first tokens copied from the head; None: no head
+    namespace: bytes  # 16 bytes; only this module at these positions uses this namespace
+    block_keys: bytes  # the blocks' keys, 16 bytes each
+    # Number of leading tokens that are copies of the head's; None: no head.
+    head_tokens: int | None = None
 
     @property
     def own_tokens(self) -> int:
@@ -164,57 +169,61 @@ class PromptModule(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def whole(self) -> range:
-        """The module's tokens that fill whole blocks. These are read in place."""
+        """The indices of the module's tokens that fill whole blocks, which are read in place."""
         size = len(self.token_ids) // _ID_BYTES // (len(self.block_keys) // _KEY_BYTES)
         start = min(-(-(self.head_tokens or 0) // size) * size, self.num_tokens)
         return range(start, max(self.num_tokens // size * size, start))
 
     @property
     def copied(self) -> tuple[int, ...]:
-        """The module's tokens that are copied, without the head module's tokens."""
+        """The indices of the module's tokens that are copied, without those of the head module."""
         whole = self.whole
         return (*range(self.head_tokens or 0, whole.start), *range(whole.stop, self.num_tokens))
 
 
 class Generate(msgspec.Struct, frozen=True, kw_only=True, tag="generate"):
-    """A request to continue one sequence.
+    """A request to continue one prompt.
 
-    A client's request of `n` choices is `n` messages with the same prompt.
+    A client's request with `n` choices is sent as `n` messages with the same prompt.
     """
 
     request_id: str
     token_ids: bytes  # int32, little endian
-    namespaces: tuple[tuple[int, bytes], ...]  # spans of a NamespacePath
-    block_keys: bytes  # 16 bytes for every whole block of the prompt
-    flow: str  # unit of fairness, opaque to the engine
+    namespaces: tuple[tuple[int, bytes], ...]  # the spans of the prompt's NamespacePath
+    block_keys: bytes  # keys of the prompt's whole blocks, 16 bytes each
+    flow: str  # unit of fairness in the queue; any name
     weight: float = 1.0
     priority: Priority = "interactive"
     sampling: SamplingParams
-    use_cache: bool = True  # False: no reads from the cache, no writes to it
+    use_cache: bool = True  # False: neither read from the cache nor write to it
     loads: Loads = "auto"
-    # The flow's floor and ceiling as shares of each tier, 0 to 1. Flows share blocks between floor
-    # and ceiling by weight. No effect where tiers are partitioned.
+    # The flow's minimum and maximum shares of each tier, 0 to 1. Between them, flows share blocks
+    # by weight. No effect if tiers are partitioned.
     cache_quota: tuple[float, float] | None = None
-    # A label of the blocks that the request writes into the last of its namespaces. The first
-    # request that hits these blocks receives the label (`WrittenAndRead`). "": no label.
+    # The label of the blocks that the request writes into the last of its namespaces. The first
+    # request that reads such a block reports the label (`WrittenAndRead`). "": no label.
     writer: str = ""
-    marks: tuple[Mark, ...] = ()  # in order of their tokens
-    question: int = 0  # tokens before the user's last message (`Welcome.has_states`); 0: unknown
-    source: FetchSource | None = None  # engine to fetch uncached blocks from
-    # True if this engine counts the prompt as looked up. Only one engine counts a prompt.
+    marks: tuple[Mark, ...] = ()  # in increasing order of tokens
+    # Number of tokens before the user's last message (`Welcome.has_states`); 0: unknown.
+    question: int = 0
+    source: FetchSource | None = None  # engine from which missing blocks may be fetched
+    # True if this engine counts the prompt's lookup. If several engines get the prompt, only one
+    # counts it.
     is_counted: bool = True
 
-    # Whether drafts may be verified, which does not change the answer.
+    # True: drafts may be verified. This does not change the answer.
     drafts: bool = True
-    # With `embeds` or `candidates`, `max_tokens` is 0, and `Finished` has the values of the
-    # prompt's last token.
+    # With `embeds` or `candidates`, `max_tokens` is 0, and `Finished` reports the hidden state or
+    # the logits at the prompt's last token.
     embeds: bool = False  # report the hidden state
-    candidates: bytes = b""  # int32, little endian: tokens whose logits are reported
-    prediction: bytes = b""  # int32, little endian: tokens of an expected answer, to draft from
-    adapter: AdapterUse | None = None  # None: the model alone
-    modules: tuple[PromptModule, ...] = ()  # modules before the tokens (`Welcome.has_modules`)
-    positions: bytes = b""  # int32, little endian, of each token; empty: 0, 1, 2, ...
-    target_itl_s: float = 0.0  # target for gaps between tokens in seconds; 0: the engine's target
+    candidates: bytes = b""  # tokens whose logits are reported, int32, little endian
+    # Tokens of an expected answer, from which drafts are made, int32, little endian.
+    prediction: bytes = b""
+    adapter: AdapterUse | None = None  # None: no adapter
+    # Prompt modules that precede the tokens (`Welcome.has_modules`)
+    modules: tuple[PromptModule, ...] = ()
+    positions: bytes = b""  # position of each token, int32, little endian; empty: 0, 1, 2, ...
+    target_itl_s: float = 0.0  # maximum seconds between tokens, as a target; 0: the engine's target
 
     @property
     def prompt_tokens(self) -> int:
@@ -229,33 +238,33 @@ class FlowQuota(msgspec.Struct, frozen=True, array_like=True):
     floor: Annotated[float, Meta(ge=0, le=1)] = 0.0
     ceiling: Annotated[float, Meta(ge=0, le=1)] = 1.0
     weight: Annotated[float, Meta(gt=0, le=1e6)] = 1.0
-    max_request_tokens: Annotated[int, Meta(ge=0)] = 0  # prompt plus answer; 0: context length
+    # Maximum tokens of prompt plus answer; 0: the context length.
+    max_request_tokens: Annotated[int, Meta(ge=0)] = 0
 
 
 class Partition(msgspec.Struct, frozen=True, kw_only=True, tag="partition"):
-    """An order to divide each tier of the cache among these flows by fair shares.
+    """A command to divide each tier of the cache among these flows by fair shares.
 
-    The order replaces the partition sent before. Without any flow, flows share all tiers
-    (`Generate.cache_quota`). Otherwise a flow that is not named has no part. The order is not
-    answered, and may be repeated.
+    It replaces the partition sent before. If no flow is named, all flows share the tiers
+    (`Generate.cache_quota`). If any flow is named, flows that are not named get nothing. There is
+    no reply. The command may be repeated.
     """
 
     flows: dict[str, FlowQuota]
 
 
 class RecordedFlushes(msgspec.Struct, frozen=True, kw_only=True, tag="flushes"):
-    """All flushes ever recorded: flush id to flow, or to None for a flush of everything.
+    """A command to do all flushes ever recorded: flush id -> flow, or None to flush everything.
 
-    The engine does the flushes that its cache and disk have not done yet. A gateway sends this
-    message first after the welcome, and later with new flushes. The message is not answered, and
-    may be repeated.
+    The engine skips flushes that it has already done. A gateway sends all flushes first after the
+    welcome, and new flushes later. There is no reply. The command may be repeated.
     """
 
     flushes: dict[str, str | None]
 
 
 class Cancel(msgspec.Struct, frozen=True, tag="cancel"):
-    """An order to cancel a request: its client left, or a stop string came.
+    """A command to cancel a request, because its client left or its answer has a stop string.
 
     The reply is `Finished("cancelled")`.
     """
@@ -269,24 +278,25 @@ ToEngine = (
 
 
 class Welcome(msgspec.Struct, frozen=True, kw_only=True, tag="welcome"):
-    """The description of the engine. `engine_id` is new for every start of the process."""
+    """The description of the engine. `engine_id` differs for every start of the process."""
 
     engine_id: str
     fingerprint: bytes
     vocab_size: int
     block_size: int
-    max_model_len: int  # tokens: the model's context or the pool, whichever is smaller
+    # Maximum tokens of a sequence: the smaller of the model's context and the pool.
+    max_model_len: int
     eos_token_ids: tuple[int, ...]
     device: str
     dtype: str
     exchange_address: str | None = None
-    role: Role = "both"  # a hint to gateways; the engine serves every request
+    role: Role = "both"  # a hint to gateways; the engine serves any request
     tensor_parallel: int = 1
     pipeline_parallel: int = 1
-    has_states: bool = False  # True with recurrent layers, where a cache hit ends at a kept state
-    hidden_size: int = 0  # number of values of an embedding
-    has_head: bool = True  # False: prompts are only embedded, since tokens have no logits
-    has_modules: bool = False  # prompts may consist of prompt modules
+    has_states: bool = False  # True with recurrent layers; a cache hit then ends at a stored state
+    hidden_size: int = 0  # number of values in an embedding
+    has_head: bool = True  # False: the model has no logits, so prompts can only be embedded
+    has_modules: bool = False  # True: prompts may have prompt modules
 
 
 FromEngine = Welcome | StepReply | CacheEvents | ReplyMessage

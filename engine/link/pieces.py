@@ -1,16 +1,16 @@
-"""The division of messages, so unauthenticated peers can fill little of a server's memory.
+"""The division of messages into frames, which limits the memory that unauthenticated peers can use.
 
-ZMQ reads a whole frame into memory before it checks that the sender holds the key. A server
-therefore takes only small frames. A longer message is sent in several frames, which ZMQ delivers
-together or not at all.
+ZMQ reads a whole frame into memory before it checks that the sender has the key. A server therefore
+accepts only small frames. A longer message is sent in several frames, which ZMQ delivers together
+or not at all.
 
-Elsewhere: how long a message may be (`codec`).
+Elsewhere: the maximum size of a message (`codec`).
 """
 
 from __future__ import annotations
 
 PIECE_BYTES = 32 << 10
-MAX_FRAME_BYTES = PIECE_BYTES + 1024  # bytes of an encrypted piece, and of a handshake
+MAX_FRAME_BYTES = PIECE_BYTES + 1024  # maximum bytes of an encrypted piece, or of a handshake
 
 
 def in_pieces(message: bytes) -> list[bytes]:

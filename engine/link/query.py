@@ -1,6 +1,6 @@
 """The base classes of all queries and replies. A query's type determines its reply's type.
 
-Elsewhere: the queries themselves (`query_messages`, `view_messages`), and which tasks wait for
+Elsewhere: the queries themselves (`query_messages`, `view_messages`), and the tasks that wait for
 replies (`queries`).
 """
 
@@ -14,7 +14,7 @@ from engine.errors import EngineError
 
 
 class Reply(msgspec.Struct, frozen=True, kw_only=True):
-    """The base of an engine's replies, one reply per query, by its id."""
+    """The base class of an engine's replies. A query gets one reply, with the query's id."""
 
     query_id: str
 
@@ -27,13 +27,13 @@ R = TypeVar("R", bound=Reply)
 
 
 class Query(msgspec.Struct, Generic[R], frozen=True, kw_only=True):
-    """The base of a gateway's queries to an engine. `R` is the type of the reply."""
+    """The base class of a gateway's queries to an engine. `R` is the type of the reply."""
 
     query_id: str = ""
 
 
 def reply_type(kind: type[Query[R]]) -> type[R]:
-    """Return the type of the replies to a type of query."""
+    """Return the type of reply that belongs to a type of query."""
     [base] = kind.__orig_bases__  # type: ignore[attr-defined]
     [reply] = get_args(base)
     return reply  # type: ignore[no-any-return]

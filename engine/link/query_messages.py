@@ -11,13 +11,13 @@ from engine.link.query import Query, Reply
 from engine.link.stats_messages import EngineStats, StateTier, TierTokens
 from engine.link.view_messages import ViewQuery, ViewReply
 
-UNRECORDED = ""  # id of a flush that is never repeated
+UNRECORDED = ""  # id of a flush that no gateway records or repeats
 
 
 class Flushed(Reply, frozen=True, kw_only=True, tag="flushed"):
     """The number of blocks that a flush dropped.
 
-    Leased blocks are freed when their sequence ends.
+    Blocks that a sequence still leases are freed when the sequence ends.
     """
 
     blocks: int
@@ -26,11 +26,11 @@ class Flushed(Reply, frozen=True, kw_only=True, tag="flushed"):
 
 
 class Flush(Query[Flushed], frozen=True, kw_only=True, tag="flush"):
-    """A query to drop cached prefixes: of one flow, of namespaces, or all when both are None.
+    """A query to drop cached prefixes: of a flow, of namespaces, or all if both are None.
 
-    `namespace` is a namespace, or the first bytes of several. The flush of a flow is permanent. The
-    flow's records on disk become unreadable. The flow's running requests are served to their end
-    but leave nothing in the cache. Compiled grammars are dropped too.
+    `namespace` is a namespace, or the common first bytes of several. A flow's flush also makes its
+    records on disk unreadable for ever. Its running requests are served to their end, but leave
+    nothing in the cache. Compiled grammars are dropped too.
     """
 
     flow: str | None = None
@@ -39,10 +39,10 @@ class Flush(Query[Flushed], frozen=True, kw_only=True, tag="flush"):
 
 
 class Pinned(Reply, frozen=True, kw_only=True, tag="pinned"):
-    """The reply to `Pin`: the prefix is on the device and stays, or `code` has the error."""
+    """The reply to `Pin`: the prefix is pinned on the device, or `code` has the error."""
 
     blocks: int
-    code: str | None = None  # code of an error in `engine.errors`
+    code: str | None = None  # code of an error of `engine.errors`
     message: str = ""
     retry_after_s: float | None = None
 
@@ -54,9 +54,9 @@ class Pinned(Reply, frozen=True, kw_only=True, tag="pinned"):
 
 
 class Pin(Query[Pinned], frozen=True, kw_only=True, tag="pin"):
-    """A query to keep a prefix on the device for good, computing it first if it is not cached.
+    """A query to keep a prefix on the device until it is unpinned. It is computed if not cached.
 
-    Idempotent: a repeated pin changes nothing and is answered.
+    A repeated query changes nothing, and is answered too.
     """
 
     pin_id: str
@@ -66,13 +66,13 @@ class Pin(Query[Pinned], frozen=True, kw_only=True, tag="pin"):
 
 
 class Unpinned(Reply, frozen=True, kw_only=True, tag="unpinned"):
-    """The reply to `Unpin`: the number of unpinned blocks, or 0 if there was no such pin."""
+    """The reply to `Unpin`: the number of unpinned blocks, or 0 if the prefix was not pinned."""
 
     blocks: int
 
 
 class Unpin(Query[Unpinned], frozen=True, kw_only=True, tag="unpin"):
-    """A query to unpin a prefix, whose blocks may then be evicted like any other blocks."""
+    """A query to unpin a prefix. Its blocks may then be evicted like any other blocks."""
 
     pin_id: str
 
@@ -81,10 +81,11 @@ class Probed(Reply, frozen=True, kw_only=True, tag="probed"):
     """The reply to `Probe`: the cached tokens that a request with this prompt would find now."""
 
     tiers: TierTokens
-    saved_seconds: float | None = None  # predicted seconds of computing; None: not measured
+    # Predicted seconds to compute these tokens; None: not measured.
+    saved_seconds: float | None = None
     matched: int = 0
     state_tier: StateTier | None = None
-    # code of an error in `engine.errors`, if the prompt cannot be looked up
+    # code of an error of `engine.errors`, if the prompt cannot be looked up
     code: str | None = None
     message: str = ""
 
@@ -94,7 +95,7 @@ class Probed(Reply, frozen=True, kw_only=True, tag="probed"):
 
 
 class Probe(Query[Probed], frozen=True, kw_only=True, tag="probe"):
-    """A query for the cached tokens of a prompt. Nothing changes, and no block counts as used."""
+    """A query for the cached tokens of a prompt. It does not count as a use of their blocks."""
 
     token_ids: bytes  # int32, little endian
     namespaces: tuple[tuple[int, bytes], ...]
@@ -102,17 +103,17 @@ class Probe(Query[Probed], frozen=True, kw_only=True, tag="probe"):
 
 
 class MarkedPrefix(msgspec.Struct, frozen=True, array_like=True):
-    """A prefix that is retained for its flow."""
+    """A prefix that its flow has marked to be retained."""
 
     prefix_id: bytes
     tokens: int
     tiers: TierTokens
     seconds: float  # seconds of retention after each use
-    left: float  # seconds until the retention ends without further use
+    left: float  # seconds until the retention ends if the prefix is not used again
 
 
 class MarkedPrefixes(Reply, frozen=True, kw_only=True, tag="marked"):
-    """The reply to `ListMarked`, the last marked prefix first."""
+    """The reply to `ListMarked`. The prefix that was marked last comes first."""
 
     prefixes: list[MarkedPrefix]
 
@@ -124,7 +125,7 @@ class ListMarked(Query[MarkedPrefixes], frozen=True, kw_only=True, tag="list_mar
 
 
 class MarkedForgotten(Reply, frozen=True, kw_only=True, tag="marked_forgotten"):
-    """The reply to `ForgetMarked`: the number of blocks, or None if the prefix had no mark."""
+    """The reply to `ForgetMarked`: the number of forgotten blocks, or None without a mark."""
 
     blocks: int | None
 
@@ -132,23 +133,24 @@ class MarkedForgotten(Reply, frozen=True, kw_only=True, tag="marked_forgotten"):
 class ForgetMarked(Query[MarkedForgotten], frozen=True, kw_only=True, tag="forget_marked"):
     """A query to forget a marked prefix of a flow.
 
-    Blocks that no other prefix needs leave the cache. For a while no blocks are fetched for the
-    flow, since another engine may still have the prefix.
+    Blocks that no other prefix needs are removed from the cache. For a while no blocks are fetched
+    for the flow, because another engine may still have the prefix.
     """
 
     flow: str
     prefix_id: bytes
-    is_marked: bool = True  # False: another engine had marked it; its blocks here are forgotten too
+    # False: the mark was on another engine; forget the prefix's blocks here too.
+    is_marked: bool = True
 
 
 class AdapterRead(Reply, frozen=True, kw_only=True, tag="adapter_read"):
     """The reply to `ReadAdapter`: the adapter can be served, or `code` has the error."""
 
-    digest: bytes = b""  # 32 bytes, of the adapter's weights, rank and scale
+    digest: bytes = b""  # 32-byte hash of the adapter's weights, rank and scale
     rank: int = 0
-    num_bytes: int = 0  # bytes of the adapter in host memory
-    invocation: tuple[int, ...] = ()  # tokens that switch the adapter on; empty: always on
-    code: str | None = None  # code of an error in `engine.errors`
+    num_bytes: int = 0  # size of the adapter in host memory, in bytes
+    invocation: tuple[int, ...] = ()  # tokens that activate the adapter; empty: always active
+    code: str | None = None  # code of an error of `engine.errors`
     message: str = ""
 
     def error(self) -> EngineError | None:
@@ -157,14 +159,15 @@ class AdapterRead(Reply, frozen=True, kw_only=True, tag="adapter_read"):
 
 
 class ReadAdapter(Query[AdapterRead], frozen=True, kw_only=True, tag="read_adapter"):
-    """A query to read and check a LoRA adapter, which stays in host memory for later requests."""
+    """A query to read and check a LoRA adapter. It stays in host memory for later requests."""
 
-    path: str  # the adapter's folder, below the engine's folder of adapters
-    flow: str = ""  # whose requests will use the adapter; empty: an earlier release's gateway asks
+    path: str  # the adapter's folder, relative to the engine's folder of adapters
+    # Flow whose requests will use the adapter; empty if the gateway has an earlier release.
+    flow: str = ""
 
 
 class AdapterDropped(Reply, frozen=True, kw_only=True, tag="adapter_dropped"):
-    """The reply to `DropAdapter`: the number of the adapter's blocks that left the cache."""
+    """The reply to `DropAdapter`: the number of the adapter's blocks removed from the cache."""
 
     blocks: int
 
@@ -172,8 +175,8 @@ class AdapterDropped(Reply, frozen=True, kw_only=True, tag="adapter_dropped"):
 class DropAdapter(Query[AdapterDropped], frozen=True, kw_only=True, tag="drop_adapter"):
     """A query to forget an adapter of a flow, and the blocks that the flow has computed with it.
 
-    An adapter that another flow has is not read again for that flow.
-    Requests that still use the adapter are served to their end, but leave nothing in the cache.
+    If another flow also uses the adapter, it stays in host memory for that flow. Requests that
+    still use the adapter are served to their end, but leave nothing in the cache.
     """
 
     digest: bytes
@@ -190,7 +193,7 @@ class StatsReply(Reply, frozen=True, kw_only=True, tag="stats"):
 class StatsQuery(Query[StatsReply], frozen=True, kw_only=True, tag="stats_query"):
     """A query for the engine's counters."""
 
-    evictions: int = 0  # how many of the last evictions between flows the reply lists
+    evictions: int = 0  # maximum number of evictions between flows in the reply, the last ones
 
 
 QueryMessage = (

@@ -1,4 +1,4 @@
-"""The counters of an engine, in a gateway's `StatsReply`."""
+"""The counters of an engine, which it sends to gateways in `StatsReply`."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Literal
 import msgspec
 
 StateTier = Literal["host", "disk"]  # tiers from which a recurrent state may be loaded
-MOST_LATE_GAPS = 0.01  # share of late gaps up to which a target counts as met
+MOST_LATE_GAPS = 0.01  # maximum share of late gaps for which a target counts as met
 
 
 class TierTokens(msgspec.Struct, frozen=True, array_like=True):
-    """The cached tokens of a prompt by their tier, which add up to its `cached_tokens`.
+    """The cached tokens of a prompt by tier. Their sum is the prompt's `cached_tokens`.
 
-    Tokens that are being loaded for another sequence already count as `device`.
+    Tokens that are being loaded to the device for another sequence already count as `device`.
     """
 
     device: int = 0
@@ -42,21 +42,21 @@ class FlowStats(msgspec.Struct, kw_only=True):
     evictions_caused: int = 0
     evictions_suffered: int = 0
     written_blocks: int = 0
-    unread_blocks: int = 0  # written blocks that no request has found yet, evicted or not
+    unread_blocks: int = 0  # blocks that were written but never read by a request, evicted or not
     retained_blocks: int = 0  # blocks of marked prefixes whose retention has not ended, in any tier
 
 
 class WindowStats(msgspec.Struct, frozen=True, kw_only=True):
-    """The prompt tokens looked up, found, fetched and computed within a window of time."""
+    """The numbers of prompt tokens looked up, found, fetched and computed in a period of time."""
 
     queried_tokens: int
     hit_tokens: int
-    fetched_tokens: int = 0  # tokens from other engines; not included in hits
+    fetched_tokens: int = 0  # tokens fetched from other engines; hits do not include them
     computed_tokens: int
 
 
 class PoolStats(msgspec.Struct, frozen=True, kw_only=True):
-    """The device pool, in blocks. The used blocks are evictable or leased."""
+    """The use of the device pool, in blocks. Used blocks are either evictable or leased."""
 
     block_size: int
     total: int
@@ -67,7 +67,7 @@ class PoolStats(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DirectionStats(msgspec.Struct, frozen=True, kw_only=True):
-    """The copies from one tier to another since the start, in blocks."""
+    """The blocks copied from one tier to another since the engine started."""
 
     source: str
     target: str
@@ -78,47 +78,49 @@ class DirectionStats(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LowerTierStats(msgspec.Struct, frozen=True, kw_only=True):
-    """A tier below the device, in blocks."""
+    """The use of a tier below the device, in blocks."""
 
     total: int
     used: int
     loads_chosen: int  # blocks that requests found in this tier and loaded
-    loads_refused: int  # blocks that requests found in this tier, but computed instead
+    loads_refused: int  # blocks that requests found in this tier but computed instead
 
 
 class DiskStats(msgspec.Struct, frozen=True, kw_only=True):
-    """The disk tier's file and process."""
+    """The state and counters of the disk tier's file and process."""
 
-    state: str  # up, starting, down or off
+    state: str  # "up", "starting", "down" or "off"
     bytes: int
     records: int
-    lost: int  # reads that found no record, or another record than requested
+    lost: int  # reads that did not find the requested record
     refused: int  # writes refused because the file was full or its disk had no space
     late: int  # reads that missed their deadline
     quarantines: int
     failures: int  # deaths of the disk tier's process
-    disk_full: bool = False  # no writes: the file system has too little space
-    given_up: int = 0  # times the file was removed to free space on the disk
+    # True: nothing is written, because the file system has too little space.
+    disk_full: bool = False
+    given_up: int = 0  # how often the file was removed to free disk space
 
 
 class TierStats(msgspec.Struct, frozen=True, kw_only=True):
     """The use of the lower tiers, and copies between tiers, since the engine started."""
 
     block_bytes: int = 0
-    found: TierTokens = TierTokens()  # prompt tokens that requests found, by tier
+    found: TierTokens = TierTokens()  # number of prompt tokens that requests found, by tier
     lower: dict[str, LowerTierStats] = {}
     ways: list[DirectionStats] = []  # an entry for each pair of tiers with copies
-    evictions: dict[str, dict[str, int]] = {}  # blocks by tier and reason
-    prefill: dict[int, float] = {}  # prefilled tokens per second, by tokens of context
+    evictions: dict[str, dict[str, int]] = {}  # numbers of evicted blocks, by tier and reason
+    # Prefill speed in tokens per second, by context length in tokens.
+    prefill: dict[int, float] = {}
     disk: DiskStats | None = None
 
 
 class FetchStats(msgspec.Struct, frozen=True, kw_only=True):
-    """The blocks fetched from other engines over one transport, since the start."""
+    """The blocks fetched from other engines over one transport since the engine started."""
 
-    fetches: int = 0  # sent requests for blocks
-    failed: int = 0  # fetches that ended before all available blocks had come
-    blocks: int = 0  # blocks that came, were verified and are cached
+    fetches: int = 0  # requests for blocks that were sent
+    failed: int = 0  # fetches that ended before all available blocks had arrived
+    blocks: int = 0  # blocks that arrived, were verified and were cached
     bytes: int = 0
     seconds: float = 0.0  # seconds with at least one fetch under way; `bytes / seconds` is the rate
 
@@ -127,23 +129,23 @@ class ExchangeStats(msgspec.Struct, frozen=True, kw_only=True):
     """The blocks exchanged with other engines, by transport: "socket", "tcp", "device"."""
 
     fetched: dict[str, FetchStats] = {}
-    refused: int = 0  # fetches that were not begun, since computing was predicted to be faster
+    refused: int = 0  # fetches not started, because computing was predicted to be faster
     sent_blocks: int = 0
     sent_bytes: int = 0
 
 
 class DraftStats(msgspec.Struct, frozen=True, kw_only=True):
-    """The verified drafts of one source, and their tokens, since the start.
+    """The verified drafts of one source, and their tokens, since the engine started.
 
-    A verified row yields one token more than it accepts.
+    A row that verifies a draft yields one token more than it accepts.
     """
 
-    drafts: int = 0  # number of verified drafts, each of one row in one step
+    drafts: int = 0  # number of verified drafts; a row of a step has at most one
     drafted_tokens: int = 0
     accepted_tokens: int = 0
 
     def since(self, before: DraftStats | None) -> DraftStats:
-        """Subtract the counters `before`, if given."""
+        """Return these counters minus `before`, if given."""
         if before is None:
             return self
         return DraftStats(
@@ -156,8 +158,8 @@ class DraftStats(msgspec.Struct, frozen=True, kw_only=True):
 class GapStats(msgspec.Struct, frozen=True, kw_only=True):
     """The gaps between tokens of sequences that have a target, since the engine started.
 
-    `recent_gaps` and `recent_late` count the last minute. Targets are missed while more than a
-    hundredth of the last minute's gaps are late.
+    `recent_gaps` and `recent_late` count gaps of the last minute. Targets count as missed while
+    more than 1 % of these gaps are late.
     """
 
     target_s: float = 0.0  # the engine's own target (`--target-itl-ms`); 0: no target
@@ -165,11 +167,12 @@ class GapStats(msgspec.Struct, frozen=True, kw_only=True):
     late: int = 0
     recent_gaps: int = 0
     recent_late: int = 0
-    one_s: float = 0.0  # predicted seconds of a step of one sequence; 0: not measured
-    alone_s: float = 0.0  # predicted seconds of the last late step without its prompts
+    one_s: float = 0.0  # predicted seconds of a step with one sequence; 0: not measured
+    # Predicted seconds that the last late step would have taken without its prompts.
+    alone_s: float = 0.0
 
     def __add__(self, other: GapStats) -> GapStats:
-        """Add up the counts, and take the larger of both targets and of each pair of seconds."""
+        """Add the counts. Take the maximum of the targets and of each predicted time."""
         return GapStats(
             target_s=max(self.target_s, other.target_s),
             gaps=self.gaps + other.gaps,
@@ -182,16 +185,16 @@ class GapStats(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_missed(self) -> bool:
-        """True if more than a hundredth of the last minute's gaps were late."""
+        """True if more than 1 % of the last minute's gaps were late."""
         return self.recent_late > self.recent_gaps * MOST_LATE_GAPS
 
     @property
     def is_too_short(self) -> bool:
-        """True if a step of one sequence takes longer than the engine's target."""
+        """True if the engine's target is too short: a step with one sequence takes longer."""
         return 0 < self.target_s < self.one_s
 
     def describe(self) -> str:
-        """Return a sentence: how often targets are missed, and how long decodes take."""
+        """Return a sentence that says how often targets are missed, and how long decodes take."""
         if self.is_too_short:
             return (
                 f"the target of {1e3 * self.target_s:.3g} ms between tokens cannot be kept: a step "
@@ -212,13 +215,14 @@ class ShareStats(msgspec.Struct, frozen=True, kw_only=True):
     """A flow's usage and quota in one tier, in blocks."""
 
     held: int
-    floor: int  # guaranteed blocks; less than the quota's floor if not all floors fit
+    # Guaranteed blocks; less than the quota's minimum if the minimums of all flows do not fit.
+    floor: int
     ceiling: int
-    fair: float  # fair share if every flow wanted more
+    fair: float  # fair share in case every flow needs more
 
 
 class FlowShares(msgspec.Struct, frozen=True, kw_only=True):
-    """A flow's shares in each tier, and the evictions for the flow and of the flow's blocks."""
+    """A flow's share of each tier, its evicted blocks, and the blocks evicted for the flow."""
 
     tiers: dict[str, ShareStats] = {}
     caused: BlocksByReason = {}
@@ -240,12 +244,12 @@ class PinStats(msgspec.Struct, frozen=True, kw_only=True):
     """The pinned prefixes, in blocks."""
 
     most: int = 0
-    claimed: int = 0  # blocks that are pinned, or will be once computed
+    claimed: int = 0  # blocks that are pinned now or will be when computed
     pinned: dict[str, int] = {}
 
 
 class LowerStates(msgspec.Struct, frozen=True, kw_only=True):
-    """The checkpoints of recurrent states in one tier below the device."""
+    """The number of checkpoints of recurrent states in one tier below the device."""
 
     total: int
     used: int
@@ -254,21 +258,22 @@ class LowerStates(msgspec.Struct, frozen=True, kw_only=True):
 class StateStats(msgspec.Struct, frozen=True, kw_only=True):
     """The state slots of a model with recurrent layers, and the state checkpoints in the tree.
 
-    The device's slots hold checkpoints, or states of running sequences, or are free. All counters
-    are 0 without recurrent layers.
+    A slot on the device holds a checkpoint or the state of a running sequence, or is free. All
+    counters are 0 without recurrent layers.
     """
 
     total: int = 0
     free: int = 0
     checkpoints: int = 0
-    # Counts since the start: checkpoints made, requests begun from a checkpoint, evictions, and
-    # checkpoints not made for lack of a slot.
+    # The counts since the start of: checkpoints made, requests that started from a checkpoint,
+    # evicted checkpoints, and checkpoints not made because no slot was free.
     made: int = 0
     hits: int = 0
-    cut_tokens: int = 0  # matched tokens that were computed again for lack of a recurrent state
+    cut_tokens: int = 0  # cached tokens that were recomputed because no recurrent state was cached
     evicted: int = 0
     refused: int = 0
-    # The checkpoints copied to a lower tier, and loaded to the device, and failed copies.
+    # The counts of checkpoints copied to a lower tier, checkpoints loaded to the device, and failed
+    # copies.
     copied_down: int = 0
     loaded: int = 0
     failed: int = 0
@@ -279,10 +284,11 @@ class SentinelStats(msgspec.Struct, frozen=True, kw_only=True):
     """The checks of cached answers by recomputation, and damaged blocks, since the start."""
 
     checked: int = 0
-    tokens: int = 0  # compared tokens of these answers
-    differed: int = 0  # answers that differed by more than rounding
-    dropped: int = 0  # picked answers that were not checked: no time, no room, or forgotten
-    largest: float = 0.0  # largest difference, divided by what rounding may cause
+    tokens: int = 0  # number of compared tokens
+    differed: int = 0  # answers that differed by more than rounding explains
+    # Chosen answers that were not checked, for lack of time or room, or after a flush.
+    dropped: int = 0
+    largest: float = 0.0  # largest difference, as a multiple of the allowed rounding error
     damaged_blocks: int = 0  # blocks that changed while they were in host memory
 
     def __add__(self, other: SentinelStats) -> SentinelStats:
@@ -297,7 +303,7 @@ class SentinelStats(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
-    """The engine's counters at one moment."""
+    """The engine's counters at one point in time."""
 
     engine_id: str
     fingerprint: bytes
@@ -307,18 +313,19 @@ class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
     preemptions: int
     steps: int
     generated_tokens: int
-    windows: dict[str, WindowStats]  # statistics by length of the window: "1m", "10m", "all"
+    windows: dict[str, WindowStats]  # by period: "1m", "10m", "all"
     pool: PoolStats
     tree_nodes: int
     tree_depth: int
     flows: dict[str, FlowStats]
     loading: int = 0  # sequences whose prefix is being loaded from a lower tier
     failed_loads: int = 0  # sequences that were restarted after a failed load
-    dropped_frames: int = 0  # messages to the engine that did not decode
+    dropped_frames: int = 0  # messages to the engine that could not be decoded
     tiers: TierStats = TierStats()
     shares: dict[str, FlowShares] = {}
-    floors_scale: dict[str, float] = {}  # factor of floors by tier, less than 1 if not all fit
-    evictions: list[EvictionStats] = []  # the requested number of evictions, newest first
+    # Tier -> factor by which guaranteed shares are reduced so that all fit.
+    floors_scale: dict[str, float] = {}
+    evictions: list[EvictionStats] = []  # the newest evictions between flows, newest first
     pins: PinStats = PinStats()
     exchange: ExchangeStats = ExchangeStats()
     drafts: dict[str, DraftStats] = {}

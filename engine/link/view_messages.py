@@ -1,7 +1,7 @@
-"""The views for operators: queries with replies of bounded size.
+"""The views for operators: queries whose replies have a bounded size.
 
-`StatsReply` lists every flow. Views list only the largest, so a page that asks every few seconds
-does not hold up the steps. No reply contains a prompt's token, or a hash of tokens.
+`StatsReply` lists every flow. Views list only the largest flows, so that a page that sends queries
+every few seconds does not delay steps. No reply contains tokens of a prompt, or hashes of tokens.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ SequenceState = Literal["waiting", "loading", "prefill", "decode"]
 
 
 class View(Query[R], Generic[R], frozen=True, kw_only=True):
-    """The base of all views."""
+    """The base class of all views."""
 
 
 class OwnerView(msgspec.Struct, frozen=True, array_like=True):
-    """The blocks of a flow in a tier, and its quota there, in blocks."""
+    """A flow's blocks in one tier, and its quota in that tier, in blocks."""
 
     flow: str
     blocks: int
@@ -39,7 +39,7 @@ class OwnerView(msgspec.Struct, frozen=True, array_like=True):
 
 
 class TierUsage(msgspec.Struct, frozen=True, kw_only=True):
-    """A tier in blocks, and the flows with the most blocks there, the largest first."""
+    """The use of a tier, in blocks, and the flows with the most blocks in it, largest first."""
 
     tier: str
     total: int
@@ -49,11 +49,11 @@ class TierUsage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class QueueUsage(msgspec.Struct, frozen=True, array_like=True):
-    """The sequences of one flow."""
+    """The numbers of one flow's sequences."""
 
     flow: str
     waiting: int
-    running: int  # running or loading
+    running: int  # number of running or loading sequences
 
 
 class Overview(Reply, frozen=True, kw_only=True, tag="overview"):
@@ -66,11 +66,11 @@ class Overview(Reply, frozen=True, kw_only=True, tag="overview"):
     generated_tokens: int
     waiting: int
     running: int
-    loads_chosen: int  # found blocks of lower tiers that were loaded
-    loads_refused: int  # found blocks that were computed again instead
+    loads_chosen: int  # blocks that were found in lower tiers and loaded
+    loads_refused: int  # blocks that were found in lower tiers but computed again
     tiers: list[TierUsage] = field(default_factory=list)
     queue: list[QueueUsage] = field(default_factory=list)
-    # The evictions of one flow's blocks for another flow, newest first.
+    # The evictions of a flow's blocks for another flow, newest first.
     evictions: list[EvictionStats] = field(default_factory=list)
     disk: DiskStats | None = None
     drafts: dict[str, DraftStats] = field(default_factory=dict)
@@ -82,7 +82,7 @@ class Overview(Reply, frozen=True, kw_only=True, tag="overview"):
 class OverviewQuery(View[Overview], frozen=True, kw_only=True, tag="overview_query"):
     """A query for counters, the last evictions, and up to `owners` flows.
 
-    The flows are listed by tier, and in the queue.
+    Flows are listed for each tier and for the queue.
     """
 
     owners: int = 0
@@ -90,7 +90,7 @@ class OverviewQuery(View[Overview], frozen=True, kw_only=True, tag="overview_que
 
 
 class SequenceView(msgspec.Struct, frozen=True, array_like=True):
-    """A sequence as an operator sees it. Tokens are counts."""
+    """A sequence as shown to operators. Only numbers of tokens are shown."""
 
     request_id: str
     flow: str
@@ -118,22 +118,22 @@ PrefixOrder = Literal["hot", "wasteful"]
 
 
 class NodeView(msgspec.Struct, frozen=True, kw_only=True):
-    """A node of the tree, or a namespace with all its nodes.
+    """A node of the tree, or a namespace as the sum of its nodes.
 
-    `node` is this engine's own name of the node. Blocks are the node's own blocks, counted by their
-    fastest tier. A namespace has the counts of the last survey.
+    `node` is a name that only this engine uses. Blocks count for their fastest tier, without the
+    blocks of child nodes. The counts of a namespace are from the last survey.
     """
 
     node: str
-    parent: str | None  # None: a namespace
+    parent: str | None  # None for a namespace
     namespace: bytes
-    flow: str  # owner of the node; for a namespace, the owner of its first node
+    flow: str  # owner of the node, or of a namespace's first node
     tokens_before: int
     tokens: int
     device: int
     host: int
     disk: int
-    hits: int  # requests that found the node
+    hits: int  # number of requests that found the node
     last_used_s: float
     children: int
     pins: list[str] = []
@@ -142,34 +142,35 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True):
 class TreeLevel(Reply, frozen=True, kw_only=True, tag="tree_level"):
     """The reply to `TreeQuery`.
 
-    `is_known` is false if the node has left the tree. If there are many children, only those with
-    the most blocks are listed. If there are very many children, only the newest are considered.
+    `is_known` is false if the node is no longer in the tree. If there are many children, only those
+    with the most blocks are listed. If there are very many, only the newest children are
+    considered.
     """
 
     is_known: bool
     node: NodeView | None = None  # None for the root
     children: list[NodeView] = field(default_factory=list)
-    more: int = 0  # children that are not listed
+    more: int = 0  # number of children that are not listed
 
 
 class TreeQuery(View[TreeLevel], frozen=True, kw_only=True, tag="tree_query"):
-    """A query for the children of a node, or for the namespaces."""
+    """A query for the children of a node, or for all namespaces."""
 
     node: str | None
     limit: int
 
 
 class Prefixes(Reply, frozen=True, kw_only=True, tag="prefixes"):
-    """The reply to `PrefixesQuery`, from the last survey of the tree or a part of the tree."""
+    """The reply to `PrefixesQuery`, from the last survey of the tree, or of a part of the tree."""
 
     prefixes: list[NodeView]
-    surveyed: int  # nodes that the survey has counted
+    surveyed: int  # number of nodes that the survey has visited
     nodes: int
-    age_s: float | None  # seconds since the survey began; None: the first survey runs
+    age_s: float | None  # seconds since the survey began; None: the first survey is still running
 
 
 class PrefixesQuery(View[Prefixes], frozen=True, kw_only=True, tag="prefixes_query"):
-    """A query for nodes with the most hit tokens, or with the most blocks for each use."""
+    """A query for the nodes with the most hit tokens, or with the most blocks per use."""
 
     order: PrefixOrder
     limit: int

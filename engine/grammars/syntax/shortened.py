@@ -1,12 +1,12 @@
-r"""The texts of a pattern that are short enough, without a count of characters.
+r"""The reduction of a pattern to texts with a maximum length, without counting characters.
 
     (?:[a-z]{1,63}\.)+[a-z]{2}         of at most 253 characters
     (?:[a-z]{1,63}\.){1,3}[a-z]{2}|(?:[a-z]{1,31}\.){1,7}[a-z]{2}|...
 
-Counting characters within nested repetitions would take thousands of states. Repetitions are
-therefore cut at some bound. Repetitions without a bound get the largest bound for which no text is
-too long. Each of several such cuts is an alternative. Some texts of the pattern are left out, such
-as a long name of many labels.
+Counting characters within nested repetitions would take thousands of lexer states. Instead, bounded
+repetitions get a lower bound, and repetitions without a bound get the largest bound for which no
+text is too long. This is done for several lower bounds, and the result is a choice between these
+alternatives. Some texts of the pattern are lost, such as a long name of many labels.
 """
 
 from __future__ import annotations
@@ -27,9 +27,10 @@ from engine.grammars.syntax.expression import (
 )
 from engine.grammars.syntax.pattern import END, START
 
-# Bounds on the repetitions of a bounded part. Each bound gives an alternative.
+# Maximum repetitions of a part that has a bound. Each number gives one alternative.
 _BOUNDS = 1 << 20, 45, 30, 20, 14, 9, 6, 3
-# The characters of the longest texts of all alternatives. The lexer has some eight states for each.
+# The maximum sum of the lengths of the alternatives' longest texts, in characters. The lexer has
+# about eight states for each character.
 _MAX_PLACES = 10_000
 
 
@@ -38,17 +39,17 @@ def shortened(whole: Expression, most: int) -> Expression | None:
 
     Return None if no bound on the repetitions makes the texts short enough.
     """
-    fewer = -(-len(_BOUNDS) * most // _MAX_PLACES)  # every how many bounds one is tried
+    fewer = -(-len(_BOUNDS) * most // _MAX_PLACES)  # try only every n-th bound
     bounds = _BOUNDS[:: max(1, fewer)]
     forms = [form for bound in bounds if (form := _form(whole, bound, most)) is not None]
     return one_of(forms) if forms else None
 
 
 def at_least(whole: Expression, least: int) -> Expression | None:
-    """Return the texts of `whole` with at least `least` characters, if nothing must be counted.
+    """Return the texts of `whole` with at least `least` characters, if counting is not needed.
 
-    Alternatives with only shorter texts are left out. Return None if some of another alternative's
-    texts are too short, or if all texts are.
+    Alternatives that have only shorter texts are removed. Return None if a remaining alternative
+    has a shorter text too, or if no alternative remains.
     """
     ways = whole.parts if isinstance(whole, AnyOf) else (whole,)
     kept = [one for one in ways if _may_have(one, least)]
@@ -58,8 +59,8 @@ def at_least(whole: Expression, least: int) -> Expression | None:
 def without_length(read: Expression) -> tuple[Expression, int] | None:
     """Remove a look-ahead that begins a pattern and only bounds the text's length.
 
-    Returns the rest of the pattern, and the maximum number of characters. Returns None if the
-    pattern does not begin with such a look-ahead.
+    Return the rest of the pattern, and the maximum number of characters. Return None if the pattern
+    does not begin with such a look-ahead.
     """
     match read:
         case All(
@@ -73,7 +74,7 @@ def without_length(read: Expression) -> tuple[Expression, int] | None:
 
 
 def _form(whole: Expression, bound: int, most: int) -> Expression | None:
-    low, high = 0, most + 1  # `low` fits, `high` does not
+    low, high = 0, most + 1  # the bound `low` fits, the bound `high` does not
     while high - low > 1:
         middle = (low + high) // 2
         is_short = _longest(_bounded(whole, bound, middle)) <= most
@@ -107,7 +108,7 @@ def _longest(part: Expression) -> int:
 
 
 def _may_have(part: Expression, least: int) -> bool:
-    """Return whether texts of `part` may have `least` characters. True if that is unknown."""
+    """Return whether a text of `part` may have `least` characters. Return True if unknown."""
     is_bounded = all(
         isinstance(one, Chars | All | AnyOf) or (isinstance(one, Repeat) and one.most is not None)
         for one in walk(part)

@@ -1,10 +1,10 @@
 """The division of a grammar into terminals.
 
-llguidance reads a text as terminals, each as long as possible, and never goes back. No terminal may
-therefore be able to continue with the text that follows it. `[a-z]+` before `"ing"` would take all
-letters. But terminals are fast, and single characters are slow. Each part of a rule without
-recursion begins as one terminal. Terminals that could continue past their end are split, until no
-such terminal is left.
+llguidance's lexer splits a text into terminals, each as long as possible, and never backtracks. No
+terminal may therefore be able to continue into the text that follows it: `[a-z]+` before `"ing"`
+would also take the letters `ing`. Splitting everything into single characters would be correct, but
+slow. So each part of a rule without recursion first becomes one terminal. Terminals that could
+continue past their end are split, until there are none.
 """
 
 from __future__ import annotations
@@ -31,30 +31,31 @@ from engine.grammars.syntax.expression import (
 )
 from engine.grammars.syntax.recursion import regular_rules, simplified, with_loops
 
-MAX_STEPS = 200_000  # maximum steps of the automaton; beyond, characters become terminals
+# Maximum steps of the automaton; after these, every character becomes a terminal.
+MAX_STEPS = 200_000
 MAX_SIZE = 300  # maximum number of characters in one terminal
-_FOREIGN = 256  # number of bits for bytes; the bits of foreign values follow
+_FOREIGN = 256  # number of bits that stand for bytes; the bits for foreign values follow
 
 Rules = Mapping[str, Expression]
 
 
 class Terminals:
-    """The rules of a grammar over terminals, and the expression of each terminal."""
+    """The rules of a grammar, written with terminals, and the expression of each terminal."""
 
     def __init__(self, rules: Rules, root: str) -> None:
         """Divide rules into terminals.
 
-        Raises UnsoundGrammar if a text may run into a foreign value.
+        Raises UnsoundGrammar if the end of a text and the start of a foreign value are ambiguous.
         """
         loops = {name: with_loops(name, body) for name, body in rules.items()}
         self.texts = simplified(loops)
         self.rules: dict[str, Expression] = {}
         self.wholes: list[Expression] = []
-        self.apart: dict[int, Expression] = {}  # expressions of split terminals, over new terminals
+        self.apart: dict[int, Expression] = {}  # split terminal -> expression of the new terminals
         self._regular = regular_rules(self.texts)
         self._sizes: dict[str, int] = {}
         self._use(root)
-        if root in self._regular:  # the whole grammar is one terminal, and nothing follows it
+        if root in self._regular:  # the grammar is a single terminal, so nothing can follow it
             return
         try:
             self._take_apart(Automaton(self.texts, MAX_STEPS))
@@ -147,7 +148,7 @@ class Terminals:
 
     def _take_all_apart(self) -> None:
         number = 0
-        while number < len(self.wholes):  # the list grows in each turn
+        while number < len(self.wholes):  # the loop body appends to the list
             if not isinstance(self.wholes[number], Chars):
                 self._split(number)
             number += 1
@@ -174,12 +175,12 @@ class Terminals:
 
 
 class _Followers:
-    """The first bytes of texts and of foreign values that may follow each terminal, as bits."""
+    """The first bytes, and the foreign values, that may follow each terminal, as bit sets."""
 
     def __init__(self, terminals: Terminals, automaton: Automaton) -> None:
         self._terminals = terminals
         self._automaton = automaton
-        # first bytes of each rule, and whether it may be empty
+        # rule -> (first bytes of its texts, whether a text may be empty)
         self._begins: dict[str, tuple[int, bool]] = {}
         self._behind: dict[str, int] = {}
         self._found: dict[int, int] = {}

@@ -1,1 +1,1 @@
-"""The engine's end of the link: its socket, and how it is bound and woken."""
+"""The engine's end of the link: its socket, the binding of sockets, and the waker of its thread."""

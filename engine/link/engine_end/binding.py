@@ -1,4 +1,4 @@
-"""The binding of the engine's sockets: files closed to other users, TCP with a key."""
+"""The binding of the engine's sockets: files that other users cannot open, and TCP with a key."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def make_way(path: Path) -> None:
 
 
 def bind(socket: Socket, endpoint: str, key: LinkKey | None, setting: str = "socket") -> None:
-    """Bind so that a socket's file is never open to other users, not even for a moment.
+    """Bind a socket. Its file is never accessible to other users, not even for a moment.
 
-    Raises OSError, which names the setting with the address.
+    Raises OSError, whose message names `setting`, the setting that holds the address.
     """
     if key is not None:
         serve_with(socket, key)

@@ -1,8 +1,8 @@
-"""The engine's end of the link: one ZMQ ROUTER at an address, used only by the owner thread.
+"""The engine's end of the link: a ZMQ ROUTER socket, used only by the owner thread.
 
 The heartbeat has its own thread and socket (`heartbeat.py`).
 
-Elsewhere: what a message means (`inbox.py`), and how it is encoded (`codec.py`).
+Elsewhere: the handling of messages (`inbox.py`), and their encoding (`codec.py`).
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from engine.link.pieces import MAX_FRAME_BYTES
 from engine.link.tcp.curve import LinkKey, Socket, only_holders
 from engine.link.tcp.strangers import Strangers
 
-# The maximum number of messages and bytes of one turn, so a flood cannot stop the engine from
-# computing. Decoding and checking 4 MiB takes about 8 ms.
+# The maximum messages and bytes received in one iteration of the loop, so that a flood of messages
+# cannot stop the engine from computing. Decoding and checking 4 MiB takes about 8 ms.
 MAX_MESSAGES_PER_RECEIVE = 512
 MAX_BYTES_PER_RECEIVE = 4 << 20
 
 
 class Incoming(NamedTuple):
-    """A message and its connection."""
+    """A received message, and the connection it came over."""
 
     client: bytes
     message: ToEngine
@@ -41,7 +41,7 @@ class Link(Protocol):
 
     @property
     def dropped_frames(self) -> int:
-        """The number of frames dropped because they were no valid messages of a gateway."""
+        """The number of dropped frames, which were not valid messages of a gateway."""
         ...
 
     def receive(self, *, timeout_s: float) -> list[Incoming]:
@@ -49,19 +49,19 @@ class Link(Protocol):
         ...
 
     def send(self, client: bytes, message: FromEngine) -> bool:
-        """Send one message. Return False when the client is gone for good."""
+        """Send one message. Return False if the client is gone permanently."""
         ...
 
 
 class SocketLink:
     """A `Link` over a Unix socket or TCP.
 
-    A socket file has mode 0600, and a directory made for it 0700. Over TCP only holders of `key`
-    are admitted.
+    A socket file has mode 0600. If its directory is missing, it is made with mode 0700. Over TCP
+    only clients that have `key` are admitted.
     """
 
     def __init__(self, engine: str, *, codec: Codec, key: LinkKey | None = None) -> None:
-        """Bind the link. Raises ValueError over TCP without a key, OSError for a taken address."""
+        """Bind the link. Raises ValueError for TCP without a key, OSError for a used address."""
         self.dropped_frames = 0
         self._engine, self._address = engine, address(engine)
         if self._address.path is None and key is None:
@@ -100,8 +100,8 @@ class SocketLink:
     def receive(self, *, timeout_s: float) -> list[Incoming]:
         """Return the received messages, within bounds.
 
-        Count and drop undecodable frames. The message that reaches the bound of bytes is the last
-        message of its turn.
+        Count and drop frames that cannot be decoded. After the message that reaches the bound of
+        bytes, the remaining messages wait for the next call.
         """
         self._turns += 1
         if timeout_s > 0 and not self._wait(timeout_s):
@@ -119,7 +119,7 @@ class SocketLink:
         return incoming
 
     def send(self, client: bytes, message: FromEngine) -> bool:
-        """Send one message. Return False when the client's connection is gone."""
+        """Send one message. Return False if the client's connection is gone."""
         try:
             self._socket.send_multipart([client, self._codec.encode(message)], zmq.NOBLOCK)
         except zmq.ZMQError as error:
@@ -133,7 +133,7 @@ class SocketLink:
         for watch in self._strangers:
             watch.close()
         self._heartbeat.close()
-        self._socket.close(linger=200)  # the last messages may still be sent
+        self._socket.close(linger=200)  # give the last messages some time to be sent
         self._opened.close()
         for path in self._address.files:
             path.unlink(missing_ok=True)
@@ -144,7 +144,7 @@ class SocketLink:
         self._strangers.append(watch)
 
     def _wait(self, timeout_s: float) -> bool:
-        """Wait for the first message. Return False if no message came or the owner was woken."""
+        """Wait for the first message. Return False if none came, or after a call of the waker."""
         ready = dict(self._poller.poll(int(timeout_s * 1000)))
         if self._waker is not None and self._waker.fd in ready:
             self._waker.clear()
@@ -169,7 +169,8 @@ def _open(context: zmq.Context[Socket]) -> Socket:
     socket = context.socket(zmq.ROUTER)
     socket.set(zmq.LINGER, 0)
     socket.set(zmq.ROUTER_MANDATORY, 1)
-    # Sending never blocks, because a gateway's requests bound its waiting messages.
+    # Sending never blocks. The queue needs no limit, because a gateway's requests bound the number
+    # of messages waiting for it.
     socket.set(zmq.SNDHWM, 0)
     socket.set(zmq.MAXMSGSIZE, MAX_FRAME_BYTES)
     return socket

@@ -1,4 +1,4 @@
-"""A descriptor by which one thread wakes another that polls sockets."""
+"""A file descriptor with which a thread can wake another thread that polls sockets."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import os
 
 
 class Waker:
-    """A descriptor that any thread may make readable. One thread polls `fd` and clears it."""
+    """A file descriptor `fd` that any thread can make readable. One thread polls and clears it."""
 
     def __init__(self) -> None:
         self.fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
 
     def wake(self) -> None:
-        """Make `fd` readable, or do nothing once it is closed."""
+        """Make `fd` readable. Does nothing after `close`."""
         if self.fd >= 0:
             os.eventfd_write(self.fd, 1)
 
@@ -24,6 +24,6 @@ class Waker:
             return
 
     def close(self) -> None:
-        """Close the descriptor, after all threads that might wake it have ended."""
-        fd, self.fd = self.fd, -1  # another file may soon get the number
+        """Close the descriptor. All threads that may call `wake` must have ended."""
+        fd, self.fd = self.fd, -1  # another file may soon get the same descriptor number
         os.close(fd)

@@ -1,1 +1,1 @@
-"""The gateway's end of the link: a connection to one engine, and the requests on it."""
+"""The gateway's end of the link: a connection to one engine, and the requests sent over it."""

@@ -1,8 +1,8 @@
-"""A gateway's subscription to one engine's cache events, which are passed on in order.
+"""A gateway's subscription to one engine's cache events. It passes the events on in order.
 
-the expected number    pass on
-a lower number         drop: it has come before
-a higher number        pass on if the message begins with `Cleared`, else drop: messages are
+number as expected     pass on
+lower number           drop: the message has arrived before
+higher number          pass on if the message begins with `Cleared`, else drop: messages are
                        missing. Ask for a snapshot, and drop all messages before it. Ask again
                        if another message is missing, which may have begun the snapshot.
 """
@@ -13,13 +13,14 @@ from collections.abc import Callable
 
 from engine.link.cache_events import CacheEvents, Cleared, EventsTaken, Subscribe
 
-TAKEN_EVERY = 8  # messages until a confirmation; the engine stops after four times this number
+# Messages per confirmation; the engine stops after four times as many unconfirmed messages.
+TAKEN_EVERY = 8
 
 Listener = Callable[[CacheEvents], None]
 
 
 class CacheSubscription:
-    """A subscription of one connection. Belongs to one event loop."""
+    """The subscription over one connection. Used by one event loop only."""
 
     def __init__(self, listen: Listener, send: Callable[[Subscribe | EventsTaken], object]) -> None:
         self._listen = listen

@@ -1,12 +1,12 @@
 """The gateway's end of the link: running requests, and their ends.
 
-Every connection is a new socket, so no message to or from a dead engine reaches its successor:
+Each connection uses a new socket, so no message for a dead engine reaches its successor:
 
     Hello -> Welcome ... events ... -> the connection is lost
       ^                                    |
       `---- every running request fails <--'
 
-Elsewhere: when an engine counts as gone (`connection.py`).
+Elsewhere: the detection of an engine's end (`connection.py`).
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ from engine.link.tcp.curve import FailedHandshakes, LinkKey, Socket
 
 _log = logging.getLogger(__name__)
 
-RETRY_AFTER_S = 2.0  # seconds: an engine that died is back soon
-HANDSHAKE_RETRY_S = 0.5  # seconds after a failed handshake
+RETRY_AFTER_S = 2.0  # seconds after which clients retry; an engine that died is restarted soon
+HANDSHAKE_RETRY_S = 0.5  # seconds until the next attempt after a failed handshake
 
 
 class EngineClient(EngineQueries):
-    """An `Engine` at an address, which reconnects by itself. Belongs to one event loop."""
+    """An `Engine` at an address. It reconnects automatically. Used by one event loop only."""
 
     def __init__(
         self,
@@ -68,12 +68,12 @@ class EngineClient(EngineQueries):
         on_cache_events: Listener | None = None,
         flushes: ReadFlushes | None = None,
     ) -> None:
-        """Connect to `engine`, whose step loop may stall for `silence_s`.
+        """Connect to `engine`, an address. Its step loop may stall for at most `silence_s` seconds.
 
-        By default `silence_s` depends on the device. `on_cache_events` is called with the changes
-        of the engine's cache, in order. After each connection a snapshot comes first. `flushes`
-        returns all recorded flushes, as `flush_recorded` takes them. The client awaits `flushes`
-        after each welcome, before the engine counts as connected.
+        By default `silence_s` depends on the engine's device. `on_cache_events` is called with the
+        changes of the engine's cache, in order. After each connection it first gets a snapshot.
+        `flushes` returns all recorded flushes, in the form that `flush_recorded` takes. The client
+        awaits `flushes` after each welcome. The engine counts as connected only after that.
         """
         super().__init__()
         self._engine = engine
@@ -93,7 +93,7 @@ class EngineClient(EngineQueries):
 
     @property
     def is_stalled(self) -> bool:
-        """True if the connected engine's process is stopped, and may be resumed."""
+        """True if the connected engine's process is stopped but may be resumed."""
         connection = self._connection
         return connection is not None and connection.state is ConnectionState.SILENT
 
@@ -112,7 +112,7 @@ class EngineClient(EngineQueries):
 
     @property
     def is_idle(self) -> bool:
-        """True if no request runs, and no cancelled request is still ending."""
+        """True if no request is running. A cancelled request runs until the engine has ended it."""
         return not (self._requests or self._on_end)
 
     @property
@@ -126,9 +126,10 @@ class EngineClient(EngineQueries):
         return None
 
     async def start(self) -> None:
-        """Start connecting in the background, since the engine may start later."""
+        """Start to connect in the background, because the engine may start later."""
         self._serving = asyncio.create_task(self._serve(), name="engine-client")
-        self._serving.add_done_callback(log_failure)  # without this task no engine is ever ready
+        # If this task failed, no engine would ever become ready.
+        self._serving.add_done_callback(log_failure)
 
     async def close(self) -> None:
         """Close the connection. Running requests fail with EngineDied."""
@@ -140,7 +141,7 @@ class EngineClient(EngineQueries):
     async def generate(
         self, request: Generate, on_end: OnEnd | None = None
     ) -> AsyncGenerator[Tokens | Finished, None]:
-        """Yield `Tokens` as they come, then one `Finished`. See `Engine.generate`."""
+        """Yield `Tokens` as they arrive, then one `Finished`. See `Engine.generate`."""
         event_queue = self._begin(request, on_end)
         try:
             while True:
@@ -153,7 +154,7 @@ class EngineClient(EngineQueries):
                     else:
                         raise _as_error(event)
         finally:
-            # The caller left before the engine ended the request.
+            # The caller closed the generator before the engine ended the request.
             if self._requests.get(request.request_id) is event_queue:
                 self._send(Cancel(request.request_id))
                 await outlasting(event_queue.ended(), LEAVE_S)
@@ -161,8 +162,8 @@ class EngineClient(EngineQueries):
     def give_up(self, request_id: str, why: str) -> bool:
         """End a request's stream with EngineUnavailable, and cancel it in the engine.
 
-        Later messages of the request reach only its `on_end`. Return False, and do nothing, if the
-        request has events that its reader has not taken yet.
+        Later messages of the request are passed only to its `on_end`. Return False, and do nothing,
+        if the reader has not taken all events of the request yet.
         """
         event_queue = self._requests.get(request_id)
         if event_queue is None or event_queue.has_any:

@@ -1,14 +1,15 @@
-"""A connection of a gateway to an engine, from the socket's opening to the peer's end.
+"""A connection of a gateway to an engine, from opening the socket to the end of the engine.
 
     CONNECTING -run-> AWAITING_WELCOME -Welcome-> OPEN <-heartbeats miss, come again-> SILENT
                               |                     |                                    |
                               |  peer is gone       |      the step loop does not go on  |
                               `-> DRAINING -all received-> CLOSED <----------------------'
 
-Bytes that are not a message close the connection too. So does a failed handshake over TCP: the
-other end has another key, or is no engine. Messages that arrive after the close are dropped.
+Bytes that are not a valid message also close the connection. A failed handshake over TCP does so
+too: the other end has another key, or is not an engine. Messages that arrive after the close are
+dropped.
 
-Elsewhere: what follows when the engine is gone (`client`).
+Elsewhere: the handling of an engine that is gone (`client`).
 """
 
 from __future__ import annotations
@@ -28,13 +29,14 @@ from engine.link.pieces import in_pieces
 from engine.link.tcp.curve import LinkKey, Socket, connect_with
 
 RECONNECT_MS = 50
-# The maximum number of seconds that a step may take. The step loop turns only between steps.
+# The maximum seconds of a step, by device. The loop's count of iterations does not change during a
+# step, so a longer step counts as a hang.
 SILENCE_S = {"cpu": 120.0, "cuda": 10.0}
 _WATCHED = (
     zmq.EVENT_DISCONNECTED
-    | zmq.EVENT_CONNECT_RETRIED  # no listening socket
+    | zmq.EVENT_CONNECT_RETRIED  # nobody listens at the address
     | zmq.EVENT_HANDSHAKE_SUCCEEDED
-    | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL  # the peer closed the connection without a reason
+    | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL  # the peer closed the connection without giving a reason
     | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
     | zmq.EVENT_HANDSHAKE_FAILED_AUTH
 )
@@ -56,7 +58,7 @@ _IS_TAKING = {ConnectionState.AWAITING_WELCOME, ConnectionState.OPEN, Connection
 
 
 class Connection:
-    """A socket to the engine at an address, for one `run`. Belongs to one event loop."""
+    """A socket to the engine at an address. `run` is called once. Used by one event loop only."""
 
     def __init__(
         self,
@@ -69,9 +71,9 @@ class Connection:
         heartbeat_s: float = HEARTBEAT_S,
         key: LinkKey | None = None,
     ) -> None:
-        """Connect to an engine whose step loop may stall for `silence_s`.
+        """Connect to an engine. Its step loop may stall for at most `silence_s` seconds.
 
-        By default `silence_s` depends on the device.
+        By default `silence_s` depends on the engine's device.
         """
         self.state = ConnectionState.CONNECTING
         self.why_closed = ""
@@ -98,7 +100,7 @@ class Connection:
     def send(self, message: ToEngine) -> bool:
         """Send a message to the socket now.
 
-        Return False without a connected peer. Raises EncodeError if the message is too large.
+        Return False if no peer is connected. Raises EncodeError if the message is too large.
         """
         if self.state not in _IS_TAKING:
             return False
@@ -113,7 +115,7 @@ class Connection:
     async def run(self) -> None:
         """Greet the engine and receive until the connection closes.
 
-        `why_closed` then has the reason.
+        Afterwards `why_closed` has the reason.
         """
         loop = asyncio.get_running_loop()
         try:
@@ -139,7 +141,7 @@ class Connection:
             self._closed.set()
 
     def _receive_waiting(self) -> None:
-        """Pass on received messages. Bytes that are no message close this connection."""
+        """Pass on received messages. Bytes that are not a valid message close the connection."""
         try:
             for _ in range(_FRAMES_AT_ONCE):
                 if self.state is ConnectionState.CLOSED:
@@ -149,15 +151,15 @@ class Connection:
             if self.state is ConnectionState.DRAINING:
                 self._close("the engine died")
         except DecodeError:
-            self._close("the engine died")  # the engine is defective, or of another version
+            self._close("the engine died")  # the engine is defective, or has another version
         else:
             self._receive_soon()
 
     def _receive_soon(self) -> None:
-        """Receive again soon, after a use of the socket.
+        """Schedule another receive, after any use of the socket.
 
-        Any use resets ZMQ's edge-triggered descriptor, so messages may wait although the event loop
-        gets no event.
+        Any use of the socket resets ZMQ's edge-triggered descriptor. Messages may then wait without
+        an event in the event loop.
         """
         asyncio.get_running_loop().call_soon(self._receive_waiting)
 
@@ -213,8 +215,8 @@ def _open(
 ) -> Socket:
     socket = context.socket(zmq.DEALER)
     socket.set(zmq.LINGER, 0)
-    # IMMEDIATE would drop the engine's last messages. No request is queued for an absent engine,
-    # since requests are sent only after its welcome.
+    # The option IMMEDIATE is not set, because it would drop the engine's last messages. Without it,
+    # messages could be queued for an absent engine, but requests are sent only after its welcome.
     socket.set(zmq.SNDHWM, 0)
     socket.set(zmq.RCVHWM, 0)
     socket.set(zmq.MAXMSGSIZE, max_frame_bytes)

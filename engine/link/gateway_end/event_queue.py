@@ -1,4 +1,4 @@
-"""The events of one request, between the link and the task that reads them."""
+"""The queue of one request's events, between the link and the task that reads them."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from engine.link.event_messages import Event, Tokens
 class EventQueue:
     """The unread events of one request.
 
-    `asyncio.Queue` costs three times as much. This queue has no bound, because its reader never
-    waits for a client.
+    `asyncio.Queue` takes three times as long. This queue has no maximum size, because its reader
+    never waits for a slow client.
     """
 
     __slots__ = ("_events", "_waiter")
@@ -35,7 +35,7 @@ class EventQueue:
             self._waiter = None
 
     async def take(self) -> list[Event | EngineError]:
-        """Return all unread events, and wait for the first. There is one reader."""
+        """Return all unread events. Wait if there are none. Only one task may read."""
         if not self._events:
             self._waiter = asyncio.get_running_loop().create_future()
             await self._waiter
@@ -43,6 +43,6 @@ class EventQueue:
         return events
 
     async def ended(self) -> None:
-        """Drop events until the request's end or error has come."""
+        """Drop events until the request's last event or error has arrived."""
         while all(isinstance(event, Tokens) for event in await self.take()):
             pass

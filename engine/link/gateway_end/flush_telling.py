@@ -1,4 +1,4 @@
-"""The sending of all recorded flushes to an engine before its first use, and of new flushes."""
+"""The sending of recorded flushes to an engine: all before its first use, later the new ones."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ReadFlushes: TypeAlias = Callable[[], Awaitable[Mapping[str, str | None]]]
 class FlushTelling:
     """The flushes sent to one engine.
 
-    `read` returns all recorded flushes by id, if any are recorded.
+    `read` returns all recorded flushes by id. None: the gateway records no flushes.
     """
 
     def __init__(self, read: ReadFlushes | None, send: Callable[[RecordedFlushes], bool]) -> None:
@@ -26,14 +26,14 @@ class FlushTelling:
         self._telling: asyncio.Task[None] | None = None
 
     def tell(self, flushes: Mapping[str, str | None], *, is_connected: bool) -> None:
-        """Record these flushes, and send the new flushes to a connected engine."""
+        """Remember the recorded flushes. Send the new ones if the engine is connected."""
         new = {one: flow for one, flow in flushes.items() if one not in self._flushes}
         self._flushes = dict(flushes)
         if new and is_connected:
             self._send(RecordedFlushes(flushes=new))
 
     def tell_all(self, told: Callable[[], None]) -> None:
-        """Send all flushes to an engine that has connected, and then call `told`."""
+        """Send all flushes to an engine that has just connected, then call `told`."""
         if self._read is None:
             told()
             return
@@ -54,6 +54,6 @@ class FlushTelling:
 
 
 def log_failure(task: asyncio.Task[None]) -> None:
-    """Log the failure of a task without which no engine is ever ready."""
+    """Log the failure of a task. After such a failure no engine would become ready."""
     if not task.cancelled() and (error := task.exception()) is not None:
         _log.critical("engines are not connected to any more", exc_info=error)

@@ -1,4 +1,4 @@
-"""Waiting until short work ends, even if the waiting task is cancelled."""
+"""Waiting until a short piece of work ends, even if the waiting task is cancelled."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any
 
-LEAVE_S = 10.0  # maximum seconds until a cancelled request ends, after the running step
+LEAVE_S = 10.0  # maximum seconds to wait until the engine has ended a cancelled request
 
 
-_SLICES = 20  # `most_s` is over after this many turns of the event loop at the earliest
+_SLICES = 20  # minimum number of iterations of the event loop before `most_s` has passed
 
 
 async def outlasting(work: Coroutine[Any, Any, object], most_s: float) -> None:
-    """Wait until `work` is done, for at most `most_s` seconds, then cancel it.
+    """Wait until `work` is done. Cancel it after `most_s` seconds.
 
-    Time in which the event loop is held up does not count. If the caller is cancelled meanwhile,
-    CancelledError is raised after the wait.
+    Time in which the event loop is blocked does not count. If the caller is cancelled during the
+    wait, CancelledError is raised after the wait.
     """
     loop = asyncio.get_running_loop()
     task, left = loop.create_task(work), most_s

@@ -1,4 +1,4 @@
-"""The open queries of one client, with the tasks that wait for their replies."""
+"""The open queries of one client, and the tasks that wait for their replies."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from engine.link.query_messages import QueryMessage
 
 
 class EngineQueries(ABC):
-    """The open queries of one client. Belongs to one event loop."""
+    """The open queries of one client. Used by one event loop only."""
 
     def __init__(self) -> None:
         self._query_ids = itertools.count()

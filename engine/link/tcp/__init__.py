@@ -1,1 +1,1 @@
-"""The additions of a link over TCP: a key at both ends, and bounds."""
+"""The protection of a link over TCP: a key at both ends, and a limit on connections."""

@@ -3,7 +3,7 @@
 Engine and gateways hold the same secret key, a file that the operator copies. A gateway connects
 only to an engine that has the key, and the engine answers only peers that have it.
 
-Elsewhere: how the file is made (`cli/serving/link_key.py`).
+Elsewhere: the creation of the key file (`cli/serving/link_key.py`).
 """
 
 from __future__ import annotations
@@ -20,25 +20,27 @@ from zmq.auth.thread import ThreadAuthenticator
 
 Socket: TypeAlias = "zmq.Socket[bytes]"
 
-HANDSHAKES = 3  # successive failures that mean a wrong key; an engine that dies causes fewer
+HANDSHAKES = 3  # successive failures that indicate a wrong key; a dying engine causes fewer
 _DOMAIN = "ratoon"
-_PING_MS, _GONE_MS = 2_000, 10_000  # ms between pings; ms without an answer until a peer is lost
-HANDSHAKE_MS = _GONE_MS  # ms until a peer that has not shown the key is disconnected
+# Milliseconds between pings; milliseconds of silence until a peer counts as gone.
+_PING_MS, _GONE_MS = 2_000, 10_000
+# Milliseconds until a peer that has not proved to have the key is disconnected.
+HANDSHAKE_MS = _GONE_MS
 
 
 class BadLinkKey(Exception):
-    """An error: the key file is absent, holds no key, or can be written by other users."""
+    """An error: the key file is missing, has no key, or can be written by other users."""
 
 
 @dataclass(frozen=True, slots=True)
 class LinkKey:
-    """The key pair of both ends, in Z85."""
+    """The key pair that both ends use, Z85-encoded."""
 
     secret: bytes = field(repr=False)
 
     @property
     def public(self) -> bytes:
-        """The public key, by which the other end is recognised."""
+        """The public key. Each end recognises the other end by it."""
         return zmq.curve_public(self.secret)
 
 
@@ -48,7 +50,8 @@ def read_link_key(path: Path) -> LinkKey:
         mode, secret = path.stat().st_mode, path.read_bytes().strip()
     except OSError as error:
         raise BadLinkKey(f"{path} cannot be read: {error.strerror}") from error
-    if mode & (stat.S_IWGRP | stat.S_IWOTH):  # a mounted secret may be readable by other users
+    # Only writing is checked: mounted secrets are often readable by other users.
+    if mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise BadLinkKey(f"{path} can be written by others: chmod 600")
     try:
         key = LinkKey(secret)
@@ -59,7 +62,7 @@ def read_link_key(path: Path) -> LinkKey:
 
 
 def serve_with(socket: Socket, key: LinkKey) -> None:
-    """Answer only holders of `key`, once `only_holders` runs. Called before binding."""
+    """Answer only peers that have `key`, while `only_holders` runs. Call before binding."""
     socket.set(zmq.CURVE_SERVER, 1)
     socket.set(zmq.CURVE_SECRETKEY, key.secret)
     socket.set_string(zmq.ZAP_DOMAIN, _DOMAIN)
@@ -68,7 +71,7 @@ def serve_with(socket: Socket, key: LinkKey) -> None:
 
 
 def connect_with(socket: Socket, key: LinkKey) -> None:
-    """Talk only to holders of `key`. Called before connecting."""
+    """Connect only to peers that have `key`. Call before connecting."""
     socket.set(zmq.CURVE_SECRETKEY, key.secret)
     socket.set(zmq.CURVE_PUBLICKEY, key.public)
     socket.set(zmq.CURVE_SERVERKEY, key.public)
@@ -88,13 +91,13 @@ class FailedHandshakes:
         self._failed = 0
 
     def count(self, *, failed: bool) -> bool:
-        """Record a handshake. Return True once the failures mean a wrong key."""
+        """Record a handshake. Return True once the failures indicate a wrong key."""
         self._failed = self._failed + 1 if failed else 0
         return self._failed == HANDSHAKES
 
     @property
     def error(self) -> str | None:
-        """The reason of the failed handshakes, if any."""
+        """The reason why handshakes fail, or None."""
         if self._failed < HANDSHAKES:
             return None
         return (
@@ -114,7 +117,7 @@ class _Holders:
 
 @contextmanager
 def only_holders(context: zmq.Context[Socket], key: LinkKey) -> Iterator[None]:
-    """Admit only holders of `key` to this context's servers. Called before binding."""
+    """Admit only peers that have `key` to this context's sockets. Enter before binding."""
     authenticator = ThreadAuthenticator(context)
     authenticator.start()
     try:

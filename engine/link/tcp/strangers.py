@@ -1,9 +1,9 @@
-"""A watch on connections to an engine's TCP socket, which logs unauthenticated peers.
+"""The logging of unauthenticated peers that connect to an engine's TCP socket.
 
-Without this log, neither end would say why a gateway with another key has no engine. After the
-first attempt, one attempt every TOLD_EVERY_S seconds is logged. A full port is logged likewise. A
-thread reads the events of the socket's monitor, because ZMQ stops all its other work while nobody
-reads them.
+Without this log, neither end would report that a gateway has a wrong key. At most one attempt every
+TOLD_EVERY_S seconds is logged. It is also logged when a port has its maximum number of connections.
+A thread reads the events of the socket's monitor, because ZMQ stops all other work until they are
+read.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _log = logging.getLogger(__name__)
 
 
 class Strangers:
-    """A watch on a socket's peers. Opened before the socket is bound, closed before the socket."""
+    """A monitor of a socket's peers. Open it before binding. Close it before the socket."""
 
     def __init__(
         self,
@@ -43,9 +43,9 @@ class Strangers:
     ) -> None:
         """Watch `socket`.
 
-        `engine` is its address for the log. With `names_key` false, failed handshakes are logged
-        elsewhere. At most `most` connections are open at once, by default as many as the limit of
-        open files allows.
+        `engine` is the address to show in the log. If `names_key` is false, failed handshakes are
+        not logged here. At most `most` connections are open at once, by default as many as the
+        limit of open files allows.
         """
         self._socket = socket
         self._engine = engine
@@ -89,7 +89,7 @@ class Strangers:
     def _accepted(self, connections: OpenConnections, descriptor: int) -> None:
         try:
             connections.accepted(descriptor)
-        except OSError:  # a sandbox may forbid filters
+        except OSError:  # a sandbox may forbid packet filters
             self._tell(_NOT_BOUNDED)
         if connections.is_full:
             self._tell(_FULL)
