@@ -7,13 +7,14 @@ This fetches packages by version and hash into `build/zoo`. Then, for each kind:
     ratoon simulate --drafts build/drafts/KIND.jsonl --runs 2 \\
         --tokenizer build/zoo/tokenizer-qwen2_5-3.7.2/models
 
-The kinds are:
+The kinds that are compared with other engines:
 
     edits    a file from a release as prompt, the same file from the next release as answer
     agents   the same changes as calls of a tool that replaces strings, several in a turn
     sql      queries of TPC-H and TPC-DS, and the optimised queries that SQLGlot's tests expect
     chat     AlpacaEval's example answers
 
+Drafts' chances were chosen by the kinds of `benchmarks.engine.other_draft_texts`.
 No model wrote edits, agents or sql. These texts show how much can be copied, not how much a model
 copies.
 """
@@ -30,11 +31,12 @@ from typing import Annotated
 
 import typer
 
+from benchmarks.engine import other_draft_texts
+from benchmarks.engine.changed_files import changed_files
 from benchmarks.record import emit
 from tests.zoo.fetch import fetch, place_of
 from tests.zoo.sources import Sdist, Wheel
 
-LONGEST = 40_000  # maximum number of characters of a source file
 MOST = 40  # maximum number of texts of each kind
 Text = dict[str, str]
 
@@ -95,21 +97,9 @@ ALPACA = Sdist(
 )
 
 
-def changed_files() -> Iterator[tuple[str, str, str]]:
-    """Yield the name, the old and the new content of each file that a release changed."""
-    for before, after in RELEASES:
-        old, new = place_of(before), place_of(after)
-        for file in sorted(old.rglob("*.py")):
-            name = file.relative_to(old)
-            if (new / name).exists():
-                left, right = file.read_text(), (new / name).read_text()
-                if left != right and max(len(left), len(right)) <= LONGEST:
-                    yield f"{before.name} {after.version}: {name}", left, right
-
-
 def edits() -> Iterator[Text]:
     """Yield requests to edit a file, each with the whole new file as its answer."""
-    for name, old, new in changed_files():
+    for name, old, new in changed_files(RELEASES):
         prompt = (
             f"Bring this file to {name}. Answer with the whole file.\n\n```python\n{old}\n```\n"
         )
@@ -118,7 +108,7 @@ def edits() -> Iterator[Text]:
 
 def agents() -> Iterator[Text]:
     """Yield requests to change a file, answered by tool calls with the changes of `edits`."""
-    for name, old, new in changed_files():
+    for name, old, new in changed_files(RELEASES):
         before, after = old.splitlines(keepends=True), new.splitlines(keepends=True)
         calls = [
             {
@@ -160,7 +150,8 @@ def chats() -> Iterator[Text]:
 
 def main(directory: Annotated[Path, typer.Argument(help="Where the files are written.")]) -> None:
     """Fetch the packages, and write one file of texts for each kind."""
-    reasons = fetch([*(one for pair in RELEASES for one in pair), SQLGLOT, ALPACA])
+    releases = (one for pair in RELEASES for one in pair)
+    reasons = fetch([*releases, SQLGLOT, ALPACA, *other_draft_texts.PACKAGES])
     if reasons:
         raise SystemExit(f"some packages cannot be had: {reasons}")
     directory.mkdir(parents=True, exist_ok=True)
@@ -169,6 +160,11 @@ def main(directory: Annotated[Path, typer.Argument(help="Where the files are wri
         ("agents", agents()),
         ("sql", queries()),
         ("chat", chats()),
+        ("rust", other_draft_texts.rust()),
+        ("patches", other_draft_texts.patches()),
+        ("calls", other_draft_texts.calls()),
+        ("schemas", other_draft_texts.schemas()),
+        ("mtbench", other_draft_texts.mtbench()),
     ):
         lines = [json.dumps(text) for text in islice((t for t in texts if t["answer"]), MOST)]
         (directory / f"{name}.jsonl").write_text("\n".join(lines), encoding="utf-8")

@@ -1,8 +1,9 @@
 """The chances that drafted tokens are accepted, by the length of the match before them.
 
-A drafted token that follows a long match is rarely wrong, and each accepted token lengthens the
-match. For each source of a row, a scale says how often the source's tokens were wrong, relative to
-`_MISSES`. Rows share no scales, because one tenant's drafts must not change another tenant's steps.
+After a match of n tokens, the odds that the next token is right are n to 2: two wrong tokens are
+assumed before the match (rule of succession). Each source of a row multiplies these odds by its own
+ratio of right and wrong tokens to the expected ones. Each row has ratios of its own, because
+another tenant's drafts must not change its steps.
 """
 
 from __future__ import annotations
@@ -17,38 +18,39 @@ import numpy.typing as npt
 from engine.drafting.draft import DraftSource
 
 MOST_DRAFTS = 16  # maximum number of drafted tokens in one row
-# The share of wrong tokens after a match of each length. The last entry is for all longer matches.
-# Measured on edits, agents' calls and SQL (`benchmarks.engine.draft_texts`).
-_MISSES = (0.3, 0.6, 0.42, 0.33, *[0.28] * 2, *[0.22] * 3, *[0.15] * 8, *[0.08] * 16, 0.05)
-LONGEST_MATCH = len(_MISSES) - 1
+LONGEST_MATCH = 32  # longer matches have the chances of this length
+_ASSUMED_WRONG = 2.0
+_MISSES = [_ASSUMED_WRONG / (_ASSUMED_WRONG + length) for length in range(LONGEST_MATCH + 1)]
 _SUMS = tuple(accumulate(_MISSES, initial=0.0))
 MATCHES = (1, 2, 3, 4, 6, 9, 17, LONGEST_MATCH)  # match lengths with tabulated chances
 _AT = tuple(sum(length >= one for one in MATCHES[1:]) for length in range(LONGEST_MATCH + 1))
-# The assumed scale of each source before any token is verified. This prior weighs as much as
-# verified tokens with `PRIOR_WEIGHT` expected misses.
+# The assumed odds of a wrong token, relative to those after a match in the own text.
 PRIORS: dict[DraftSource, float] = {
-    "prediction": 0.7,
-    "grammar": 0.3,
-    "tree": 0.7,
+    "prediction": 0.5,
+    "grammar": 0.1,
+    "tree": 0.5,
     "own": 1.0,
     "answers": 1.0,
-    "mtp": 1.0,
+    "mtp": 0.5,
 }
-PRIOR_WEIGHT = 2.0
+# The prior weighs as much as this many wrong and this many right tokens. So few right tokens let a
+# source that is always wrong soon have small chances.
+PRIOR_WRONG, PRIOR_RIGHT = 2.0, 0.5
 KEPT = 0.97  # factor that decays earlier counts with each verified token
-LEVELS = 33  # number of scales from 1/8 to 32, four for each factor of two
-_PER_OCTAVE, _MIDDLE = 4, 12
+LEVELS = 41  # number of ratios from 1/32 to 32, four for each factor of two
+_PER_OCTAVE, _MIDDLE = 4, 20
 NUM_CURVES = LEVELS * len(MATCHES)
 
 
 @dataclass(slots=True)
 class Acceptance:
-    """The chances of one source of a row, learned from its wrong tokens."""
+    """The chances of one source of a row, learned from its right and wrong tokens."""
 
     prior: float
-    expected_misses: float = 0.0
+    tokens: float = 0.0
     misses: float = 0.0
-    _curves: int = field(init=False)  # index in `curves` of the scale's first curve
+    expected_misses: float = 0.0
+    _curves: int = field(init=False)  # index in `curves` of the ratio's first curve
 
     def __post_init__(self) -> None:
         self._scale()
@@ -60,8 +62,9 @@ class Acceptance:
         matched = min(matched, LONGEST_MATCH)
         expected = _SUMS[matched + short] - _SUMS[matched] + (count - short) * _MISSES[-1]
         kept = KEPT**count
-        self.expected_misses = self.expected_misses * kept + expected
+        self.tokens = self.tokens * kept + count
         self.misses = self.misses * kept + is_rejected
+        self.expected_misses = self.expected_misses * kept + expected
         self._scale()
 
     def curve(self, matched: int) -> int:
@@ -69,9 +72,10 @@ class Acceptance:
         return self._curves + _AT[matched if matched < LONGEST_MATCH else LONGEST_MATCH]
 
     def _scale(self) -> None:
-        weight = PRIOR_WEIGHT
-        scale = (self.misses + weight * self.prior) / (self.expected_misses + weight)
-        level = round(log2(scale) * _PER_OCTAVE) + _MIDDLE
+        misses, expected, prior = self.misses, self.expected_misses, self.prior
+        wrong = (misses + PRIOR_WRONG * prior) / (expected + PRIOR_WRONG)
+        right = (self.tokens - misses + PRIOR_RIGHT) / (self.tokens - expected + PRIOR_RIGHT)
+        level = round(log2(wrong / right) * _PER_OCTAVE) + _MIDDLE
         level = 0 if level < 0 else level if level < LEVELS else LEVELS - 1
         self._curves = level * len(MATCHES)
 
@@ -81,10 +85,9 @@ def curves(length: int) -> npt.NDArray[np.float64]:
 
     The shape is (curves, length).
     """
-    scales = 2.0 ** ((np.arange(LEVELS) - _MIDDLE) / _PER_OCTAVE)
+    ratios = 2.0 ** ((np.arange(LEVELS) - _MIDDLE) / _PER_OCTAVE)
     lengths = np.add.outer(MATCHES, np.arange(length)).clip(max=LONGEST_MATCH)
-    misses = np.multiply.outer(scales, np.array(_MISSES)[lengths])
-    chances: npt.NDArray[np.float64] = 1.0 - misses.clip(max=0.98)
+    chances: npt.NDArray[np.float64] = 1 / (1 + np.multiply.outer(ratios, _ASSUMED_WRONG / lengths))
     return chances.reshape(NUM_CURVES, length)
 
 

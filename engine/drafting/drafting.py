@@ -65,7 +65,7 @@ class DraftedRow:
         self._text: Alignment | None = None
         self._guess: tuple[int, ...] = ()
         self._size = 0  # number of guessed tokens
-        self._matched = 0  # number of matched tokens before the guess was first followed
+        self._matched = 0  # number of matched tokens that the acceptance has learned
         self._right = 0  # number of rightly guessed tokens since then
         self._missed = 0
         self.rests_until = 0
@@ -142,6 +142,10 @@ class DraftedRow:
             self._missed += new
             return
         self._right += right
+        if self._right >= MOST_DRAFTS:
+            assert self._acceptance is not None
+            self._acceptance.learn(self._matched, self._right, is_rejected=False)
+            self._matched, self._right = self._matched + self._right, 0
         self.rests_until = 0
         if self._missed:
             self._missed = max(self._missed - OUTWEIGHS * right, 0)
