@@ -114,7 +114,8 @@ class GatewayConfig(Shared, frozen=True, kw_only=True):
     # Each engine's address: the path of a Unix socket, or tcp://host:port. Several engines are
     # replicas, named by their indices in this tuple.
     engines: tuple[str, ...]
-    find_engines: bool = False  # also use the engines registered in the state, as they come and go
+    # whether engines registered in the state are used too, as long as they are registered
+    find_engines: bool = False
     # path of the key file for links over TCP, the same file that the engines read
     link_key_file: str | None = None
     host: str = "127.0.0.1"

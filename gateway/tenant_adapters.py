@@ -21,7 +21,7 @@ OwnAdapters = Annotated[int, Meta(ge=0, le=MOST_ADAPTERS)]
 
 
 class TenantAdapter(msgspec.Struct, frozen=True, kw_only=True):
-    """An adapter that a tenant's requests may name. Its digest is in its blocks' namespaces."""
+    """An adapter that a tenant's requests may name. Its blocks' namespaces depend on its digest."""
 
     name: str
     path: str  # the adapter's folder, below the engines' folder of adapters

@@ -80,7 +80,7 @@ class CacheQuota(
 
 
 class Allowance(msgspec.Struct, frozen=True):
-    """A rate's limit a minute, the amount left now, and the seconds until it is full again."""
+    """A rate's limit per minute, the amount left now, and the seconds until it is full again."""
 
     limit: int
     remaining: int

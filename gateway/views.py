@@ -24,7 +24,7 @@ def view_of(kind: type[V], *records: msgspec.Struct, **computed: Any) -> V:
 
 
 class TokensByTier(msgspec.Struct, frozen=True):
-    """The number of tokens in each cache tier, or from each tier.
+    """The number of tokens in, or read from, each cache tier.
 
     `state` is the tier of the recurrent state at the tokens' end, if that tier has no tokens.
     """

@@ -1,6 +1,6 @@
 """The audit log of changes by admin routes, and `/admin/audit`, which lists its entries.
 
-An entry is written after its change is made, so the log has no change that did not happen. If the
+An entry is written after its change is made, so the log lists only changes that happened. If the
 store cannot take the entry, the change stands, and the gateway's own log reports the missing entry.
 There is only one operator's key, so an entry names no actor.
 """

@@ -1,4 +1,4 @@
-"""The export of a published prefix: its source, shape and units, and a signature of its file.
+"""The export of a published prefix: its description, its KV in units, and its file's signature.
 
 The command line seals the file.
 """

@@ -5,9 +5,9 @@ made with the pepper. With that much entropy one fast keyed hash is enough. The 
 HMAC-SHA256(pepper, key). Digests cannot be chosen without the pepper, so the time of a lookup tells
 an attacker nothing.
 
-A key with a valid tag (`is_marked`) cannot be made up. Older keys have no tag. While such a key has
-not been found yet, its lookup is one of a few at a time. A flood of made-up keys therefore takes
-little of the store's time and delays no other key.
+A key with a valid tag (`is_marked`) cannot be made up. Older keys have no tag. Keys without a tag
+that were never found before are looked up only a few at a time. A flood of made-up keys therefore
+takes little of the store's time and delays no other key.
 
 Looked-up keys are remembered for a few seconds, so that authentication costs microseconds. A change
 takes effect at once if it is made through this keyring, or if the keyring is notified of it
@@ -157,7 +157,7 @@ class Keyring:
         return key_digest(self._pepper, key)
 
     def key_with_mark(self, bits: bytes) -> str:
-        """Make the key of these RANDOM_BYTES and their tag, an HMAC-SHA256 cut to 64 bits."""
+        """Make a key from RANDOM_BYTES bytes and their tag, an HMAC-SHA256 cut to 64 bits."""
         mark = self.digest(f"mark\0{bits.hex()}")
         return key_of(bits + mark[: KEY_BYTES - RANDOM_BYTES])
 
@@ -216,7 +216,7 @@ class Keyring:
         return await self.check(presented.digest, may_be_made_up=not presented.is_marked)
 
     def read(self, key: str) -> PresentedKey:
-        """Return the digest of a key that this server may have issued.
+        """Check a key's form and tag, without I/O, and return its digest.
 
         Raises Unauthenticated for a malformed key.
         """

@@ -31,7 +31,7 @@ ADMIN_KEY = "ratoon_admin_key"
 
 
 class Secrets(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`server_secret` derives namespaces, `pepper` digests keys; 32 bytes each.
+    """The secrets of namespaces (`server_secret`) and of key digests (`pepper`), 32 bytes each.
 
     The file holds both as JSON, in base64.
     """

@@ -1,4 +1,4 @@
-"""The volatile things in texts that should stay the same: dates, times, ids, counts."""
+"""The volatile parts of texts that should stay the same: dates, times, ids, counts."""
 
 import re
 from collections.abc import Iterator
@@ -35,7 +35,7 @@ _ANY = re.compile("|".join(f"(?P<{kind}>{spelled})" for kind, spelled in _SPELLE
 
 
 class Volatile(NamedTuple):
-    """A volatile thing, likely to differ in the next request, and its span in the text."""
+    """A volatile part of a text, likely to differ in the next request, and its span in the text."""
 
     kind: VolatileKind
     start: int
@@ -43,14 +43,14 @@ class Volatile(NamedTuple):
 
 
 def volatile_in(text: str) -> Iterator[Volatile]:
-    """Yield the volatile things in `text`, in order, except plain numbers."""
+    """Yield the volatile parts of `text`, in order, except plain numbers."""
     for found in _ANY.finditer(text):
         kind: VolatileKind = found.lastgroup  # type: ignore[assignment]
         yield Volatile(kind, found.start(), found.end())
 
 
 def kind_at(text: str, at: int) -> VolatileKind | None:
-    """Name the kind of volatile thing at character `at` of `text`, or return None."""
+    """Name the kind of volatile part at character `at` of `text`, or return None."""
     for one in volatile_in(text):
         if one.start <= at <= one.end:
             return one.kind

@@ -75,7 +75,7 @@ async def read_wire(
     body = await read_body(request, bounds.max_body_bytes, permit.body)
     size = work_in(body)
     work = parse_steps(decoder, body, bounds.max_json_depth, bulk)
-    del body  # `work` keeps the body until it is parsed
+    del body  # from now on only `work` holds the body, and frees it once it is parsed
     return await admission.off_the_loop(permit.caller, work, size)
 
 
@@ -97,10 +97,10 @@ Ending = Callable[[Sequence[FinishedChoice], Usage], Awaitable[None]]
 class DialectRequest:
     """A parsed request: its generation request, and the renderer of its answer.
 
-    `ending` is awaited before the end of the answer is rendered. Its argument is the choices of a
-    whole answer, or no choices for a stream. `around` is entered before the answer and left after
-    it. An error that `around` raises is sent as the answer. `error_event` writes the last event of
-    a stream that fails. By default the dialect writes that event.
+    `ending` is awaited before the end of the answer is rendered. `ending` gets the choices of a
+    whole answer, or no choices for a stream. The context `around` is entered before the answer and
+    left after the answer. An error that `around` raises is sent as the answer. `error_event` writes
+    the last event of a stream that fails. By default the dialect writes that event.
     """
 
     generation_request: GenerationRequest | None
@@ -135,7 +135,7 @@ class DialectRequest:
     async def _pieces(
         self, choices: Sequence[FinishedChoice], usage: Usage, admission: Admission
     ) -> AsyncGenerator[bytes, None]:
-        """Yield the JSON of a whole answer in pieces. Large answers leave the event loop."""
+        """Yield the JSON of a whole answer in pieces. Encode large answers off the event loop."""
         spelled = self._spelled(choices, usage)
         work = self.echoed + sum(choice.work for choice in choices)
         caller = self.permit.caller

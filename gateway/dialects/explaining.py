@@ -45,7 +45,7 @@ class ModulesReply(Struct, frozen=True, kw_only=True):
     """The prompt modules that a request used.
 
     All modules attend to the prompt's beginning, and the modules in `together` also attend to each
-    other. Of the modules' `tokens`, the cache had `cached_tokens`.
+    other. `cached_tokens` of the modules' `tokens` came from the cache.
     """
 
     schema: str
@@ -117,7 +117,7 @@ def explain_of(
 def ratoon_reply(
     usage: Usage | None, ignored: tuple[PassedOver, ...] = ()
 ) -> RatoonReply | UnsetType:
-    """Write the cache miss, the prompt modules and the `ignored` fields; UNSET without any."""
+    """Write the cache miss, prompt modules and `ignored` fields, or UNSET if there are none."""
     miss = None if usage is None else usage.cache_miss
     modules = UNSET if usage is None else ModulesReply.of(usage)
     if miss is None and not ignored and modules is UNSET:

@@ -144,7 +144,7 @@ def pieces_of(delta: Delta) -> tuple[Piece, ...]:
 
 
 class JoinedPieces:
-    """A joiner of adjacent pieces of one kind, and of a call's pieces into one call."""
+    """A joiner that makes one piece of adjacent pieces of one kind, and of a call's pieces."""
 
     def __init__(self) -> None:
         self._closed: list[FinishedPiece] = []

@@ -1,4 +1,4 @@
-"""Requests that compute prompts and generate nothing: sizes, names in errors, and embeddings.
+"""The common parts of requests that compute prompts and generate nothing.
 
 An embedding is the hidden state of the last token after the final norm, scaled to length 1.
 Qwen3-Embedding was published this way. A shorter embedding is the first numbers of the whole
@@ -147,7 +147,7 @@ def naming(param: str) -> Iterator[None]:
 async def answered(
     asked: DialectRequest, num_bytes: int, answering: Answering, param: str
 ) -> Response:
-    """Answer a request, and count `num_bytes` of answer memory until its end.
+    """Answer a request, and count `num_bytes` of answer memory until the answer's end.
 
     Errors in the prompts name the field `param`.
     """

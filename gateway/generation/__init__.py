@@ -1,1 +1,1 @@
-"""The conversion of the engine's events to an answer: choices, text, stop strings, their order."""
+"""The conversion of the engine's events to an answer: its choices, text and stop strings."""

@@ -1,4 +1,4 @@
-"""One choice of an answer: from the engine's events to text that can be shown."""
+"""One choice of an answer: the engine's events become text that can be shown."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class ScoredPrompt(Struct, frozen=True):
 
     @property
     def work(self) -> int:
-        """The work of encoding the prompt as JSON, in characters to tokenise."""
+        """The work of encoding the prompt as JSON, in units of one tokenised character."""
         return len(self.token_ids) + self.nbytes
 
     def packed(self) -> ScoredPrompt:
@@ -85,7 +85,7 @@ class ChoiceEnded(Struct, frozen=True):
     stopped_by: str | int | None = None
     reasoning_tokens: int = 0
     is_all_shown: bool = True
-    # the fields of `Finished` with the same names as this field and the next field
+    # `embedding` and `candidates` have the same meaning as in `Finished`
     embedding: bytes = b""
     candidates: bytes = b""
     # log-probabilities of the stop token, which is in no Delta
@@ -104,10 +104,10 @@ async def run_choice(
 ) -> AsyncGenerator[Event, None]:
     """Yield a choice's `Delta`s and one `ChoiceEnded`; raise EngineError if the engine fails.
 
-    `events` are the engine's. `see` is called with each event before the event is yielded. At a
+    `events` come from the engine. `see` is called with each event before the event is yielded. At a
     stop string, the engine's stream is closed before `ChoiceEnded` is yielded. Closing the stream
-    cancels the request in the engine and makes the number of computed tokens known. The same is
-    done if the turn is over before the engine's stream ends.
+    cancels the request in the engine and makes the number of computed tokens known. The stream is
+    also closed early if the turn is over before the stream ends.
 
     With `is_whole`, nothing is shown before the choice is complete. If the choice's engine dies or
     stops, another engine computes the choice anew. A `Delta` that reports the restart is yielded,

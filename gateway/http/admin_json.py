@@ -40,7 +40,7 @@ class AdminBody(BaseModel):
 
 
 def left_out() -> Any:
-    """Make the default of a field that changes nothing if it is absent (`given`)."""
+    """Make the default of a field whose absence changes nothing (see `AdminBody.given`)."""
     return Field(default_factory=lambda: None)
 
 

@@ -73,7 +73,7 @@ class Cors:
     def preflight(self, scope: Scope) -> Fields | None:
         """Return the fields of the answer to a listed origin's preflight, or None.
 
-        The answer also has `fields`.
+        The answer also has the fields that `fields` returns.
         """
         if scope["method"] != "OPTIONS" or not self._origins:
             return None

@@ -1,4 +1,4 @@
-"""The answer length with which a request fits the tenant's limits, as pure functions.
+"""Pure functions that compute the answer length with which a request fits its tenant's limits.
 
 Elsewhere: how much of a limit is left at the moment (`limiter.py`).
 """

@@ -70,7 +70,7 @@ class GuardedLimiter:
         if isinstance(verdict, Granted) and demand.begun is None:
             self._count(demand, requests=1)
         elif isinstance(verdict, Granted):
-            # the stand-in may hold this request as well
+            # releases the hold that the stand-in may have made for this request
             await self._alone.charge(Hold(demand), Amount())
         return verdict
 
@@ -108,7 +108,8 @@ class GuardedLimiter:
             if was_asked:  # Redis may have made the reservation
                 self._uncharged.append(_Uncharged(Hold(demand), Amount()))
             if isinstance(error, asyncio.CancelledError):
-                # after any other error a later call catches up, once Redis answers again
+                # Redis may answer, though this call was cancelled. After any other error a later
+                # call catches up, once Redis answers again.
                 self._catch_up()
             raise
         self._catch_up()

@@ -1,4 +1,4 @@
-"""The home of the limits: a SQLite file that this machine's workers share, or Redis."""
+"""The storage of the limits: a SQLite file that this machine's workers share, or Redis."""
 
 from __future__ import annotations
 

@@ -8,8 +8,8 @@ however many requests run, and takes less time than a switch to another thread. 
 writes, the loop continues, and the transaction is tried again for `_PATIENCE_S`. Nearly nothing
 waits for the disk. A thread syncs the file once a second. A power cut may therefore lose the last
 moments of a budget's spending, but leaves the file whole. A restart or a worker that dies loses
-nothing. A damaged file refuses every decision until the operator replaces it, so no budget begins
-again by itself.
+nothing. A damaged file refuses every decision until the operator replaces it, so no budget restarts
+from zero unnoticed.
 
 A charge that cannot be written is owed, and is written before the next change.
 """

@@ -73,7 +73,7 @@ def wait_s(level: int, rate: int) -> float:
 
 
 class Moment(msgspec.Struct, frozen=True):
-    """The moment of a decision."""
+    """The time of a decision: `now` in microseconds, and the calendar month."""
 
     now: int
     month: int  # months since year 0
@@ -236,7 +236,7 @@ class LimitLevels(msgspec.Struct, frozen=True, array_like=True):
 
 
 def refusal_of(demand: Demand, levels: LimitLevels) -> Denied | None:
-    """Make the refusal of `demand` by the first limit that it exceeds; None if it fits in all."""
+    """Make the refusal of `demand` by the first limit that it exceeds; None if it exceeds none."""
     limits, standing = demand.limits, status_of(demand.limits, levels)
 
     def refused(reason: Reason, retry_after_s: float | None) -> Denied:

@@ -131,7 +131,7 @@ def _sentinel(sentinel: SentinelStats) -> Iterator[Health]:
 
 
 def _gaps(gaps: GapStats) -> Iterator[Health]:
-    """Yield whether the times between tokens meet their targets, if there are targets."""
+    """Yield the result of comparing the times between tokens with their targets, if any."""
     if gaps.gaps or gaps.target_s:
         is_well = not (gaps.is_missed or gaps.is_too_short)
         detail = "99 in 100 keep to their targets" if is_well else gaps.describe()

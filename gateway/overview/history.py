@@ -1,9 +1,9 @@
 """The last hour of the engine and of this gateway's latencies, with a sample every five seconds.
 
 The history begins with the process. A page opened after an incident therefore shows the incident.
-If the engine started within the last hour, the first sample has all its earlier events. Samples lie
-on a grid of INTERVAL_S seconds since the epoch. Each worker has a history. Counts of tokens and
-blocks come from the engine, and latencies from all workers, so any worker can be asked.
+If the engine started within the last hour, the first sample has all its earlier events. Samples are
+taken at multiples of INTERVAL_S seconds since the epoch. Each worker has a history. Counts of
+tokens and blocks come from the engine, and latencies from all workers, so any worker can be asked.
 """
 
 import asyncio
@@ -107,7 +107,7 @@ def _by_engine(overview: Overview) -> dict[str, Overview]:
 
 
 def _before(now: float, overview: Overview, latencies: Latencies) -> _Look:
-    """Make a first look with zero counts, dated to the oldest engine's start within KEPT_S.
+    """Make a first look with zero counts, at the earliest start of an engine within KEPT_S.
 
     Engines that started earlier are left out, since they did most of their work before the shown
     hour.

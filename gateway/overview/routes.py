@@ -30,7 +30,7 @@ EVICTIONS = 100
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """The data about itself and other workers that this process shows the operator."""
+    """The sources of this process's data about itself and other workers, for the operator."""
 
     history: History
     known: Known
@@ -58,7 +58,7 @@ def overview_router(
     reports: IsolationReports,
     clock: Callable[[], float],
 ) -> APIRouter:
-    """Serve the three routes. `admin_router` guards the routes."""
+    """Serve this module's three routes. `admin_router` guards the routes."""
     router = APIRouter()
 
     @router.get("/admin/overview", openapi_extra=described(OverviewShown))

@@ -35,7 +35,7 @@ class Heard(NamedTuple, Generic[A]):
 
 
 class Siblings:
-    """The other workers of this gateway. Without a `directory` there are none."""
+    """The other workers of this gateway. Without a `directory` there are no other workers."""
 
     def __init__(self, directory: Path | None = None, own: int | None = None) -> None:
         self._directory = directory

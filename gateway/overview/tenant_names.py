@@ -25,7 +25,7 @@ class TenantNames:
         self.groups: dict[str, str] = {}
 
     async def known(self, ids: Iterable[str]) -> dict[str, str]:
-        """Map tenants' ids to names, with at least these `ids` unless deleted or unavailable."""
+        """Map tenants' ids to names, at least for these `ids`, except deleted tenants."""
         age = None if self._read_at is None else self._clock() - self._read_at
         is_new = not self._names.keys() >= set(ids)
         if age is None or age > RENEW_S or (is_new and age > RETRY_S):

@@ -46,7 +46,7 @@ class PrefixesShown(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def tree_router(engine: Engine, rows: TreeRows) -> APIRouter:
-    """Serve the two routes. `admin_router` guards the routes."""
+    """Serve this module's two routes. `admin_router` guards the routes."""
     router = APIRouter(prefix="/admin/cache")
 
     @router.get("/tree", openapi_extra=described(TreeShown))

@@ -29,7 +29,7 @@ class TreeRow(msgspec.Struct, frozen=True, kw_only=True):
     `tiers` counts blocks by their fastest tier.
 
     A prefix's numbers exclude its children, which continue the prefix. `hits` counts the requests
-    that found it. `text` is the beginning of a published prefix's text at this node.
+    that found the prefix. `text` is the beginning of a published prefix's text at this node.
     """
 
     node: str

@@ -35,7 +35,7 @@ _HEADERS = {
     "referrer-policy": "no-referrer",
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
-    # the browser asks each time, and is answered with 304 if it has the file
+    # the browser asks each time, and is answered with 304 if its copy is current
     "cache-control": "no-cache",
 }
 

@@ -44,7 +44,7 @@ async def attached_to_parent(worker: WorkerConfig, serving: Awaitable[None]) -> 
 async def _report(serving: Awaitable[None], writer: asyncio.StreamWriter) -> None:
     await serving
     while True:
-        # an earlier byte is still unsent if the parent does not read
+        # while an earlier byte is unsent, the parent does not read, and no byte is added
         if not writer.transport.get_write_buffer_size():
             writer.write(SERVING)
         await asyncio.sleep(HEARTBEAT_S)

@@ -1,6 +1,6 @@
 """The delay before a process that died is started again.
 
-The command line's supervisor uses it for the engine, and the parent of workers for workers.
+The command line's supervisor uses this delay for the engine, and the parent of workers for workers.
 """
 
 from dataclasses import dataclass

@@ -48,7 +48,7 @@ class Attempt:
     _held: Finished | Failed | None = None  # an end that came before `_is_last` was known
 
     def ended(self, end: Finished | Failed) -> None:
-        """Handle the engine's end of this attempt. Pass the end on if it ends the request."""
+        """Handle the message that ends this attempt. Pass it on if it also ends the request."""
         if self._is_last is None and not self.has_begun and not _is_answer(end):
             self.says_it_stops = isinstance(end, Failed) and end.code == EngineUnavailable.code
             self._held = end
@@ -75,7 +75,8 @@ class Attempts:
     left: set[str] = field(default_factory=set)
     full: set[str] = field(default_factory=set)
     remote: RemotePrefill | None = None
-    _unbegun: Finished | Failed | None = None  # an end that waits for `remote`'s counts
+    # an end that is held back until the counts of `remote` are known
+    _unbegun: Finished | Failed | None = None
 
     @property
     def tokens(self) -> int:

@@ -38,7 +38,7 @@ def each_replica(stats: EngineStats) -> dict[str, EngineStats]:
 
 
 def joined_stats(found: Mapping[str, EngineStats], evictions: int) -> JoinedStats:
-    """Join the counters of all of `found`, with their latest `evictions` evictions."""
+    """Join the counters of the engines in `found`, with their latest `evictions` evictions."""
     parts = list(found.values())
     listed = sorted((e for part in parts for e in part.evictions), key=lambda one: one.age_s)
     return JoinedStats(

@@ -39,7 +39,7 @@ def each_overview(overview: Overview) -> dict[str, Overview]:
 
 
 def joined_overview(found: Mapping[str, Overview], owners: int, evictions: int) -> JoinedOverview:
-    """Join all of `found`, with at most `owners` owners and flows and `evictions` evictions."""
+    """Join overviews, with at most `owners` owners and flows and `evictions` evictions."""
     parts = list(found.values())
     counts = {name: sum(getattr(part, name) for part in parts) for name in _COUNTS}
     tiers = merged(({tier.tier: tier for tier in part.tiers} for part in parts), _tier)

@@ -126,7 +126,7 @@ class ReplicaQueries:
         self._first_fetches = first_fetches
 
     async def ask(self, query: Query[R], within_s: float | None = ANSWER_S) -> R:
-        """Return the replicas' reply to a query, by the table above (`Engine.ask`)."""
+        """Return the replicas' reply to a query, by the table in the module's docstring."""
         return cast("R", await in_time(self._answer(query), within_s))
 
     async def _answer(self, query: Query[Any]) -> object:

@@ -41,7 +41,7 @@ class RemotePrefill:
     """A remote prefill. Used in one event loop."""
 
     def __init__(self, replica: str, request: Generate, source: FetchSource | None) -> None:
-        """Prepare a remote prefill. Its engine fetches from `source` before it computes."""
+        """Prepare a remote prefill. The computing engine first fetches from `source`."""
         self.replica = replica
         self.request = replace(
             request,
@@ -86,7 +86,7 @@ class RemotePrefill:
             await asyncio.wait([self._running])
 
     def own_end(self, end: End) -> End:
-        """Return the answering engine's end, with the tokens that both engines computed.
+        """Return the answering engine's last message, with the tokens that both engines computed.
 
         Before the first token, perhaps only the computing engine has computed tokens. The counts of
         that engine are used then. Tokens of a prefill that was not awaited count for nobody.

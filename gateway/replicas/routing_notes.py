@@ -31,7 +31,7 @@ class RoutingNotes(Protocol):
 
 
 class NoNotes:
-    """Routing notes that nobody reads."""
+    """Routing notes that count nothing."""
 
     def moved(self, replica: str) -> None:
         pass

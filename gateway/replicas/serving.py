@@ -1,7 +1,7 @@
-"""The requests on several replicas.
+"""The requests of one gateway process on several replicas.
 
-Each request is routed, sent, and watched until it begins. If a replica fails before, the request
-may be sent to another replica.
+Each request is routed, sent, and watched until it begins. If a replica fails before that, the
+request may be sent to another replica.
 
 Elsewhere: what an error means for a request (`attempts`), and which replica is best and what it
 fetches (`gateway.routing`).

@@ -181,7 +181,7 @@ class Permit:
 
         Answers without a `max_tokens` may be as long as the limits allow. A rate limit reserves the
         likely tokens of the answers, and a budget reserves their maximum cost. Raises the errors of
-        `Permits.taken`. The request then keeps its hold.
+        `Permits.taken`. After an error the request keeps its hold.
         """
         self.body.release()
         if self._hold is None or not _counts_tokens(self._hold.demand):

@@ -1,11 +1,11 @@
-"""A worker's client of the router process, which chooses by itself if no answer comes.
+"""A worker's client of the router process. The client chooses by itself if no answer comes.
 
     ASKING  --no answer within WAIT_S--> ALONE until all answers that were waited for have come
       ^ `------the connection ends-----> ALONE until the next connection's first message
       `-------------------------------------'
 
-While ALONE, the client still sends all events in order. The router process that has read them knows
-the running requests. A new connection begins with the running requests.
+While ALONE, the client still sends all events in order. Once the router process has read these
+events, it knows the running requests. A new connection begins with the running requests.
 """
 
 import asyncio
@@ -43,7 +43,7 @@ from gateway.routing.route import Route, RouteQuestion, decide, sent_by
 from gateway.routing.router import Sources
 
 # A choice takes a quarter of a millisecond at most, and a thousand may be asked for at once. A
-# router process that takes longer hangs. A worker waits for a hanging process only once.
+# router process that takes longer counts as hung. A worker waits for a hanging process only once.
 WAIT_S = 0.25
 TURNS = 10  # number of turns of the loop's clock in WAIT_S
 RETRY_S = 0.1

@@ -11,7 +11,8 @@ from gateway.routing.router import Router
 from gateway.routing.unaware import RandomRouter, RoundRobinRouter, SessionRouter
 
 ROUTERS: tuple[RouterName, ...] = get_args(RouterName)
-SESSION_BLOCKS = 16  # first blocks of a prompt by which the session router tells sessions apart
+# number of a prompt's first blocks by which the session router tells sessions apart
+SESSION_BLOCKS = 16
 
 
 def router_by_name(

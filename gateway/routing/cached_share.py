@@ -13,7 +13,7 @@ from gateway.routing.router import NO_SOURCES, RoutingChoice, Sources
 
 
 class CachedShareRouter(LeastOutstandingRouter):
-    """A `Router` by cached blocks alone. Belongs to one event loop."""
+    """A `Router` that compares only cached blocks. Belongs to one event loop."""
 
     def __init__(self) -> None:
         super().__init__()

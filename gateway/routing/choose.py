@@ -7,11 +7,11 @@
         computed beyond the others), plus a price for fetched tokens, which push out blocks
     3   among replicas of about the lowest price, the one with the fewest requests is chosen
 
-Requests that begin alike wait for the first of them. No two replicas compute the same prefix at the
-same time. New conversations do not all go to the replicas that have their few common blocks.
-Otherwise they would push out older KV blocks there, while other caches are half empty. Computed
-tokens have to be cached. When all replicas compute about as much, the next evicted blocks are about
-as old in each of them. The caches then resemble one large cache.
+Requests that begin alike wait for the first of them, so no two replicas compute the same prefix at
+the same time. New conversations do not all go to the replicas that have their few common blocks. If
+they did, they would push out older KV blocks there, while other caches are half empty. Computed
+tokens take room in a cache. If all replicas compute about as much, the next evicted blocks are
+about as old in each cache, and the caches together resemble one large cache.
 """
 
 from collections.abc import Callable, Sequence

@@ -23,7 +23,7 @@ from gateway.routing.router import NO_SOURCES, RoutingChoice, Sources
 
 
 class FirstTokenRouter:
-    """A `Router` by the time to the first token. Belongs to one event loop."""
+    """A `Router` that compares times to the first token. Belongs to one event loop."""
 
     def __init__(
         self,

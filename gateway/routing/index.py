@@ -80,7 +80,7 @@ class CacheIndex:
         self._levels.pop(replica, None)
 
     def find(self, keys: Keys, replicas: Iterable[str]) -> dict[str, FoundBlocks]:
-        """Find each replica's part of a prompt. Replicas without any part are left out.
+        """Find the part of a prompt that each replica has. Replicas without any part are left out.
 
         For each replica the previous replica's answer is tried first, since the two are often
         equal.
@@ -111,7 +111,7 @@ class CacheIndex:
 
 
 def _found(keys: Keys, having: Sequence[tuple[str, Levels]]) -> dict[str, FoundBlocks]:
-    """Find these replicas' parts of a prompt. Each replica must have the prompt's first block.
+    """Find the part of a prompt that each replica has. Each must have the prompt's first block.
 
     The search runs for each replica. It is one function that calls only `bisect`, since more calls
     would take as long as the search.

@@ -10,7 +10,7 @@ from gateway.routing.router import NO_SOURCES, RoutingChoice, Sources
 
 
 class LeastOutstandingRouter:
-    """A `Router` by outstanding prompt tokens. Belongs to one event loop."""
+    """A `Router` that compares outstanding prompt tokens. Belongs to one event loop."""
 
     def __init__(self) -> None:
         self._tokens: Counter[str] = Counter()

@@ -53,7 +53,7 @@ class Loads:
     def of(self, replica: str) -> ReplicaLoad:
         """Return a replica's load.
 
-        A new replica's load begins with the mean rate of all, and with the smallest `given`.
+        A new replica's load begins with the mean rate and the smallest `given` of all replicas.
         """
         load = self._loads.get(replica)
         if load is None:

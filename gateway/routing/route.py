@@ -31,7 +31,7 @@ class RouteQuestion(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Route(msgspec.Struct, frozen=True, array_like=True):
-    """The engine that answers a request, and the engine that computes its prompt, if another."""
+    """The engine that answers a request, and another engine that computes its prompt, if any."""
 
     answer: RoutingChoice
     prompt: RoutingChoice | None = None

@@ -17,7 +17,7 @@ from prefix_cache.hashing import KEY_BYTES
 
 
 class Unaware:
-    """The part of a router that ignores all events."""
+    """The base of routers that ignore all events."""
 
     def sent(self, replica: str, request: RoutingRequest) -> None:
         pass

@@ -7,7 +7,8 @@
 The tokens and the salt that a client sends can only narrow the sharing that its key allows. A
 published namespace holds only published tokens, whichever tenant computed them.
 
-Scopes are tuples, framed part by part (`derive_namespace`), and no two kinds of them are alike:
+Scopes are tuples. `derive_namespace` writes each part after its length, so that different scopes
+have different encodings:
 
     ("published",)   ("published", "group", id)   ("all",)   ("all", "salt", s)
     ("group", id)    ("tenant", id)               ("tenant", id, "salt", s)

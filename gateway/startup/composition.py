@@ -95,9 +95,9 @@ async def composed(
 ) -> AsyncIterator[Gateway]:
     """Compose the gateway of `config` with `engine`. Close everything opened at the end.
 
-    `shared_metrics` is the directory in which several workers count together. Connecting engines
-    wait for `flushes`, which gets the state once the state is open. The data directory must have
-    been set up (`first_start`). Raises CannotStart for bad files.
+    `shared_metrics` is the directory of several workers' common counters. Connecting engines wait
+    for `flushes`, which gets the state once the state is open. The data directory must have been
+    set up (`first_start`). Raises CannotStart for bad files.
     """
     most = max_connections(config, open_files_limit())
     async with AsyncExitStack() as stack:
@@ -189,8 +189,8 @@ def _of_all(config: GatewayConfig, engine: Engine, faults: FaultWatch) -> Sequen
 def _binds(config: GatewayConfig, routers: _Routers, front: _Front, most: int) -> tuple[Bind, ...]:
     """Bind all routes to one address, or to two if the operator's routes have their own address.
 
-    Each address serves the routes `shown`. Pages of other origins may read only answers on the
-    tenants' address.
+    Each address also serves the routes `routers.shown`. Pages of other origins may read only
+    answers on the tenants' address.
     """
     cors, tenants = Cors(origins_in(config.cors_origins)), [*routers.tenants]
 

@@ -1,8 +1,8 @@
 """The saving of memory that importing FastAPI takes for models and modules that are not used.
 
-FastAPI describes OpenAPI documents by pydantic models, whose validators take 5 MiB. They are built
-when `/openapi.json` is first asked for. That answer is made in a thread and takes 0.1 s longer.
-FastAPI also imports pydantic's first version, only to recognise its models.
+FastAPI describes OpenAPI documents by pydantic models, whose validators take 5 MiB. The validators
+are built when `/openapi.json` is first asked for. That answer is made in a thread and takes 0.1 s
+longer. FastAPI also imports pydantic's first version, only to recognise its models.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""The parts of a serving gateway: entry, answers, usage and watching, made at the start.
+"""The parts of a serving gateway, made at the start: state, entry, answers, operator's view.
 
 Each step is one function. The function makes parts from earlier parts, and `stack` closes what it
 opens.
@@ -78,7 +78,7 @@ class PageSessions:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """The guards of requests, and the room for bodies and connections."""
+    """The guards of requests, and the limits on connections and on the bodies in memory."""
 
     sessions: PageSessions
     operator: AdminAuthenticator
@@ -138,7 +138,7 @@ async def _find_engines(
 
 
 async def open_entry(config: GatewayConfig, kept: Kept, stack: AsyncExitStack) -> Entry:
-    """Open the second step: keys, sessions and room for requests."""
+    """Open the second step: keys, sessions, and limits on bodies and connections."""
     keyring, files = kept.sharing.keyring, kept.state.files
     sessions = _page_sessions(files)
     operator = AdminAuthenticator(files.secrets.pepper, files.admin_digest, sessions.operator)

@@ -39,7 +39,7 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class StartFiles:
-    """The contents of the start's files, and digests of the operator's and the metrics key."""
+    """The contents of the needed files, and digests of the operator's and the metrics key."""
 
     secrets: Secrets
     admin_digest: bytes
@@ -71,7 +71,7 @@ def needed_to_start() -> Iterator[None]:
 
 
 def read_start_files(config: GatewayConfig) -> StartFiles:
-    """Read the start's files; raise the errors that `needed_to_start` translates."""
+    """Read the files needed to start; raise the errors that `needed_to_start` translates."""
     model_dir, data_dir = Path(config.model_dir), Path(config.data_dir)
     secrets = find_secrets(data_dir, config)
     admin_key = load_admin_key(data_dir)

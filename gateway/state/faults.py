@@ -82,7 +82,7 @@ def gone(what: Kept, name: str) -> Fault:
 
 
 def another(what: Kept, name: str, marker: str) -> Fault:
-    """Make the fault of a file that was begun anew or belongs to another installation."""
+    """Make the fault of a file that was created anew or belongs to another installation."""
     return Fault(
         _MISSING[what],
         f"{name} is not the one that was here before ({marker} remembers it): put that back,"

@@ -1,4 +1,4 @@
-"""The home of the state: SQLite in the data directory, or Redis if a URL is configured."""
+"""The storage of the state: SQLite in the data directory, or Redis if a URL is configured."""
 
 from __future__ import annotations
 

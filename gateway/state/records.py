@@ -21,7 +21,7 @@ PUBLISHED = "published"  # name of the engine's flow that computes and owns publ
 
 
 class Tenant(msgspec.Struct, frozen=True, kw_only=True):
-    """The party that owns keys and pays. The gateway makes `id`, the operator `name`."""
+    """The party that owns keys and pays. The gateway chooses `id`, the operator `name`."""
 
     id: str
     name: str

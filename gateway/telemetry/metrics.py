@@ -74,7 +74,8 @@ class GatewayMetrics:
 
     def started(self, route: str) -> None:
         """Count a request that was admitted on `route`."""
-        self._times.request.labels(route)  # shows the route with zeros before a request ends
+        # creates the route's histogram, so that it shows zeros before a request ends
+        self._times.request.labels(route)
         self._requests.running.inc()
 
     def queued(self, seconds: float) -> None:

@@ -12,7 +12,7 @@ from gateway.telemetry.engine_metrics import metrics_of
 
 
 class ReplicaCollector(Collector):
-    """The counters of each of several engines, each named like its sum but with `ratoon_replica_`.
+    """The counters of each of several engines, named like their sums, but with `ratoon_replica_`.
 
     When an engine restarts, its counters begin at zero, as Prometheus expects. The sums over all
     engines fall by this engine's part, and not to zero.

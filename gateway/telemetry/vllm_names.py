@@ -25,7 +25,7 @@ NAMES = {
     "ratoon_request_seconds": "vllm:e2e_request_latency_seconds",
 }
 _POOL = "ratoon_pool_blocks"
-_LEASED = "leased"  # the state of blocks that running requests hold
+_LEASED = "leased"  # label value of blocks that running requests hold
 _SUCCESS = ("stop", "length")
 
 

@@ -79,7 +79,7 @@ class CallReader(TurnReader):
         return arguments is not None
 
     def arguments(self, ends: Markers) -> Read[bool]:
-        """Send the next object as the started call's arguments; return whether it is whole.
+        """Send the next object as the started call's arguments; return whether the object is whole.
 
         If the object stops being JSON, the text up to one of `ends` is sent as text.
         """

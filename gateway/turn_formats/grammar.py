@@ -54,7 +54,7 @@ class GrammarText:
         return f"<[{self._ids[text]}]>" if text in self._ids else ""
 
     def rule(self, name: str, body: str, *, lazy: bool = False) -> str:
-        """Add a rule and return its name: `name` and a number. Capitals make a terminal."""
+        """Add a rule; return its name: `name` and a number. A name in capitals makes a terminal."""
         prefix = self._prefix.upper() if name.isupper() else self._prefix
         name = f"{prefix}{name}_{len(self._rules)}"
         self._rules.append("")

@@ -26,7 +26,7 @@ _TOKEN = re.compile(r"<[^>]*>|\[[^\]]*\]")
 _MARK = r"(<[^<>\s]{1,40}>|\[[^\[\]\s]{1,40}\])"
 _LAST_MARK, _FIRST_MARK = re.compile(rf"{_MARK}\s*\Z"), re.compile(rf"\s*{_MARK}")
 _START = re.compile(r"^start:", re.MULTILINE)
-_LINES = r"/\n{0,2}/"  # newlines between the reasoning and the answer
+_LINES = r"/\n{0,2}/"  # matches the newlines between the reasoning and the answer
 
 
 class ReasoningFormat(Struct, frozen=True):

@@ -39,11 +39,11 @@ _LOG = logging.getLogger(__name__)
 
 
 class UsageKey(NamedTuple):
-    """A row of the usage store: the usage of one key on one day, `YYYY-MM-DD` in UTC.
+    """The key of a row in the usage store: an API key's usage on one day, `YYYY-MM-DD` in UTC.
 
-    The engine is given the row as a label, which it never parses. The engine stores the label with
-    the KV blocks and returns the label when the blocks are found. This may happen days later, to
-    another gateway, for another tenant's request.
+    The engine is given the row's key as a label, which it never parses. The engine stores the label
+    with the KV blocks and returns the label when the blocks are found. This may happen days later,
+    to another gateway, for another tenant's request.
     """
 
     day: str

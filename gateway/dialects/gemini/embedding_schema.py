@@ -17,7 +17,7 @@ class EmbedContentRequest(Struct, frozen=True, kw_only=True, rename="camel"):
     """The body of `:embedContent`, and an item of `:batchEmbedContents`."""
 
     content: GeminiContent
-    model: str | None = None  # the path's model, if given
+    model: str | None = None  # must be the path's model, if given
     output_dimensionality: Count | None = None
     cache_salt: Annotated[str, Meta(min_length=1)] | None = None
     ratoon: Raw = field(default_factory=Raw)  # not supported

@@ -1,4 +1,4 @@
-"""Embeddings in Gemini's shape: from contents to prompts, from hidden states to embeddings.
+"""Embeddings in Gemini's shape: contents become prompts, and hidden states become embeddings.
 
 All texts of a content are one prompt. Each request of a batch sets the length of its embedding.
 

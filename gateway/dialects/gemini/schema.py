@@ -1,8 +1,8 @@
 """Gemini's requests as Structs: field names, types and ranges.
 
 Unknown fields are ignored. `None` means the same as an absent field. `Raw` fields are known but not
-supported: a value that would have an effect is refused. Tools of Google's servers are ignored
-instead.
+supported: a value that would have an effect is refused. Tools that Google's servers run are
+ignored, not refused.
 """
 
 from typing import Annotated, Any, ClassVar
@@ -52,7 +52,7 @@ class FunctionCalling(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class GeminiToolConfig(Struct, frozen=True, kw_only=True, rename="camel"):
-    """The settings of tools."""
+    """The choice of functions to call."""
 
     function_calling_config: FunctionCalling | None = None
 
@@ -66,7 +66,7 @@ class GeminiThinking(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class GeminiGenerationConfig(Struct, frozen=True, kw_only=True, rename="camel"):
-    """The sampling of an answer, and the form of its text."""
+    """The options for sampling, and for the answer's form."""
 
     temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
     top_p: Fraction | None = None
@@ -100,7 +100,7 @@ class GeminiPrompt(GeminiPrefix, frozen=True, kw_only=True, rename="camel"):
     """The fields of a prompt. `cachedContent` names a cached content, whose fields come first."""
 
     contents: list[GeminiContent] | GeminiContent
-    model: str | None = None  # the path's model, if given
+    model: str | None = None  # must be the path's model, if given
     generation_config: GeminiGenerationConfig | None = None
     cached_content: str | None = None
     cache_salt: Annotated[str, Meta(min_length=1)] | None = None

@@ -1,4 +1,4 @@
-"""The route `/v1/completions`: from the request to a `GenerationRequest`, from events to chunks."""
+"""The route `/v1/completions`: requests become `GenerationRequest`s, and events become chunks."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field

@@ -60,7 +60,7 @@ class PlacedModuleView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ModulesView(msgspec.Struct, frozen=True, kw_only=True):
-    """A stored module schema. `schema` is its JSON, which lists leave out."""
+    """A stored module schema. `schema` is its JSON, absent in lists."""
 
     id: str
     object: Literal["modules"] = "modules"

@@ -29,7 +29,7 @@ class Responses:
         return responses_router(parts)
 
     def error_reply(self, error: GatewayError, request_id: str) -> RenderedError:  # noqa: ARG002
-        """Write the answer for `error`. Its `param` is renamed to this dialect's field."""
+        """Write the answer for `error`, with this dialect's name of the wrong field."""
         return openai_shape.error_reply(error, _renamed(error.param))
 
     def error_event(self, error: GatewayError, request_id: str) -> bytes:  # noqa: ARG002

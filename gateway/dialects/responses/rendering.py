@@ -1,6 +1,6 @@
 """The rendering of one answer in the Responses API's shape, whole or as events.
 
-A stream begins with two events with the response without output. The events of each item follow.
+The first two events of a stream have the response without output. The events of each item follow.
 The last event has the whole response. A whole answer has the same items.
 
 Elsewhere: an item's events (`output.py`), and where a response is stored (`stored.py`).
@@ -85,7 +85,7 @@ class ResponseRendering:
         )
 
     def frame(self, told: Event) -> bytes | None:
-        """Write the events for the answer's event `told`. The last event closes the open item."""
+        """Write the stream events for `told`. The answer's last event closes the open item."""
         return b"".join(map(event, self._events(told))) or None
 
     def usage_frame(self, usage: Usage) -> bytes:

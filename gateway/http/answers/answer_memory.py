@@ -29,7 +29,7 @@ class HeldAnswer(Protocol):
 
 
 class AnswerMemory:
-    """The bytes of all answers of one kind. Used in one event loop."""
+    """The bytes of all answers of one kind, streamed or whole. Used in one event loop."""
 
     def __init__(self, of_answer: int, of_tenant: int, of_all: int) -> None:
         self._most_of_answer = of_answer

@@ -13,7 +13,7 @@ _PLAIN = {"", "identity"}
 
 
 async def read_body(request: Request, max_bytes: int, lease: BodyLease) -> Body:
-    """Read the whole body; raise BodyTooLarge as soon as more than `max_bytes` are certain.
+    """Read the whole body; raise BodyTooLarge once it is known to exceed `max_bytes`.
 
     Memory for a body of declared length is reserved at once, and for any other body as its bytes
     come. A declared length that is too large is refused at once. The bytes of other bodies are

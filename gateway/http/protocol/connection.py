@@ -89,7 +89,7 @@ class BoundedConnection(CountedConnection):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Parse `data` as far as the connection's turn permits."""
+        """Store `data`, and parse the next part unless a later turn is to parse it."""
         if self.transport.is_closing():
             return
         if self.state is State.ENDED:

@@ -20,7 +20,7 @@ STRANGERS = "?"  # the holder of unauthenticated connections; no tenant has this
 
 
 class HeldConnection(Protocol):
-    """A connection that a holder has."""
+    """A connection as `Holders` sees it."""
 
     @property
     def is_idle(self) -> bool:

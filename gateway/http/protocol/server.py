@@ -71,7 +71,7 @@ class Server(uvicorn.Server):
         await super().shutdown(sockets)
         cut_off = set(self.server_state.tasks)
         for task in cut_off:
-            if not task.cancelling():  # after a second signal uvicorn cancels no task
+            if not task.cancelling():  # uvicorn itself cancels no task after a second signal
                 task.cancel()
         if cut_off:
             await asyncio.wait(cut_off, timeout=_CUT_OFF_S)

@@ -121,7 +121,7 @@ class ChatMessage(Struct, frozen=True, kw_only=True):
     reasoning: str | None = None  # vLLM's newer name of the reasoning
     # gpt-oss's name of the reasoning, which its template reads
     thinking: str | None = None
-    reasoning_details: list[ReasoningDetail] | None = None  # OpenRouter's
+    reasoning_details: list[ReasoningDetail] | None = None  # OpenRouter's parts of the reasoning
     # Mistral's and DeepSeek's flag of a last message that the answer continues
     prefix: bool | None = None
     partial: bool | None = None  # Kimi's and Qwen's name of `prefix`

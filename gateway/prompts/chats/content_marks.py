@@ -30,7 +30,8 @@ from gateway.prompts.tokens.control_tokens import ControlTokens, pattern_of
 MOST = 1 << 17
 _PRIVATE_USE = range(0x100000, 0x10FFFE)  # code points of Unicode's last private plane
 _PLAIN = re.compile("[\U00100000-\U0010fffd]{1,4096}")
-_ESCAPED = re.compile(r"\\udb[c-f][0-9a-f]\\ud[c-f][0-9a-f]{2}")  # private characters in ASCII JSON
+# matches private-use characters in ASCII JSON
+_ESCAPED = re.compile(r"\\udb[c-f][0-9a-f]\\ud[c-f][0-9a-f]{2}")
 
 # Names that get no break character, because templates look them up. If a model has the control
 # token `</function>`, the name `function` is a near-token.

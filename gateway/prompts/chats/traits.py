@@ -1,4 +1,4 @@
-"""The traits of a chat template's input, found once by rendering small chats."""
+"""The traits of the input that a chat template takes, found once by rendering small chats."""
 
 from typing import Literal
 

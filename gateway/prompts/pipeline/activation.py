@@ -25,7 +25,7 @@ from prefix_cache.namespace import Namespace, NamespacePath, adapted_fingerprint
 
 
 def with_adapter(welcome: Welcome, adapter: TenantAdapter | None) -> Welcome:
-    """Return the engine's limits, with a fingerprint that includes a whole-prompt adapter."""
+    """Return the engine's limits. Their fingerprint includes an adapter of whole prompts."""
     if adapter is None or adapter.invocation:
         return welcome
     fingerprint = adapted_fingerprint(welcome.fingerprint, bytes.fromhex(adapter.digest))
@@ -33,7 +33,7 @@ def with_adapter(welcome: Welcome, adapter: TenantAdapter | None) -> Welcome:
 
 
 def used_adapter(wanted: GenerationRequest, token_ids: TokenIds) -> AdapterUse | None:
-    """Return the adapter of a prompt and its first token; None: the model alone.
+    """Return a prompt's adapter and the first position that it computes; None: the model alone.
 
     Raises BadRequest for an answered prompt without invocation tokens of the adapter.
     """
@@ -77,7 +77,7 @@ def path_of(
         return path
     block = used.start // size
     if welcome.has_states and path.spans[-1][0] > block:
-        # otherwise a published block would keep the state at the switch to the adapter
+        # otherwise a published block would hold the recurrent state at the switch to the adapter
         path = NamespacePath.single(own)
     fingerprint = adapted_fingerprint(welcome.fingerprint, used.digest, used.start)
     return path.until(block, namespaces.own(caller, wanted.salt, fingerprint))

@@ -258,7 +258,7 @@ class Admission:
         work: Callable[[Prompt, PromptContext, Welcome], Steps[T]],
         size: int,
     ) -> T:
-        """Do `work` on a prompt in the form sent to the engine, up to twice the context."""
+        """Do `work` on a prompt of up to twice the context, in the form that the engine gets."""
         self._check_salt(salt)
         welcome = await self.engine()
         context = welcome.max_model_len

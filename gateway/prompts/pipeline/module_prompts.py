@@ -63,7 +63,7 @@ class ChosenModules:
 
 
 class ModulePrompt(NamedTuple):
-    """A prompt made of prompt modules: the tokens after the modules, and the tokens of both."""
+    """A prompt with prompt modules: the tokens after the modules (`found`), and both (`joined`)."""
 
     found: Tokenised
     joined: JoinedPrompt

@@ -116,13 +116,13 @@ def as_text(value: Any, *_: Any, **__: Any) -> None:
 
 
 def compared(left: Any, right: Any) -> None:
-    """Check the size of two values before they are compared, or one is searched in the other."""
+    """Check the size of two values that are compared, or of which one is searched in the other."""
     extent(left)
     extent(right)
 
 
 def strftime(form: Any) -> None:
-    """Check the width in a date's format, which some systems allow."""
+    """Check the width in a date's format, since some systems allow a width."""
     if isinstance(form, str) and (_WIDE_TIME.search(form) or len(form) > _MOST_WIDTH):
         raise TooMuchWork
 

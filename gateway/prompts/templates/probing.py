@@ -116,7 +116,7 @@ class _Probe:
         self._template = template
 
     def best_of(self, tried: Sequence[TemplateTraits], chats: Sequence[str]) -> TemplateTraits:
-        """Return the traits that show the greatest number of chats whole; of equals the first."""
+        """Return the traits that show most chats whole, or the first of equally good traits."""
         most, best = -1, tried[0]
         for traits in tried:
             count = sum(self.shows(chat, traits) for chat in chats)

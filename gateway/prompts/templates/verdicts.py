@@ -16,7 +16,8 @@ import msgspec
 from gateway.tenant_memory import TenantMemory
 
 Judge = Callable[[], bool]
-Judged = Callable[[Any, Judge], bool]  # returns the verdict on a key, which is written as JSON
+# returns the verdict on a key, which is any value that can be written as JSON
+Judged = Callable[[Any, Judge], bool]
 
 # Limits on the bytes of verdicts. A verdict counts as 1024 bytes.
 _OF_TENANT = 256 << 10

@@ -171,7 +171,7 @@ class Tokenizer:
             raise ModelFileBroken(f"{path}: {error}") from error
         try:
             inner = tokenizers.Tokenizer.from_str(source)
-        except Exception as error:  # the library raises nothing narrower
+        except Exception as error:  # the library raises no narrower error
             raise ModelFileBroken(f"{path}: {error}") from error
         loaded = cls(
             inner, parse_special=parse_special, marks=read_token_marks(model_dir, template)

@@ -49,7 +49,7 @@ def continued(
 ) -> SplicedChat | None:
     """Render `chat` after the tokens up to its last remembered turn; None without such a turn.
 
-    `keys` are the keys of turns, by place. Raises the errors of `render`.
+    `keys` are the keys of turns, by the turns' indices in the chat. Raises the errors of `render`.
     """
     for place in sorted(keys, reverse=True):
         known = _tokens_to(keys[place], find)

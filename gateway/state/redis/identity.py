@@ -79,7 +79,7 @@ class StateLink:
             return  # Redis is away, lost or still full, which `fault` and the link report
 
     def turn_of(self, tenant_id: str | None) -> AbstractAsyncContextManager[None]:
-        """Wait for a tenant's turn. The large calls of a tenant run one at a time."""
+        """Return a context that waits for the tenant's turn. Its large calls run one at a time."""
         return self._turns.of(tenant_id)
 
     async def command(self, *words: Any, size: int = 0) -> Any:

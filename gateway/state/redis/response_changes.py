@@ -1,4 +1,4 @@
-"""The changes of stored responses in Redis. Each is added or removed in one transaction.
+"""The changes of stored responses in Redis. Each response is added or removed in one transaction.
 
 Elsewhere: when a response is added or removed (`responses`, `records`).
 """
@@ -33,7 +33,7 @@ async def drop_one(link: StateLink, tenant_id: str, response_id: str) -> Transac
 async def drop_all(link: StateLink, transaction: Transaction, tenant_id: str) -> None:
     """Let `transaction` remove all responses of a tenant, in few commands.
 
-    Their members of RESPONSE_ENDS stay until these responses would have expired.
+    The responses' members of RESPONSE_ENDS stay until the responses would have expired.
     """
     size = await link.command("ZSCORE", at.RESPONSE_BYTES, tenant_id)
     # no bytes are stored if the tenant never had any response

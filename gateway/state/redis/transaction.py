@@ -38,7 +38,7 @@ NO_ROOM = -1  # the script's result when there is too little room (`with_room`)
 
 
 def with_room(make_room: str) -> str:
-    """Return the script with Lua between conditions and writes, which may return NO_ROOM."""
+    """Insert the Lua code `make_room`, which may return NO_ROOM, between conditions and writes."""
     return _SCRIPT % make_room
 
 

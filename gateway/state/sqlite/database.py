@@ -53,8 +53,8 @@ class DatabaseFile:
     """An open SQLite file.
 
     Only one thread at a time may `run` work on a connection. Any thread may call `look`. `prepare`
-    brings the file to its schema, in a transaction. A power cut loses nothing of a `durable` file.
-    Any other file loses the changes of the last seconds. A file that is not durable can be used on
+    brings the file to its schema, in a transaction. A power cut loses nothing of a `durable` file,
+    and of any other file the changes of the last seconds. A file that is not durable can be used on
     an event loop, since almost only `look` syncs it. `fault` is the file's known fault, and `id`
     the id in the file, if known.
 

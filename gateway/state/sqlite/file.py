@@ -152,7 +152,7 @@ def is_whole(connection: sqlite3.Connection, within_s: float) -> bool:
 
 
 def _make_private(path: Path) -> None:
-    """Create the file 0600, before SQLite would create it with another mode.
+    """Create the file with mode 0600, before SQLite would create it with another mode.
 
     The files -wal and -shm inherit the mode. An existing file is not opened, only its mode is read.
     Closing any descriptor of the file would drop the locks of this process's other connections.

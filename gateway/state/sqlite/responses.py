@@ -1,6 +1,6 @@
 """The stored responses in SQLite, in the tables `responses` and `response_bytes`.
 
-A power cut may lose the latest responses, so no answer waits for the disk. Later changes of tenants
+No answer waits for the disk, so a power cut may lose the latest responses. Later changes of tenants
 and keys are synced as always. On a full disk, responses take none of the reserved room.
 """
 

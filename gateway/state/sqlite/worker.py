@@ -77,7 +77,7 @@ class SqliteWorker:
     async def in_turn(
         self, tenant_id: str | None, run: Callable[[Work[T]], Awaitable[T]], work: Work[T]
     ) -> T:
-        """Run `work` by `run` in the tenant's turn, which lasts until the work has ended."""
+        """Run `work` with `run` in the tenant's turn, which lasts until the work has ended."""
         async with self._turns.of(tenant_id):
             return await seen_out(run(work))
 

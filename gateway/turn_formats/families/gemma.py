@@ -5,7 +5,7 @@
 
 Keys have no quotes. Each string stands between two quote tokens. No string contains these tokens,
 so strings need no escapes. Everything else is as in JSON. Calls are sent as JSON while they arrive.
-Gemma 3 has no notation for calls. Its prompts describe the form in `pythonic.py`.
+Gemma 3 has no notation for calls. Its prompts ask for the form of `pythonic.py`.
 """
 
 import json
@@ -251,7 +251,7 @@ class _GemmaReader(CallReader):
         return self._ended('"')
 
 
-_CALL = Markers(_PREFIX, ":")  # some models leave out the word
+_CALL = Markers(_PREFIX, ":")  # some models leave out the word `call`
 _OBJECT, _OBJECT_ENDS, _LIST, _LIST_ENDS = (Markers(char) for char in "{}[]")
 _COLON, _COMMAS = Markers(":"), Markers(",")
 

@@ -26,7 +26,7 @@ _MAX_NAME = 256
 class NamedCallFormat(BlockFormat):
     """The base of formats with named calls. A subclass gives its `marks`."""
 
-    # markers: a section's begin and end, a call's begin and end, the end of a call's name
+    # markers: a section's beginning and end, a call's beginning and end, the end of a call's name
     marks: ClassVar[tuple[str, str, str, str, str]]
     between_calls = ""
     id_end: ClassVar[str] = ""  # text between a call's id and the tool's name; "": calls have no id

@@ -41,7 +41,7 @@ class ObjectFormat(BlockFormat):
         also: tuple[str, ...] = (),
         **more: Any,
     ) -> None:
-        """Declare a format by the markers before and after calls, and the text beside them.
+        """Declare a format by the markers before and after calls, and by the texts around calls.
 
         Calls may also begin with one of the markers `also`.
         """

@@ -35,7 +35,7 @@ class TaggedFormat(BlockFormat):
     call_marks: ClassVar[tuple[str, ...]] = ()
 
     def __init_subclass__(cls, **more: Any) -> None:
-        """Set the attributes that the grammars of blocks need from the tags."""
+        """Set, from the tags, the attributes that the grammars of blocks need."""
         super().__init_subclass__(**more)
         tags = cls.tags
         cls.markers, cls.call_marks, cls.trigger = tags.whole, tags.begins, tags.begins[0]

@@ -20,8 +20,8 @@ _WORDS = {"true": "true", "false": "false", "null": "null", "none": "null"}
 def typed(text: str, types: Set[str]) -> str:
     """Convert an unquoted value to JSON of one of the `types`, or to a string.
 
-    Beside a string, only `null`, lists and objects are values of their own type. A number may be
-    the text of a string, such as a postal code.
+    If a string is allowed too, only `null`, lists and objects become values of another type. A
+    number may be the text of a string, such as a postal code.
     """
     written = _as_json(text.strip())
     allowed = types & _UNLIKE_TEXT if "string" in types else types

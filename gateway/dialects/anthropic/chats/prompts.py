@@ -34,7 +34,8 @@ def chat_prompt(wire: PromptRequest, max_messages: int) -> tuple[ChatPrompt, Ans
     messages = [*system_of(wire.system), *messages_of(wire.messages)]
     if not messages:
         raise BadRequest("there is nothing to answer", param="messages")
-    if len(messages) > max_messages:  # each tool result of a turn is a message
+    # counted after the conversion, since each tool result of a turn is a message
+    if len(messages) > max_messages:
         raise BadRequest(f"there are more than {max_messages} messages", param="messages")
     continues = _continues(messages, last=len(wire.messages) - 1)
     forms = tools.forms()

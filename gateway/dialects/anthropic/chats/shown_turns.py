@@ -28,7 +28,7 @@ def with_shown_turns(wire: Wire) -> Wire:
 
 
 def effort_of(turns: Sequence[InputMessage]) -> str | None:
-    """Return the latest effort that a system message after the previous answer sets, or None."""
+    """Return the effort that the latest system message after the previous answer sets, or None."""
     *before, last = turns
     prefill = last.role == "assistant"
     for turn in reversed(before if prefill else turns):

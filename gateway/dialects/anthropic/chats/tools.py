@@ -36,7 +36,7 @@ _STAYS_TEXT = "what is said between calls comes as text, not as thinking"
 
 @dataclass(frozen=True, slots=True)
 class RequestTools:
-    """The tools that a request declares, may call, or defines in its turns."""
+    """The tools of a request: declared tools, callable tools, and tools that its turns define."""
 
     declared: tuple[tuple[int, ToolParam], ...]  # shown tools, each with its index in the request
     in_force: tuple[ToolSpec, ...]  # callable tools at the end of the conversation
@@ -65,7 +65,7 @@ class RequestTools:
         return cls(tuple(shown), in_force, tuple(changes.defined), tuple(passed_over))
 
     def forms(self, before: int | None = None) -> list[Tool] | None:
-        """Write the first `before` tools (None: all) for chat templates; None without tools."""
+        """Write the first `before` tools (None: all) for chat templates, or return None."""
         tools = [one for place, one in self.declared if before is None or place < before]
         return [form_of(one) for one in tools] or None
 

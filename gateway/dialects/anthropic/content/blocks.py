@@ -45,7 +45,7 @@ class ToolUseBlock(_Block, frozen=True, kw_only=True, tag="tool_use"):
 
 
 class ToolReferenceBlock(_Block, frozen=True, kw_only=True, tag="tool_reference"):
-    """A tool that the client's search has found. The prompt shows every tool in any case."""
+    """A tool that the client's search has found. The prompt shows all tools, found or not."""
 
     tool_name: str
 

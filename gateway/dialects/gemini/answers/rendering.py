@@ -2,7 +2,7 @@
 
 Each event of a stream has the form of an answer, with only the new parts. A call is sent once it is
 complete. Before the first token of a long prompt, events with an empty text keep the connection
-alive. Comments would not do, since clients read them as data.
+alive. Comments in the event stream are no alternative, since clients read them as data.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -34,7 +34,7 @@ _CAMEL = {
 
 
 def json_schema(schema: dict[str, Any], where: str) -> dict[str, Any]:
-    """Convert the schema in the field `where` to JSON Schema; raise BadRequest if wrong."""
+    """Convert the schema in the field `where` to JSON Schema; raise BadRequest if it is wrong."""
     given = {_CAMEL.get(name, name): value for name, value in schema.items() if value is not None}
     made: dict[str, Any] = {name: given[name] for name in _KEPT if name in given}
     if (kind := _type(given.get("type"), f"{where}.type")) is not None:

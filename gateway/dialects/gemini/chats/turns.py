@@ -148,7 +148,7 @@ def _param(parts: Sequence[_Placed]) -> str:
 
 
 def _result(result: GeminiResult, where: str) -> str:
-    """Write a result as text: the field `output` or `error` if alone, else all fields."""
+    """Write a result as text: its only field `output` or `error`, or else all fields."""
     if asks_something(result.parts):
         raise unsupported(f"{where}.functionResponse.parts")
     given = result.response or {}

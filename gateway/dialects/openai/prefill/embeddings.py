@@ -1,4 +1,4 @@
-"""The route `/v1/embeddings`: from inputs to prompts, from hidden states to embeddings.
+"""The route `/v1/embeddings`: inputs become prompts, and hidden states become embeddings.
 
 Some tokenizers append a token to a text. The prompt of a text then ends with that token. Nothing is
 appended to token ids.
@@ -33,7 +33,7 @@ from gateway.requests.request_metrics import Usage
 def request_of_embeddings(
     wire: EmbeddingRequest, request_id: str, bounds: Bounds, context: int, hidden_size: int
 ) -> PrefillRequest:
-    """Convert `wire` for a model with the hidden size `hidden_size`.
+    """Convert `wire` into a request, for a model with the hidden size `hidden_size`.
 
     Raises BadRequest for a wrong field.
     """

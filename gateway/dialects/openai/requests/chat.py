@@ -1,4 +1,4 @@
-"""The chat route `/v1/chat/completions`: from the request to a `GenerationRequest`.
+"""The chat route `/v1/chat/completions`: its requests become `GenerationRequest`s.
 
 A field that would change the answer in an unsupported way is refused.
 """
