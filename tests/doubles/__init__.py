@@ -1,1 +1,1 @@
-"""Named test doubles, one file for each part that they replace."""
+"""Named test doubles, in one file for each component that they replace."""

@@ -1,4 +1,4 @@
-"""The seconds that computing prompts takes, stated by a test instead of measured."""
+"""The time to compute prompts, which a test sets instead of measuring it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class ConstantRate:
-    """A rate with the same seconds for each token in any context; None: not measured."""
+    """A prefill time with the same seconds per token in any context. None means not measured."""
 
     per_token: float | None
 

@@ -22,7 +22,7 @@ def bitmask(allowed: Collection[int], vocab_size: int) -> Bitmask:
 
 
 class Allows(TokenConstraint):
-    """Allow the same tokens each time, and no token once `most` were generated."""
+    """Allow the same tokens at each position, and no token after `most` generated tokens."""
 
     def __init__(self, tokens: Collection[int], vocab_size: int, most: int | None = None) -> None:
         self.told: list[int] = []
@@ -38,9 +38,9 @@ class Allows(TokenConstraint):
 
 
 class Script(TokenConstraint):
-    """Allow one set of tokens for each place; the constraint is over after the last set.
+    """Allow one set of tokens for each position. The constraint ends after the last set.
 
-    Masks after drafts are made too, at most `most` masks at a time.
+    This constraint also makes masks for positions after drafts, at most `most` at a time.
     """
 
     def __init__(self, script: Sequence[Collection[int]], vocab_size: int, most: int = 99) -> None:
@@ -78,7 +78,7 @@ class LateScript(Script):
     """A script that advances only when the next mask is requested."""
 
     def __init__(self, script: Sequence[Collection[int]], vocab_size: int, end: int) -> None:
-        """`end`: the only allowed token after the script's end."""
+        """Allow the sets of `script` in turn, and only the token `end` after the last set."""
         super().__init__(script, vocab_size)
         self._behind: list[int] = []
         self._end = bitmask([end], vocab_size)
@@ -101,21 +101,21 @@ class LateScript(Script):
 
 
 def all_but(token_id: int, vocab_size: int) -> set[int]:
-    """Return all tokens of a vocabulary but one."""
+    """Return all token ids of a vocabulary except `token_id`."""
     return set(range(vocab_size)) - {token_id}
 
 
 class Steps(TokenConstraint):
-    """Constraints that allow every third token; the tokens so far decide which third.
+    """Constraints that allow every third token id. The tokens so far decide where the ids begin.
 
     A mask that was made one token too early, or for another sequence, therefore allows other
     tokens.
     """
 
     def __init__(self, vocab_size: int, most_ahead: int = 0) -> None:
-        """`most_ahead`: the most drafts for which it makes masks."""
+        """Create a constraint that makes masks for at most `most_ahead` drafted tokens."""
         self.told: list[int] = []
-        self.made_for: int | None = None  # number of tokens when its mask was made
+        self.made_for: int | None = None  # number of generated tokens when the mask was made
         self._vocab_size = vocab_size
         self._most_ahead = most_ahead
 
@@ -161,11 +161,12 @@ class HeldMasks:
     """A `MaskMaker` that holds back the masks of some constraints until `release`."""
 
     events: list[str] = field(default_factory=list)
-    # constraints wait once they have one of these numbers of tokens
+    # masks of constraints with one of these numbers of tokens are held back
     held: set[int] = field(default_factory=set)
     busy: list[Steps] = field(default_factory=list)
     num_made: int = 0
-    patience: list[float] = field(default_factory=list)  # seconds that each step would have waited
+    # seconds that each step would have waited for masks
+    patience: list[float] = field(default_factory=list)
 
     def make(self, wanted: Iterable[WantedMasks]) -> HeldMasks:
         self.events.append("make")

@@ -1,4 +1,4 @@
-"""A proxy of TCP connections that can be cut: bytes are then lost, and neither end notices."""
+"""A proxy for TCP connections. A cut connection loses all bytes, and neither end notices."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.doubles.ports import free_port
 
 
 class CutOff:
-    """Forwards connections to a port of loopback, in its own thread."""
+    """A forwarder of connections to a loopback port, in a thread of its own."""
 
     def __init__(self, to_port: int) -> None:
         self.port = free_port()
@@ -29,7 +29,7 @@ class CutOff:
         self._is_cut = True
 
     def mend(self) -> None:
-        """Let new connections pass again; connections that were cut stay cut."""
+        """Forward new connections again. Cut connections stay cut."""
         self._is_cut = False
 
     def close(self) -> None:
@@ -48,7 +48,7 @@ class CutOff:
                 if end is self._listener:
                     self._accept()
                 elif self._is_cut:
-                    self._selector.unregister(end)  # permanently
+                    self._selector.unregister(end)  # the connection stays cut for ever
                 elif end in self._ways:
                     self._forward(end)
 

@@ -41,7 +41,7 @@ def small_disk(directory: Path, size: str = "20m") -> Iterator[Path]:
 
 
 def fill_up(directory: Path) -> Path:
-    """Fill the file system to the last byte; return the file that fills it."""
+    """Fill the file system to the last byte, and return the file that fills it."""
     path = directory / "fill"
     with path.open("ab", buffering=0) as file:
         for size in (1 << 20, 1 << 16, PAGE, 1):

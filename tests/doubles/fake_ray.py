@@ -1,4 +1,4 @@
-"""What Ratoon uses of Ray, without processes: named actors whose reports a test chooses."""
+"""The functions of Ray that Ratoon uses, without processes. A test sets the actors' reports."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from cli.cluster.actor import ActorState, EngineReport
 
 
 class GetTimeoutError(Exception):
-    """An answer did not come in time."""
+    """The error of an answer that did not come in time."""
 
 
 class RayActorError(Exception):
-    """The actor has died, or could not be started."""
+    """The error of an actor that has died or could not be started."""
 
     actor_init_failed = False
 
@@ -31,7 +31,7 @@ class NotMade:
 
 @dataclass
 class FakeActor:
-    """The actor of an engine. `says` is its report; None: it has no machine yet."""
+    """The actor of an engine. `says` is its report, or None while it has no machine."""
 
     options: dict[str, Any]
     says: EngineReport | None = None
@@ -62,7 +62,7 @@ class FakeActor:
 
 @dataclass
 class FakeRay:
-    """The module `ray`."""
+    """A replacement of the module `ray`."""
 
     actors: dict[str, FakeActor] = field(default_factory=dict)
     machines: tuple[str, ...] = ("a", "lost")

@@ -8,7 +8,7 @@ from engine.link.messages import Grammar
 
 
 def endless() -> Grammar:
-    """Return a schema of 1 kB that the library compiles for longer than anyone has waited."""
+    """Return a schema of 1 kB that the library practically never finishes to compile."""
     patterns = [{"type": "string", "pattern": f".*a.{{{n}}}b"} for n in range(20)]
     return Grammar("json_schema", json.dumps({"allOf": patterns}))
 

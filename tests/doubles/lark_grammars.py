@@ -1,4 +1,4 @@
-"""Grammars in Lark that people give to tools, with texts to try.
+"""Published grammars in Lark for tools, with texts to test them.
 
 Codex's grammars are in the transcripts of its requests. The others are OpenAI's examples of
 grammars for custom tools, shortened, and further grammars that OpenAI's page allows.

@@ -1,7 +1,7 @@
 """A small made-up dialect: answers and errors are lines of text.
 
-It has all that a dialect must have, and differs from OpenAI's in everything: paths, errors (with a
-status of its own), streams and head fields.
+The dialect implements the whole protocol. Its paths, errors (with an own status), streams and
+header fields all differ from OpenAI's.
 """
 # No `from __future__ import annotations`: FastAPI evaluates the handlers' annotations.
 
@@ -71,7 +71,7 @@ class LinesRendering:
 
 
 class Lines:
-    """The dialect."""
+    """The dialect of lines. Implements `Dialect`."""
 
     prefixes: ClassVar[tuple[str, ...]] = ("/lines",)
     suffixes: ClassVar[tuple[str, ...]] = ()

@@ -1,4 +1,4 @@
-"""Pools of other GPUs, without a GPU: every copy is complete at once."""
+"""A replacement for the pools of other GPUs, on a machine without GPUs. Copies end at once."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from storage.copies import CopyEvent, Passed
 
 
 class NoCopies:
-    """A `PeerPools` that opens every pool as itself, and a `PeerPool` that copies nothing."""
+    """A `PeerPools` whose `open` returns this object, which is also a `PeerPool` without copies."""
 
     def host_of(self, where: str) -> bytes | None:
-        """Return this host, whatever the address."""
+        """Return the name of this host for any address."""
         del where
         return this_host()
 
@@ -19,7 +19,7 @@ class NoCopies:
         """Do nothing: no copy has to be waited for."""
 
     def open(self, where: str, handle: PoolHandle) -> PeerPool:
-        """Return itself."""
+        """Return this object, as the pool."""
         del where, handle
         return self
 

@@ -17,7 +17,7 @@ def free_port() -> int:
 def two_free_ports() -> int:
     """Return the first of two free neighbouring ports outside the range of automatic ports.
 
-    So no connection gets them before a server that may start seconds later.
+    So no connection is given these ports before a server that may start seconds later.
     """
     while True:
         first = random.randrange(20_000, 30_000)

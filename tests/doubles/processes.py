@@ -1,4 +1,4 @@
-"""Memory and processor time of a process under measurement, and the cores it may run on.
+"""The memory and CPU time of a process, and the cores on which it may run.
 
 Knows: /proc. Does not know: the purpose of a process.
 """
@@ -38,16 +38,18 @@ def memory_of(pid: int) -> dict[str, bytes]:
             place, rights, _, _, _, *name = line.split(maxsplit=5)
             begin, end = (int(one, 16) for one in place.split("-"))
             if rights.startswith("r"):
-                with suppress(OSError, ValueError):  # the region belongs to the kernel, or is gone
+                # the region belongs to the kernel, or was unmapped
+                with suppress(OSError, ValueError):
                     memory.seek(begin)
                     found[f"{pid} {place} {' '.join(name)}"] = memory.read(end - begin)
     return found
 
 
 def busy_seconds(pid: int) -> float:
-    """Return the processor time of a process's threads so far, to the nanosecond.
+    """Return the CPU seconds of a process's threads so far, exact to the nanosecond.
 
-    The time in /proc/PID/stat is not used: its clock may beat in step with the engine's steps.
+    The time in /proc/PID/stat is not used, because its clock ticks may coincide with the engine's
+    steps.
     """
     threads = Path(f"/proc/{pid}/task").glob("*/schedstat")
     return sum(int(thread.read_text().split()[0]) for thread in threads) / 1e9

@@ -1,4 +1,4 @@
-"""All objects that an object refers to, for tests of what stays in memory."""
+"""All objects that an object refers to, for tests that objects are freed."""
 
 from __future__ import annotations
 

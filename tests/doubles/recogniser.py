@@ -1,6 +1,6 @@
-"""A recogniser of expressions that tries everything, for comparisons.
+"""A parser of grammars that tries every possibility, as a reference for comparisons.
 
-It has no terminals: each part may end wherever it can.
+It has no tokens: each part of a rule may end at any possible place.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class _Reading:
         self._known: dict[tuple[str, int], set[int]] = {}
 
     def ends(self, root: str) -> set[int]:
-        """Return the ends of `root` from the text's start, once no more are found."""
+        """Return all places where `root` may end if it begins at the text's start."""
         size = -1
         while size != (size := sum(map(len, self._known.values())) + len(self._known)):
             self._asked: set[tuple[str, int]] = set()
@@ -39,7 +39,7 @@ class _Reading:
 
     def _of_rule(self, name: str, at: int) -> set[int]:
         known = self._known.setdefault((name, at), set())
-        if (name, at) not in self._asked:  # otherwise this round has already looked at the rule
+        if (name, at) not in self._asked:  # not yet examined in this round
             self._asked.add((name, at))
             known |= self._of(self._rules[name], {at})
         return known

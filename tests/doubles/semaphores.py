@@ -1,4 +1,4 @@
-"""A hand-made semaphore, and common faults of such semaphores, to test a test."""
+"""A correct semaphore, and semaphores with common faults that a test must find."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections import deque
 
 
 class PlainSemaphore:
-    """Semaphore without a fault."""
+    """A semaphore without a fault."""
 
     def __init__(self, places: int) -> None:
         self.free = places
@@ -30,7 +30,7 @@ class PlainSemaphore:
         self._grant()
 
     def _grant(self) -> None:
-        """Give free places to waiting tasks in order; skip waits that are over."""
+        """Give free places to waiting tasks in order, except waits that have ended."""
         while self.free and self._waiting:
             granted = self._waiting.popleft()
             if not granted.done():
@@ -38,7 +38,7 @@ class PlainSemaphore:
                 granted.set_result(None)
 
     def _leaves(self, granted: asyncio.Future[None]) -> bool:
-        """Return whether a cancelled task leaves; give back a place granted in the same turn."""
+        """Return whether a cancelled task leaves. Give back a place that it was just granted."""
         if granted in self._waiting:
             self._waiting.remove(granted)
         elif not granted.cancelled():
@@ -47,7 +47,7 @@ class PlainSemaphore:
 
 
 class ForgetfulSemaphore(PlainSemaphore):
-    """Grants a place to a wait that is over, so that no task ever gives the place back."""
+    """A faulty semaphore: an ended wait may be granted a place, which is never given back."""
 
     def _grant(self) -> None:
         if self._waiting:
@@ -58,7 +58,7 @@ class ForgetfulSemaphore(PlainSemaphore):
 
 
 class RaisingSemaphore(PlainSemaphore):
-    """Raises an error in the task that releases a place, if the next wait is over."""
+    """A faulty semaphore: a release raises an error if the next wait has ended."""
 
     def _grant(self) -> None:
         if self._waiting:
@@ -67,7 +67,7 @@ class RaisingSemaphore(PlainSemaphore):
 
 
 class SleepySemaphore(PlainSemaphore):
-    """Wakes one wait for each place; if this wait is over, others wait beside a free place."""
+    """A faulty semaphore: for each place it wakes one wait, even if this wait has ended."""
 
     def _grant(self) -> None:
         if self._waiting:
@@ -78,7 +78,7 @@ class SleepySemaphore(PlainSemaphore):
 
 
 class DoublingSemaphore(PlainSemaphore):
-    """Gives a place back for each cancelled wait, granted or not."""
+    """A faulty semaphore: each cancelled wait gives back a place, even if none was granted."""
 
     def _leaves(self, granted: asyncio.Future[None]) -> bool:
         if granted in self._waiting:
@@ -88,7 +88,7 @@ class DoublingSemaphore(PlainSemaphore):
 
 
 class DeafSemaphore(PlainSemaphore):
-    """Ignores a cancellation in the turn that grants the place."""
+    """A faulty semaphore: ignores a cancellation in the iteration that grants the place."""
 
     def _leaves(self, granted: asyncio.Future[None]) -> bool:
         return granted.cancelled() and super()._leaves(granted)

@@ -1,6 +1,6 @@
 """A file system of a few megabytes, and other programs' writes to it.
 
-Knows: tmpfs, mounted where tests may mount. Does not know: who uses it.
+Knows: tmpfs, if tests may mount it. Does not know: who uses the file system.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ _LOOK_S = 0.002
 
 
 class SmallDisk:
-    """A file system of its own at `path`."""
+    """A small file system, mounted at `path`."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.least_left = 1.0  # least free share that `watched` saw
+        self.least_left = 1.0  # lowest free share during `watched`
         self._others = path / "of-others"
 
     @property
     def size(self) -> int:
-        """Size in bytes."""
+        """The size in bytes."""
         found = os.statvfs(self.path)
         return found.f_blocks * found.f_frsize
 
@@ -41,7 +41,7 @@ class SmallDisk:
         return found.f_bavail / found.f_blocks
 
     def fill(self, left: float) -> None:
-        """Write files of others, or remove them, until this share is free."""
+        """Write or remove other programs' files until the share `left` is free."""
         taken = self._others.stat().st_size if self._others.exists() else 0
         wanted = taken + int((self.left - left) * self.size)
         with self._others.open("ab") as file:
@@ -49,12 +49,12 @@ class SmallDisk:
             file.write(bytes(max(wanted - taken, 0)))
 
     def empty(self) -> None:
-        """Remove the files of others."""
+        """Remove the other programs' files."""
         self._others.unlink(missing_ok=True)
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """Record the least free share while the context is open."""
+        """Record the lowest free share while the context is open."""
         over = threading.Event()
 
         def watch() -> None:

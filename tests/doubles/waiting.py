@@ -1,4 +1,4 @@
-"""Waiting for conditions that send no event, for example in another process or in a store."""
+"""Functions that wait, by polling, for conditions in another process or in a store."""
 
 from __future__ import annotations
 

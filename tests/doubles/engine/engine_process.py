@@ -1,7 +1,7 @@
 """A real engine process with a fake runner: `python -m tests.doubles.engine.engine_process SOCKET`.
 
-Everything but the model is real. `--pace` is the seconds that a step takes; with `--break-at-step
-N`, the device fails for good at step N.
+Everything except the model is real. A step takes `--pace` seconds. With `--break-at-step N`, the
+device fails permanently at step N.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ NUM_BLOCKS = 2048
 
 @dataclass
 class PacedRunner:
-    """A runner that waits in each step, and may break."""
+    """A runner that waits for a fixed time in each step, and may fail permanently at a step."""
 
     runner: Runner
     pace_s: float = 0.0

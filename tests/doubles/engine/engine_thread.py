@@ -14,10 +14,10 @@ from tests.doubles.engine.engine_process import fake_engine
 
 
 class EngineThread:
-    """Serves a socket while its context is open."""
+    """An engine that serves a socket while its context is open."""
 
     def __init__(self, path: str, *, pace_s: float = 0.001, **more: Any) -> None:
-        """`more`: further arguments of `fake_engine`."""
+        """Prepare to serve at `path`. `more` are further arguments of `fake_engine`."""
         self._path = path
         self._settings = {"pace_s": pace_s, **more}
         self._stop = StopSignal()

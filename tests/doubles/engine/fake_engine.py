@@ -93,7 +93,7 @@ WELCOME = Welcome(
     dtype="none",
     hidden_size=8,
 )
-ENGINE_SECONDS = 0.25  # engine seconds of every sequence
+ENGINE_SECONDS = 0.25  # reported seconds in the engine, the same for every sequence
 TIMING = Timing(queue=0.001, match=0.002, load=0.004, prefill=0.008)
 
 
@@ -133,7 +133,7 @@ def prediction_of(request: Generate) -> list[int]:
 
 
 def saying(text: str) -> Script:
-    """Answer with `text`; each byte is a token of the tiny tokenizer."""
+    """Answer with `text`. Each byte of it is a token of the tiny tokenizer."""
     return lambda _: list(text.encode())
 
 
@@ -173,7 +173,7 @@ def timed(first_s: float, gap_s: float) -> Pace:
 
 @dataclass(slots=True)
 class Computed:
-    """Token counts of a request; the whole prompt is computed at once, before the first token."""
+    """Token counts of a request. The whole prompt is computed at once, before the first token."""
 
     flow: str
     prompt: int
@@ -183,7 +183,7 @@ class Computed:
 
 
 class FakeEngine:
-    """Engine with the tokens of `script` and the times and errors of `pace`."""
+    """An engine that sends the tokens of `script`, with the times and errors of `pace`."""
 
     def __init__(self, welcome: Welcome | None = WELCOME) -> None:
         self.welcome = welcome
@@ -200,10 +200,11 @@ class FakeEngine:
         self.logits: Logits = logits_of
         self.pace: Pace = at_once
         self.per_step = 1
-        self.drafts: DraftCounts = {}  # reported for every sequence
+        self.drafts: DraftCounts = {}  # the counts of drafts that are reported for every sequence
         self.requests: list[Generate] = []
-        self.computed: dict[str, Computed] = {}  # the engine's own count, by request id
-        self.erasure: Erasure | None = None  # reported with each flush
+        # token counts that the engine made itself, by request id
+        self.computed: dict[str, Computed] = {}
+        self.erasure: Erasure | None = None  # the erasure that is reported with each flush
         self.running = 0
         self.finished = 0
         self.failed = 0
@@ -212,9 +213,9 @@ class FakeEngine:
         self.pinned: dict[str, int] = {}
         self.flows: dict[str, FlowQuota] | None = None
         self.recorded: dict[str, str | None] = {}  # flows of recorded flushes, by flush id
-        self.caches_answers = False  # the real engine's default
+        self.caches_answers = False  # as the real engine's default
         self._cached_keys: set[bytes] = set()
-        self.marks: dict[str, dict[bytes, MarkedPrefix]] = {}  # marks by flow and id
+        self.marks: dict[str, dict[bytes, MarkedPrefix]] = {}  # marked prefixes by flow and id
         self.forgotten_copies: list[tuple[str, bytes]] = []
         self._unread: dict[bytes, str] = {}  # keys that no request found yet, and their writers
 
@@ -225,7 +226,7 @@ class FakeEngine:
     async def generate(
         self, request: Generate, on_end: OnEnd | None = None
     ) -> AsyncGenerator[Tokens | Finished, None]:
-        """Yield the scripted tokens up to `max_tokens`, then how the request ended."""
+        """Yield the scripted tokens up to `max_tokens`, then the request's end."""
         self.requests.append(request)
         cached, cache = self._look_up(request)
         ended, did = False, Computed(request.flow, len(prompt_of(request)) - cached, cached)
@@ -268,7 +269,7 @@ class FakeEngine:
         except EngineError as error:
             ended = True
             self._count(failed=1)
-            if not did.generated:  # the request was refused
+            if not did.generated:  # the request was refused, so no token is sent
                 did.prompt = did.cached = 0
             if on_end is not None and not isinstance(error, EngineDied):
                 on_end(_failed(request, error, did))
@@ -283,7 +284,7 @@ class FakeEngine:
         return cast("R", await in_time(self.answer(query), within_s))
 
     async def answer(self, query: Query[Any]) -> object:
-        """Reply to a query as far as the double has data; sequences and the tree are empty."""
+        """Reply to a query from the double's own data. Lists of sequences and nodes are empty."""
         match query:
             case StatsQuery():
                 return StatsReply(query_id="", stats=self._stats())
@@ -323,11 +324,11 @@ class FakeEngine:
         self._cached_keys, self._unread = other._cached_keys, other._unread
 
     def flush_recorded(self, flushes: Mapping[str, str | None]) -> None:
-        """Keep the recorded flushes; no block is dropped here."""
+        """Store the recorded flushes, without dropping any block."""
         self.recorded = dict(flushes)
 
     def partition(self, flows: Mapping[str, FlowQuota]) -> None:
-        """Keep the flows' quotas; no memory is divided here."""
+        """Store the flows' quotas, without dividing any memory."""
         self.flows = dict(flows)
 
     def wait_until(self, holds: Callable[[FakeEngine], bool], timeout: float = 60.0) -> bool:
@@ -368,7 +369,7 @@ class FakeEngine:
         )
 
     def _flush(self) -> int:
-        """Drop all cached blocks, whatever the query asks; return their number."""
+        """Drop all cached blocks, even if the query names fewer, and return their number."""
         forgotten = len(self._cached_keys)
         self._cached_keys.clear()
         self._unread.clear()
@@ -400,7 +401,7 @@ class FakeEngine:
         return Probed(query_id="", tiers=TierTokens(16 * hits), saved_seconds=0.25)
 
     def _forget(self, query: ForgetMarked) -> int | None:
-        """Forget a marked prefix, whose blocks stay cached. Keep the ids of unmarked copies."""
+        """Forget a prefix's mark, but keep its blocks. Record requests to forget unmarked ones."""
         if not query.is_marked:
             self.forgotten_copies.append((query.flow, query.prefix_id))
         found = self.marks.get(query.flow, {}).pop(query.prefix_id, None)
@@ -422,7 +423,7 @@ class FakeEngine:
         return cached, WrittenAndRead(16 * len(written), first_reads)
 
     def _mark(self, request: Generate, cached: int) -> tuple[int, ...]:
-        """Keep the request's marks; return the tokens written for each mark."""
+        """Store the request's marks, and return the number of tokens written for each mark."""
         keys, start, written = split_keys(request.block_keys), cached, []
         for mark in request.marks:
             blocks = mark.num_tokens // 16
@@ -437,7 +438,7 @@ class FakeEngine:
         return tuple(written)
 
     def _cache_answer(self, request: Generate, answer: Sequence[int]) -> None:
-        """Cache the answer's blocks too, without the last token, which is never computed."""
+        """Cache the blocks of the answer too, without its last token, which is never computed."""
         ids = np.array([*prompt_of(request), *answer[:-1]], np.int32)
         path = NamespacePath(request.namespaces)  # type: ignore[arg-type]
         keys = block_keys(path, ids, WELCOME.block_size)
@@ -493,7 +494,7 @@ def _tokens(
 
 
 def _logprobs(request: Generate, token: int) -> TokenLogprobs | None:
-    """Return a token's logprobs, where it is the likeliest; None if the request asks for none."""
+    """Return logprobs in which `token` is the likeliest, or None if the request wants none."""
     wanted = request.sampling.num_logprobs
     if wanted is None:
         return None
@@ -501,7 +502,7 @@ def _logprobs(request: Generate, token: int) -> TokenLogprobs | None:
 
 
 def _scores(request: Generate) -> tuple[TokenLogprobs, ...] | None:
-    """Return logprobs of the prompt's tokens but the first; each is the second likeliest."""
+    """Return logprobs of all prompt tokens but the first. Each token is the second likeliest."""
     wanted = request.sampling.prompt_logprobs
     if wanted is None:
         return None

@@ -3,9 +3,9 @@
 Loads from the host may be promised before they end. Promised loads always succeed: the next
 launched step waits for them, and they are reported as done once that step has been collected.
 
-Copies are real, so wrong use is found. A block's numbers are copied when the copy ends, and until
-then the target is spoilt. A source that changes during the copy, a slot in two copies, and a record
-that differs from the written record raise an error at once.
+Copies are real, so the mover finds wrong use of slots. A block's numbers are copied when the copy
+ends, and until then the target has wrong numbers. A source that changes during the copy, a slot in
+two copies, and a record that differs from the written record raise an error at once.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ Place = tuple[Tier, int, bool]  # tier, slot, and whether the slot is for a stat
 
 @dataclass(frozen=True)
 class Faults:
-    """How copies end: the most polls until the end, and the shares that fail or are lost."""
+    """The ends of copies: the maximum number of polls until then, and shares of faults."""
 
     most_polls: int = 3
     failing: float = 0.0
-    losing: float = 0.0  # share of reads from disk
-    promising: float = 0.0  # share of polls in which the loads under way are promised
+    losing: float = 0.0  # share of reads from disk whose block is lost
+    promising: float = 0.0  # share of polls in which running loads are promised
 
 
 @dataclass
 class Copy:
     move: Move
-    seen: Block  # the source when the copy began
-    spoilt: Block  # contents of the target until the copy ends
+    seen: Block  # content of the source when the copy began
+    spoilt: Block  # wrong content of the target until the copy ends
     record: BlockRecord | None
     polls: int
     is_released: bool = False
@@ -55,7 +55,7 @@ class FakeMover:
     held: set[Tier] = field(default_factory=set)  # copies into these tiers do not end
     host: dict[int, Block] = field(default_factory=dict)
     disk: dict[int, tuple[BlockRecord, Block]] = field(default_factory=dict)
-    tiers: Tiers = field(default_factory=Tiers)  # has the places of states on disk
+    tiers: Tiers = field(default_factory=Tiers)  # gives the places of states on disk
     host_states: dict[int, Block] = field(default_factory=dict)
     disk_states: dict[int, tuple[BlockRecord, Block]] = field(default_factory=dict)
     plans: list[Plan] = field(default_factory=list)
@@ -64,7 +64,7 @@ class FakeMover:
     is_closed: bool = False
     block_seconds: float | None = None  # seconds a block that copies report; None: no report
     under_way: list[Copy] = field(default_factory=list)
-    choose_fate: Callable[[Move], str] | None = None  # "done", "failed" or "lost"
+    choose_fate: Callable[[Move], str] | None = None  # returns "done", "failed" or "lost"
 
     def __post_init__(self) -> None:
         self.runner.waits_for_loads = self.arrive
@@ -109,7 +109,7 @@ class FakeMover:
         )
 
     def arrive(self) -> None:
-        """Carry out the promised copies, before a launched step reads."""
+        """Carry out the promised copies before a launched step reads their targets."""
         for copy in self.under_way:
             if copy.is_released and not copy.has_arrived:
                 self._bring(copy)
@@ -242,5 +242,5 @@ def _places(move: Move) -> tuple[Place, Place]:
 
 
 def _bound(record: BlockRecord) -> tuple[bytes, ...]:
-    """Return the fields of a record that are compared: all but its hits."""
+    """Return the compared fields of a record: all fields except `hits`."""
     return record.key, record.parent_key, record.namespace, record.token_ids, record.owner.encode()

@@ -1,15 +1,15 @@
-"""A runner whose every token depends on all the KV that it should have read.
+"""A runner in which every sampled token depends on all the KV that its row should read.
 
-The "KV" of a position is a number made from the token and the KV before it, as read back through
-the row's blocks. The next token is made from all the KV up to the row's end. So a block that was
-shared wrongly, copied wrongly, freed too early or written twice changes the output;
-`expected_output` returns the right output.
+The "KV" of a position is a number computed from the token and from the KV of the position before,
+which is read back through the row's blocks. The next token is computed from all the KV up to the
+row's end. So a block that was shared wrongly, copied wrongly, freed too early or written twice
+changes the output; `expected_output` returns the right output.
 
-It computes a copy of the step that was encoded to bytes and decoded again.
+The runner computes each step after encoding it to bytes and decoding the bytes.
 
-Like a device, it computes in the order of the launches, whatever the host does meanwhile, and
-replaces a pending token by the token that it last sampled for the batch slot. Samples are returned
-when a step is collected, in the order of launches and once.
+Like a device, the runner computes in the order of launches, whatever the host does meanwhile. It
+replaces a pending token by the token that it last sampled for the batch slot. Each step's samples
+are returned once, when the step is collected, in the order of launches.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _MASK = (1 << 61) - 1
 
 
 class KvCorrupt(AssertionError):
-    """The runner read or wrote where it should not."""
+    """The error of a row that read or wrote a wrong place."""
 
 
 def next_kv(previous: int, token_id: int) -> int:
@@ -45,7 +45,7 @@ def next_kv(previous: int, token_id: int) -> int:
 
 
 def next_token(kv: Iterable[int], vocab_size: int = VOCAB_SIZE) -> int:
-    """Return the token that follows `kv`; it depends on every number of `kv`."""
+    """Return the next token, computed from every number of `kv`."""
     mixed = 0
     for value in kv:
         mixed = (mixed * 31 + value) % _MASK
@@ -53,12 +53,12 @@ def next_token(kv: Iterable[int], vocab_size: int = VOCAB_SIZE) -> int:
 
 
 def logprob_after(kv: Iterable[int]) -> float:
-    """Return the log-probability of the token that follows `kv`, made from every number of `kv`."""
+    """Return the next token's log-probability, computed from every number of `kv`."""
     return -0.5 - next_token(kv, 997) / 997
 
 
 def allowed_next(token_id: int, mask: Bitmask | None) -> Sampled:
-    """Return the first allowed token from `token_id` on; after the last token, search from 0."""
+    """Return the first allowed token from `token_id` on. The search continues from 0 at the end."""
     if mask is None or not mask.any():
         return Sampled(None, is_ruled_out=True)
     ids = np.flatnonzero(np.unpackbits(mask.view(np.uint8), bitorder="little"))
@@ -104,14 +104,14 @@ class FakeLaunched:
 
 @dataclass
 class FakeForward:
-    """A step whose KV is written, and which waits for its sampling."""
+    """A step whose KV has been written, and whose tokens have not been sampled yet."""
 
     runner: FakeRunner
     step: Step
     owners: list[Sequence]
 
     def sample(self, allowed: Iterable[Bitmask | None]) -> FakeLaunched:
-        """Sample with these masks. Raises the next error of `raising_late`."""
+        """Sample with these masks, or raise the next error in `raising_late`."""
         self.runner.events.append("sample")
         masks = iter(allowed)
         if self.runner.raising_late:
@@ -131,14 +131,15 @@ class FakeForward:
 
 @dataclass
 class FakeRunner:
-    """A `Runner` over a dict of blocks, which keeps its steps."""
+    """A `Runner` over a dict of blocks, which records its steps."""
 
     block_size: int
     num_blocks: int
     vocab_size: int = VOCAB_SIZE
     not_finite: set[str] = field(default_factory=set)  # request ids whose logits are NaN
-    raising: list[Exception] = field(default_factory=list)  # raised by the next launches
-    raising_late: list[Exception] = field(default_factory=list)  # raised by the next samplings
+    raising: list[Exception] = field(default_factory=list)  # errors that the next launches raise
+    # errors that the next samplings raise
+    raising_late: list[Exception] = field(default_factory=list)
     takes: Callable[[Step], None] = lambda step: None  # advances a test's clock at a launch
     waits: Callable[[], None] = lambda: None  # advances the clock when a step is collected
     waits_for_loads: Callable[[], None] = lambda: None  # waits for promised loads at a launch
@@ -153,9 +154,9 @@ class FakeRunner:
     tokens_computed: int = 0
     blocks: dict[int, list[int | None]] = field(default_factory=dict)
     last_tokens: dict[int, int] = field(default_factory=dict)  # last sampled tokens by batch slot
-    constrained: set[int] = field(default_factory=set)  # batch slots
-    events: list[str] = field(default_factory=list)  # calls, in order
-    forward: FakeForward | None = None  # the step that waits for its sampling
+    constrained: set[int] = field(default_factory=set)  # batch slots with a constraint
+    events: list[str] = field(default_factory=list)  # names of the runner's calls, in order
+    forward: FakeForward | None = None  # the step whose tokens have not been sampled yet
     on_their_way: list[FakeLaunched] = field(default_factory=list)
     most_on_their_way: int = 0
 
@@ -169,7 +170,7 @@ class FakeRunner:
         return self.forward
 
     def _computed(self, step: Step) -> tuple[Step, list[Sequence]]:
-        """Write the KV of a step; return the decoded step and the owners of its rows."""
+        """Write the KV of a step. Return the decoded step, and the sequences of its rows."""
         if self.forward is not None:
             raise KvCorrupt("a step is launched before the one it follows was sampled")
         owners = owners_of(step, self.running())
@@ -188,7 +189,7 @@ class FakeRunner:
             self._block(written[0])[written[1]] = self._block(read[0])[read[1]]
         self._check_single_writer(step)
         if self.raising:
-            self._write(step.rows[0])  # a failing step may have done a part of its work
+            self._write(step.rows[0])  # a failing step may have done part of its work
             self.num_raised += 1
             raise self.raising.pop(0)
         for row in step.rows:
@@ -218,7 +219,7 @@ class FakeRunner:
         return launched
 
     def _take(self, row: Row) -> None:
-        """Keep the blocks and parameters that the row brings for its batch slot."""
+        """Store the blocks and parameters that the row gives its batch slot."""
         blocks = np.frombuffer(row.block_ids, np.int32).tolist()
         if blocks:
             table = self.tables.setdefault(row.batch_slot, [])
@@ -292,7 +293,7 @@ class FakeRunner:
             raise KvCorrupt("a row has not as many tokens as positions")
 
     def _check_single_writer(self, step: Step) -> None:
-        """Check that no block that one row writes is read or written by another row of the step."""
+        """Check that no row reads or writes a block that another row of the step writes."""
         written: list[int] = []
         used: list[set[int]] = []
         batch_slots = [row.batch_slot for row in step.rows]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class FewGpus:
-    """A `torch.cuda` with `count` devices; `broken` maps unusable devices to the reason."""
+    """A double of `torch.cuda` with `count` devices. `broken` gives reasons for unusable ones."""
 
     def __init__(self, count: int, broken: int | None = None) -> None:
         self._count = count

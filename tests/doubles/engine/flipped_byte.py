@@ -14,7 +14,7 @@ EXPONENT = 0x7C  # a value of about 0.1 becomes about 26, and every sum stays fi
 
 @dataclass(frozen=True)
 class FlippedByte:
-    """A byte of the first value of one block; a second `flip` undoes the first."""
+    """A byte of the first value of one block. A second `flip` undoes the first."""
 
     pool: DevicePool
     block: int

@@ -1,4 +1,4 @@
-"""Processes that start with a module imported: they are forked from a process that imported it.
+"""Processes that start with a module already imported: their parent imported it before the fork.
 
 Otherwise importing torch would take most of the life of an engine with a fake runner.
 """

@@ -1,4 +1,4 @@
-"""A server's choice of drafts, over the tree of an engine that is assembled later."""
+"""The drafting of a server, made before the engine whose tree it reads."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from prefix_cache.tree.tree import RadixTree
 
 
 class LateDrafting:
-    """Drafts from all sources once a tree is attached; implements `Drafting`."""
+    """Drafting from all sources, once a tree is attached. Implements `Drafting`."""
 
     def __init__(self, answers: Callable[[RadixTree], EarlierAnswers]) -> None:
         """Draft from the earlier answers in `answers`."""

@@ -11,10 +11,10 @@ from engine.link.messages import FromEngine, ToEngine
 
 
 class MemoryLink:
-    """A `Link` in memory: messages that tests put in, and those that the core sent, by client."""
+    """A `Link` in memory: messages that tests put in, and the core's messages by client."""
 
     def __init__(self, *, sleeps: bool = False) -> None:
-        """`sleeps`: whether waiting takes a moment, so that other threads run."""
+        """Create a link. With `sleeps`, waiting takes a moment, so that other threads run."""
         self.sleeps = sleeps
         self.dropped_frames = 0
         self.sent: defaultdict[bytes, list[FromEngine]] = defaultdict(list)
@@ -55,7 +55,7 @@ class MemoryLink:
         return [t for event in events if isinstance(event, Tokens) for t in event.token_ids]
 
     def last(self, request_id: str, client: bytes = b"gateway") -> Event:
-        """Return the event that ended a request; fail unless it is the last, and the only end."""
+        """Return the event that ended a request. Fail unless it is the last event and only end."""
         events = self.events(request_id, client)
         ends = [event for event in events if not isinstance(event, Tokens)]
         assert len(ends) == 1, f"{request_id} ended {len(ends)} times"

@@ -10,7 +10,7 @@ from triton.backends.compiler import GPUTarget
 
 
 class NoDevice(threading.local):
-    """Replaces Triton's driver by a Hopper GPU on which no kernel runs.
+    """A replacement of Triton's driver: a Hopper GPU on which no kernel runs.
 
     Each thread has its own current device, at first 0.
     """
@@ -36,7 +36,7 @@ class NoDevice(threading.local):
     def utils(self) -> Any:
         return SimpleNamespace(
             get_device_properties=lambda device: {"max_shared_mem": 1 << 18},
-            # No module: Triton 3.8 unloads a freed kernel's module with the driver that is current
-            # then.
+            # None as the module, because Triton 3.8 would unload a freed kernel's module with the
+            # driver of that later moment.
             load_binary=lambda *binary: (None, 1, 0, 0, 1024),
         )

@@ -2,8 +2,8 @@
 
 `python -m tests.doubles.engine.paced_engine SOCKET S`.
 
-Every S seconds it sends one token of every sequence, over the real link. Each step begins when it
-is due, even if the gateway is behind.
+Every S seconds the engine sends one token of every sequence over the real link. Each step begins on
+time, even if the gateway is late.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Running:
 
 
 class PacedEngine:
-    """Engine that sends one token of every sequence each `step_s` seconds."""
+    """An engine that sends one token of every sequence every `step_s` seconds."""
 
     def __init__(self, socket: str, step_s: float) -> None:
         self._link = SocketLink(socket, codec=Codec())

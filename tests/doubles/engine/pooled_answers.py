@@ -1,4 +1,4 @@
-"""Earlier answers of all namespaces in one pool, which an engine must never have."""
+"""Drafts from the earlier answers of all namespaces, a leak that no engine may have."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ ALL = Namespace(b"all".ljust(16))
 
 
 class PooledAnswers(EarlierAnswers):
-    """Drafts for each request from the answers of all: a leak that tests have to find."""
+    """Drafting from all tenants' earlier answers: a leak that tests must find."""
 
     def scope(self, namespace: Namespace) -> Namespace:
         """Return one scope for all namespaces."""

@@ -25,7 +25,7 @@ class RerunCaptured:
 
 
 class Rerun:
-    """A `Capture` that counts its records."""
+    """A `Capture` that counts the functions it has recorded."""
 
     def __init__(self) -> None:
         self.captured = 0

@@ -1,4 +1,4 @@
-"""Drafts that a test chooses: right, wrong, or a mixture."""
+"""Drafts that a test chooses: right tokens, wrong tokens, or a mixture."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ Continuation = Callable[[Sequence, int], list[int]]
 
 @dataclass
 class ScriptedDrafting:
-    """Drafts the right continuation, each token replaced by another with a probability.
+    """A drafter of the right continuation, in which each token is wrong with a given probability.
 
-    Implements `Drafting`. Keeps the calls that it gets.
+    Implements `Drafting`, and records the calls.
     """
 
     follows: Continuation
@@ -31,7 +31,7 @@ class ScriptedDrafting:
     gone: list[str] = field(default_factory=list)
 
     def prepare(self, sequence: Sequence) -> None:
-        """Keep the sequence that drafting prepares for."""
+        """Record the sequence that drafting prepares for."""
         self.prepared.append(sequence.request_id)
 
     def is_worth_waiting(self, decodes: list[Sequence]) -> bool:
@@ -49,7 +49,7 @@ class ScriptedDrafting:
         return drafts
 
     def ended(self, sequence: Sequence) -> None:
-        """Keep the sequence that ended."""
+        """Record the sequence that ended."""
         self.gone.append(sequence.request_id)
 
     def _perhaps(self, token_id: int) -> int:

@@ -206,7 +206,7 @@ SHAPES: dict[str, dict[str, Any]] = {
         "tie_word_embeddings": False,
         "mlp_bias": False,
     },
-    # Without grouped heads, so KV is four times as large: 512 KiB a token.
+    # This model has no grouped heads, so its KV is four times as large: 512 KiB a token.
     "llama-2-7b": _LLAMA_2
     | {
         "hidden_size": 4096,

@@ -18,7 +18,7 @@ from kernels.attention.tuning import rows_together
 
 @dataclass(frozen=True, slots=True)
 class Forest:
-    """Equal groups: tokens shared by all rows, tokens shared by a group, and a row's own."""
+    """Equal groups of rows: tokens shared by all rows, tokens shared in a group, own tokens."""
 
     groups: int
     rows_each: int
@@ -37,7 +37,7 @@ class Forest:
 
 
 def make_shared(forest: Forest, tables: Tensor, block_size: int) -> tuple[Tensor, SharedPrefix]:
-    """Return tables with shared leading blocks, and the plan to read each group's prefix once."""
+    """Return block tables with shared leading blocks, and a plan to read each of these once."""
 
     def numbers(values: list[int]) -> Tensor:
         return torch.tensor(values, dtype=torch.int32, device=tables.device)
@@ -57,7 +57,7 @@ def make_shared(forest: Forest, tables: Tensor, block_size: int) -> tuple[Tensor
 
 
 def with_units(layout: BatchLayout, kv: Tensor, num_q_heads: int) -> BatchLayout:
-    """Return the layout with units for its lengths. Reads the lengths back from the device."""
+    """Return the layout with work units for its lengths, which are copied back from the device."""
     own = layout.context_lens[: layout.num_decodes].cpu().numpy()
     together, shared = layout.shared, None
     if together is not None:

@@ -1,9 +1,9 @@
-"""A `FakeRunner` whose model also has a recurrent layer, with a state slot for each version.
+"""A `FakeRunner` whose model also has a recurrent layer, with each version of a state in a slot.
 
 The state after a token is the same number as the KV of that token, made from all tokens so far.
 Each row reads the state from one slot and writes it to another, and the next token is made from the
-state. So a slot that was reused too early, a version that was overwritten, and a checkpoint of
-other tokens are found at the next row, or change the output.
+state. So the next row finds a slot that was reused too early, an overwritten version or a
+checkpoint of other tokens, or the output changes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class StatefulRunner(FakeRunner):
     num_states: int = 8
     in_place: bool = False  # True if a slot is a ring, which holds the states at its last positions
     states: list[Any] = field(default_factory=list)
-    num_in_place: int = 0  # rows that wrote the slot they had read
+    num_in_place: int = 0  # number of rows that wrote the slot that they had read
     # states by batch slot and position
     passed: dict[tuple[int, int], int] = field(default_factory=dict)
 
@@ -75,7 +75,7 @@ class StatefulRunner(FakeRunner):
         return sampled._replace(token_id=next_token([*kv, state], self.vocab_size))
 
     def _check_slots(self, rows: Items[Row]) -> None:
-        """Check that no slot that a row writes is read or written by another row of the step."""
+        """Check that no row reads or writes a slot that another row of the step writes."""
         written = [row.state_out for row in rows]
         self.num_in_place += sum(row.state_in == row.state_out for row in rows)
         read = [row.state_in for row in rows]

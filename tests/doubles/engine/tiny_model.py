@@ -1,6 +1,6 @@
 """A model directory without weights: a tokenizer of single bytes and a small chat template.
 
-With a config as well, an engine can run the model with `--load-format dummy`.
+If there is also a config, an engine can run the model with `--load-format dummy`.
 
 Token ids 0 to 255 are the bytes themselves, 256 is `<|bos|>`, 257 `<|eos|>`, 258 `<|turn|>`.
 """

@@ -1,4 +1,4 @@
-"""The welcome that an engine with a double of a runner sends to clients."""
+"""The welcome message that an engine with a fake runner sends to clients."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def welcome_of(
     dtype: str = "float32",
     has_modules: bool = False,
 ) -> Welcome:
-    """Return the welcome of an engine with `num_blocks` blocks, perhaps too few for the context."""
+    """Return the welcome of an engine with `num_blocks` blocks, even if the context needs more."""
     return Welcome(
         engine_id=uuid4().hex,
         fingerprint=b"f" * 32,

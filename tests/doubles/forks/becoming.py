@@ -1,7 +1,7 @@
 """Turn a forked process into what it would be if it had executed `python -m MODULE`.
 
-Knows: the state that a fork inherits and an executed program would not. Does not know: who starts
-the process.
+Knows: the state that a forked process inherits and an executed program does not. Does not know: who
+starts the process.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ BROKEN = 1  # Python's exit status after an unhandled exception
 
 
 def become(command: Sequence[str], kept: Collection[int]) -> NoReturn:
-    """Run `command`, that is `python ... -m MODULE ...`, then end with its exit status.
+    """Run `command`, of the form `python ... -m MODULE ...`, then end with its exit status.
 
     The first three descriptors and `kept` stay open.
     """
@@ -40,7 +40,7 @@ def become(command: Sequence[str], kept: Collection[int]) -> NoReturn:
 
 
 def end(status: int) -> NoReturn:
-    """End this process even during an exception: nothing may return into the forked program."""
+    """End this process, even during an exception. No code of the forked program may run later."""
     if sys.exc_info()[0] is not None:
         traceback.print_exc()
     os._exit(status)
@@ -53,7 +53,7 @@ def set_environment(environment: Mapping[str, str]) -> None:
 
 
 def show(words: Sequence[str]) -> None:
-    """Show this command in /proc/PID/cmdline, which then ends with several zeros."""
+    """Show this command in /proc/PID/cmdline. Zero bytes fill the end of the file."""
     begin, end = map(int, Path("/proc/self/stat").read_text().rsplit(")", 1)[1].split()[45:47])
     shown = b"".join(os.fsencode(word) + b"\0" for word in words)
     if len(shown) > end - begin:
@@ -81,7 +81,7 @@ def _forget(kept: Collection[int]) -> None:
     atexit._clear()
     logging.root.handlers.clear()
     logging._handlerList.clear()  # type: ignore[attr-defined]
-    # importing `logging` would also register this; logs are written before the end
+    # as importing `logging` does in an executed process; flushes logs at the end
     atexit.register(logging.shutdown)
     logging.root.setLevel(logging.WARNING)
     unbuffered = bool(os.environ.get("PYTHONUNBUFFERED"))
@@ -110,7 +110,7 @@ def _status(ended: SystemExit) -> int:
 
 
 def finish() -> None:
-    """Do what Python does at its end: wait for threads, call registered functions, flush output."""
+    """End as Python does: wait for threads, call registered functions, flush output."""
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
     sys.stdout.flush()

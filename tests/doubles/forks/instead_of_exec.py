@@ -1,4 +1,4 @@
-"""Start Ratoon's processes by forks of their starter; execute all other programs.
+"""Start Ratoon's processes by forking the process that starts them; execute all other programs.
 
 Knows: which modules a fork server has imported, and how Python starts processes. Other programs,
 and Python with other modules, are executed as usual.
@@ -36,7 +36,7 @@ class Command(NamedTuple):
 
 
 def known(words: Sequence[str], modules: Collection[str]) -> Command | None:
-    """Return the command `words` if it runs one of `modules`, tied to a parent or not."""
+    """Return the command `words` if it runs one of `modules`, directly or by `parent_death`."""
     parent = None
     if parent_death.__file__ in words:
         after = list(words).index(parent_death.__file__) + 1
@@ -56,7 +56,7 @@ class InsteadOfExec:
         self._execve = os.execve
 
     def install(self) -> None:
-        """From now on, start the processes of this process and of its children here."""
+        """Replace both functions, for processes that this process and its children will start."""
         vars(subprocess)["_fork_exec"] = self.fork_exec
         vars(os)["execve"] = self.execve
 
@@ -67,7 +67,7 @@ class InsteadOfExec:
             started: int = self._fork_exec(words, *how)
             return started
         for stream in (sys.stdout, sys.stderr):
-            stream.flush()  # else both processes would write the buffer
+            stream.flush()  # otherwise both processes would write the buffer
         pid = os.fork()
         if not pid:
             try:

@@ -1,4 +1,4 @@
-"""Forked processes of Ratoon, which start their own processes by forks too."""
+"""Forked processes of Ratoon. They also fork the processes that they start."""
 
 from __future__ import annotations
 
@@ -24,9 +24,10 @@ class ForkedProcess:
     def __init__(
         self, run: Callable[..., object], words: Sequence[str], how: tuple[object, ...]
     ) -> None:
-        """Start a process that calls `run(words, *how)`; `run` is a module's function."""
+        """Start a process that calls `run(words, *how)`. `run` must be a module's function."""
         process = fork_server().Process(target=run, args=(list(words), *how), daemon=True)
-        self._process = process  # a process that a test leaves does not stop others from ending
+        # if a test leaves the process running, other processes can still end
+        self._process = process
         self._process.start()
         assert self._process.pid is not None
         self.pid: int = self._process.pid
@@ -44,7 +45,7 @@ class ForkedProcess:
         return status
 
     def send_signal(self, sig: int) -> None:
-        """Send a signal to the process; do nothing if it has ended, even unnoticed."""
+        """Send a signal to the process, or do nothing if it has ended."""
         if self.poll() is None:
             with suppress(ProcessLookupError):
                 os.kill(self.pid, sig)
@@ -55,7 +56,7 @@ class ForkedProcess:
 
 
 def forked_ratoon(words: Sequence[str], environment: Mapping[str, str], log: Path) -> ForkedProcess:
-    """Run `ratoon WORDS`, whose processes append to the file, or write to the terminal, `log`."""
+    """Run `ratoon WORDS`. All its processes write to `log`, a file or a terminal."""
     return ForkedProcess(_ratoon, words, (dict(environment), log))
 
 
@@ -68,7 +69,7 @@ def _ratoon(words: list[str], environment: dict[str, str], log: Path) -> None:
     _begin(environment, log)
     show(["ratoon", *words])
     hard = resource.getrlimit(resource.RLIMIT_CORE)[1]
-    resource.setrlimit(resource.RLIMIT_CORE, (hard, hard))  # an operator may allow core dumps
+    resource.setrlimit(resource.RLIMIT_CORE, (hard, hard))  # as if an operator allowed core dumps
     sys.argv = ["ratoon", *words]
     main()
 

@@ -1,4 +1,4 @@
-"""The fork server of this process, with the modules of engines, gateways and commands imported."""
+"""The fork server of this process. It has imported the modules of all of Ratoon's processes."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ IMPORTED = (
     *("jinja2.debug", "pydantic.v1", "typer._adapters", "uvicorn.lifespan.off", "encodings.idna"),
     *("typer._click.decorators", "importlib.resources.readers"),
 )
-# A forked process writes its command over the fork server's command line, which this name makes
-# long enough. The server skips a module that does not exist.
+# A forked process writes its command over the fork server's command line. The name of this module,
+# which does not exist and is skipped, makes that line long enough.
 ROOM = "room_for_a_command_" * 500
 
 
@@ -41,7 +41,7 @@ def start() -> None:
 
 
 def share() -> None:
-    """Use the fork server of the process that this one was forked from.
+    """Use the fork server of the process from which this process was forked.
 
     `multiprocessing` would check before each start that the server runs, but only the process that
     started the server can check this.

@@ -1,4 +1,4 @@
-"""Tell FILE what this process is, then end: `python -m tests.doubles.forks.told FILE STATUS`."""
+"""Write to FILE how this process was started: `python -m tests.doubles.forks.told FILE STATUS`."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from pathlib import Path
 
 from tests.doubles.forks.becoming import open_descriptors
 
-UP_TO_31 = (1 << 31) - 1  # later signals are libc's, for threads
+UP_TO_31 = (1 << 31) - 1  # higher signal numbers are libc's own, for threads
 
 
 def what_i_am() -> dict[str, object]:
-    """Return all that a program can see of how it was started, but not its id or modules."""
+    """Return all that a program can see of how it was started, except process id and modules."""
     status = Path("/proc/self/status").read_text().splitlines()
     command = Path("/proc/self/cmdline").read_text()
     return {

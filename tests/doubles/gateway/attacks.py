@@ -1,4 +1,4 @@
-"""Hostile clients: each attacks once, and returns when it is cut off or done.
+"""Hostile clients. Each attacks once, and returns when the server cuts it off or it is done.
 
 Knows: sockets, and requests that may harm a server. Does not know: how the server reacts.
 """
@@ -20,7 +20,7 @@ BODY = 16 << 20
 PIECE = b"a" * (64 << 10)
 SLOWLY_S = 0.05  # seconds between two bytes
 UNREAD_S = 5.0
-LISTS = (900_000, 15_000_000)  # bytes of the bodies
+LISTS = (900_000, 15_000_000)  # sizes of the bodies, in bytes
 
 Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
@@ -75,7 +75,8 @@ async def slow_reader(target: Target) -> None:
     try:
         await reader.readuntil(b"\r\n\r\n")
         writer.transport.pause_reading()  # type: ignore[attr-defined]
-        # Since nothing is read, the server's end of the connection would not be seen: wait.
+        # This client reads nothing, so it cannot notice that the server ends the connection. It
+        # waits instead.
         await asyncio.sleep(UNREAD_S)
     finally:
         writer.transport.abort()
@@ -103,7 +104,7 @@ async def huge_chunks(target: Target) -> None:
 
 
 async def bombs(target: Target) -> None:
-    """Send numbers that would take much memory if the server believed them."""
+    """Send numbers, such as lengths, that would make a trusting server allocate much memory."""
     for more in (
         {"n": 10**9},
         {"n": -1},
@@ -114,7 +115,8 @@ async def bombs(target: Target) -> None:
     ):
         reader, writer = await target.connect()
         writer.write(target.chat("hi", **more))
-        with suppress(asyncio.IncompleteReadError):  # the server may end the connection
+        # the server may end the connection before an answer
+        with suppress(asyncio.IncompleteReadError):
             await reader.readuntil(b"\r\n\r\n")
         writer.close()
 
@@ -135,7 +137,7 @@ async def long_lists(target: Target) -> None:
 
 
 async def unfinished_body(target: Target, size: int = BODY, hold_s: float = UNREAD_S) -> bytes:
-    """Send a declared body without its last byte; return the status line, or b"" after `hold_s`.
+    """Send a declared body but its last byte. Return the status line, or b"" after `hold_s`.
 
     The body is sent for as long as the server reads.
     """
@@ -162,12 +164,12 @@ async def _pour_in(writer: asyncio.StreamWriter, pieces: int) -> None:
 async def unfinished_bodies(
     target: Target, many: int = 100, hold_s: float = UNREAD_S
 ) -> list[bytes]:
-    """Send many unfinished bodies at once; return their status lines."""
+    """Send `many` unfinished bodies at once, and return the status lines of the answers."""
     return await asyncio.gather(*(unfinished_body(target, hold_s=hold_s) for _ in range(many)))
 
 
 async def long_text(target: Target, path: str, text: str, **more: Any) -> bytes:
-    """Send a prompt `text` to `path`, to be tokenised; return the status line."""
+    """Send the prompt `text` to `path`, where it is tokenised, and return the status line."""
     body = json.dumps({"model": target.model, "prompt": text, **more}, ensure_ascii=False).encode()
     reader, writer = await target.connect()
     try:
@@ -236,7 +238,7 @@ async def _pour(target: Target, head: bytes, before: bytes, behind: bytes) -> No
             await writer.drain()
         await reader.read(1)
     except ConnectionError:
-        return  # the server reads no more
+        return  # the server has stopped reading
     finally:
         writer.transport.abort()
 

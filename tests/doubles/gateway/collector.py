@@ -14,7 +14,7 @@ Value = str | int | float | list[str]
 
 
 class Collector:
-    """The received requests. May be read from any thread."""
+    """The requests that the collector has received. Any thread may read them."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -35,7 +35,7 @@ class Collector:
         ]
 
     def take(self, body: bytes) -> None:
-        """Keep one request's body; return when the request is to be answered."""
+        """Store a request's body, and return at the time when the request is to be answered."""
         self.raw.append(body)
         self.asked.set()
         if self.hangs:

@@ -1,4 +1,4 @@
-"""Clients without a key that send floods: each returns when it is cut off or done.
+"""Clients without a key that send floods. Each returns when the server cuts it off or it is done.
 
 Knows: sockets, and requests that cost a server more than a health check. Does not know: how the
 server reacts.
@@ -12,9 +12,9 @@ from functools import partial
 from tests.doubles.gateway.attacks import CHAT, Attack, Target
 
 TIMES = 100  # number of requests, each sent after the last has ended
-PIPELINED_BYTES = 222_000  # bytes of requests sent at once
-POURED_MIB = 25  # MiB of one request
-FEWER_MIB = 10  # MiB of one request; the server needs seconds for each MiB
+PIPELINED_BYTES = 222_000  # bytes of the requests that are sent at once
+POURED_MIB = 25  # size of one request in MiB
+FEWER_MIB = 10  # size in MiB of a request of which each MiB takes the server seconds
 HEALTH = "GET /healthz"
 LARGEST = "/docs/vendor/swagger-ui-bundle.js"  # the largest answer without a key
 
@@ -25,7 +25,7 @@ def request(line: str, *fields: str) -> bytes:
 
 
 async def ask_often(target: Target, asked: bytes, times: int = TIMES) -> None:
-    """Send the same request again and again on one connection, each after the answer before."""
+    """Send a request `times` times on one connection, each time after the last answer."""
     reader, writer = await target.connect()
     try:
         for _ in range(times):
@@ -40,7 +40,7 @@ async def ask_often(target: Target, asked: bytes, times: int = TIMES) -> None:
 
 
 async def pipeline(target: Target, asked: bytes, answers: int = TIMES) -> None:
-    """Send very many requests at once; read `answers` answers, which come at a bounded rate."""
+    """Send very many requests at once. Read `answers` answers, which the server sends slowly."""
     times = PIPELINED_BYTES // len(asked)
     reader, writer = await target.connect()
     sending = asyncio.create_task(_send(writer, asked * times))
@@ -85,7 +85,7 @@ def _length(head: bytes) -> int:
 _CHUNKED = request(f"POST {CHAT}", "transfer-encoding: chunked")
 
 FLOODS: dict[str, Attack] = {
-    # all other floods are compared with these
+    # all other floods are compared with health checks
     "health checks": partial(ask_often, asked=request(HEALTH)),
     "descriptions": partial(ask_often, asked=request("GET /openapi.json")),
     "packed descriptions": partial(

@@ -1,4 +1,4 @@
-"""HAProxy with the deployment's own configuration, before a gateway on this machine."""
+"""HAProxy with the deployment's own configuration, in front of a gateway on this machine."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def configured(front: Front, gateway_port: int, health_port: int, most: int) -> 
 
 @contextmanager
 def running_front(directory: Path, gateway_port: int, most: int = 2000) -> Iterator[Front]:
-    """Run HAProxy for `most` connections while the context is open, once it reaches the gateway."""
+    """Run HAProxy for up to `most` connections. Yield once HAProxy reaches the gateway."""
     front, health_port = Front(free_port(), free_port()), free_port()
     file = directory / "haproxy.cfg"
     file.write_text(configured(front, gateway_port, health_port, most))

@@ -27,13 +27,13 @@ GAP_S = 0.01  # seconds between two tokens
 
 
 class Schedule:
-    """The pace of the fake engine: token k of a request comes `k * GAP_S` after its start."""
+    """The pace of the fake engine: token k of a request is due `k * GAP_S` after its start."""
 
     def __init__(self) -> None:
         self._started: dict[str, float] = {}
 
     async def __call__(self, request: Generate, at: int) -> None:
-        """Wait until the token `at` is due; the end is due with the last token."""
+        """Wait until the token `at` is due. The end of the answer is due with the last token."""
         if at >= request.sampling.max_tokens:
             self._started.pop(request.request_id)
             return

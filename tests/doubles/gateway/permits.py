@@ -14,6 +14,6 @@ from gateway.tenant_limits import Prices
 
 
 def some_permits(limiter: Limiter, prices: Prices, *, streams: int = 100) -> Permits:
-    """Return permits limited by `limiter`, and by `streams` choices at once for each tenant."""
+    """Return permits bounded by `limiter`, and by `streams` concurrent choices of a tenant."""
     bodies, throttle = BodyMemory(Bounds()), RefusalThrottle(time.monotonic)
     return Permits(limiter, prices, OpenStreams(streams), bodies, throttle)

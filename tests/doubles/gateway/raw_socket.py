@@ -6,7 +6,7 @@ import re
 import socket
 import time
 
-PAUSE_S = 0.01  # seconds between packets, so that they are not read together
+PAUSE_S = 0.01  # seconds between two packets, so that the server does not read both at once
 _STATUS = re.compile(rb"HTTP/1\.[01] (\d{3}) ")
 
 

@@ -19,10 +19,10 @@ PROGRAM = "redis-server"
 
 
 class RedisServer:
-    """A server process that can be killed, frozen, and started again with its data on disk."""
+    """A server process that a test can kill, freeze, and start again with its data on disk."""
 
     def __init__(self, directory: Path, *options: str) -> None:
-        """`options` are passed to the server: "--maxmemory", "1mb"."""
+        """Prepare a server. `options` are passed to it, for example "--maxmemory", "1mb"."""
         self._directory = directory
         self._options = options
         self.port = free_port()
@@ -51,7 +51,7 @@ class RedisServer:
             time.sleep(0.01)
 
     def kill(self) -> None:
-        """Kill the server, without an answer to its clients."""
+        """Kill the server, so that its clients get no more answers."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
@@ -98,15 +98,15 @@ def _started(directory: Path, options: tuple[str, ...]) -> RedisServer:
 
 
 def _listens(pid: int, port: int) -> bool:
-    """Return whether the process itself listens on the port, judged by its open sockets."""
+    """Return whether one of the process's own sockets listens on the port."""
     wanted = f"0100007F:{port:04X}"
     inodes = {
         fields[9]
         for fields in map(str.split, Path("/proc/net/tcp").read_text().splitlines())
-        if fields[1] == wanted and fields[3] == "0A"  # listening
+        if fields[1] == wanted and fields[3] == "0A"  # "0A" means listening
     }
     held = set()
     for entry in Path(f"/proc/{pid}/fd").iterdir():
-        with suppress(FileNotFoundError):  # the descriptor was closed meanwhile
+        with suppress(FileNotFoundError):  # the descriptor may have been closed meanwhile
             held.add(os.readlink(entry))
     return any(f"socket:[{inode}]" in held for inode in inodes)

@@ -1,4 +1,4 @@
-"""The real gateway on a loopback port, in a thread, with an engine of the test's choice."""
+"""The real gateway on a loopback port, in a thread, with an engine that the test chooses."""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
 """Chat templates that are compiled and probed once, however many tests load them.
 
-A test's gateway and the tests of templates load templates anew. This took half of their time.
+Without this, each test's gateway and each test of templates would load templates again, which took
+half of their time.
 
-Knows: the source alone decides what is compiled. What a probe finds also depends on the tokens and
-the bound of steps.
+Knows: the source decides what is compiled. The results of a probe also depend on the tokens and the
+bound of steps.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ KEPT = 32  # number of compiled templates that are kept; consecutive tests use f
 
 
 class ProbedOnce:
-    """`find_traits` that remembers what it found."""
+    """A replacement of `find_traits` that remembers its results."""
 
     def __init__(self) -> None:
         self._found: dict[tuple[object, ...], TemplateTraits] = {}

@@ -6,14 +6,15 @@ import asyncio
 
 
 class Wire(asyncio.Transport):
-    """A transport that keeps the bytes to send, and the other calls."""
+    """A transport that stores the bytes to send, and records all other calls."""
 
     def __init__(self) -> None:
         super().__init__({"peername": ("127.0.0.1", 1)})
         self.sent: list[bytes] = []
         self.asked: list[str] = []
         self.is_reading_now = True
-        self._is_closing = False  # a field, since it is read too often to search `asked` each time
+        # a field, because it is read too often to search the recorded calls each time
+        self._is_closing = False
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         self.sent.append(bytes(data))

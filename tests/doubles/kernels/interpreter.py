@@ -1,12 +1,12 @@
 """Triton's interpreter without its needless work.
 
-For a launch, the interpreter replaces the operations of `triton.language` by operations on arrays,
-and restores them at its end. It searches for operations to replace again whenever one device
-function calls another, in every program of the grid. No operation is left to replace by then, but
-this search was half of the time that kernels took on a CPU. Here the search is done once a launch,
-and once more for a function that also uses the module `triton.language.core`. The interpreter never
-restores the operations of that module, so that no kernel could be compiled in this process
-afterwards; here all are restored.
+When a launch begins, the interpreter replaces the operations of `triton.language` by operations on
+arrays. When the launch ends, it restores them. It searches for operations to replace again whenever
+one device function calls another, in every program of the grid. No operation is left to replace by
+then, but this search was half of the time that kernels took on a CPU. Here the search is done once
+a launch, and once more for a function that also uses the module `triton.language.core`. The
+interpreter never restores the operations of that module, so that no kernel could be compiled in
+this process afterwards; here all are restored.
 
 For each sum and product of integers, the interpreter computes whether it overflows, and drops the
 result unless its option `debug` is set. For each array, it makes a table of all types to look up
@@ -37,7 +37,7 @@ from triton.runtime import interpreter
 
 
 class Replaced(Protocol):
-    """The operations that a launch replaced."""
+    """The operations that a launch has replaced."""
 
     def restore(self) -> None: ...
 
@@ -85,7 +85,7 @@ class ArrayTypes:
 def constructors() -> tuple[Callable[..., None], Callable[..., None]]:
     """Return constructors of block types and of arrays that read each shape once.
 
-    A block type has one attribute more: `sizes`, the `shape` and `numel` of its arrays.
+    A block type has an additional attribute: `sizes`, the `shape` and `numel` of its arrays.
     """
     read, known = core.block_type.__init__, dict[tuple[str, tuple[int, ...]], dict[str, Any]]()
     of_scalars = core.tuple([]), core.constexpr(1)
@@ -110,12 +110,12 @@ def constructors() -> tuple[Callable[..., None], Callable[..., None]]:
 
 
 def broadcast(semantic: TritonSemantic, left: Any, right: Any) -> tuple[Any, Any]:
-    """Give two arrays one shape, as `broadcast_impl_value` does."""
+    """Give two arrays a common shape. Replaces `broadcast_impl_value`."""
     return (left, right) if left.shape is right.shape else _broadcast(semantic, left, right)
 
 
 def unwrap(one: Any) -> Any:
-    """Return a constant's value, and anything else as it is, as `_unwrap_if_constexpr` does."""
+    """Return a constant's value, and anything else unchanged. Replaces `_unwrap_if_constexpr`."""
     if type(one) is core.constexpr:
         return one.value
     return _unwrap(one) if isinstance(one, NESTED) else one

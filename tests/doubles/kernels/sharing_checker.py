@@ -1,4 +1,4 @@
-"""An attention that computes by the reference, and checks that shared keys are really shared."""
+"""An attention that computes by the reference, and checks that grouped rows share blocks."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from kernels.attention.batch_layout import BatchLayout
 
 
 class SharingChecker:
-    """A `PagedAttention`. Counts the calls in which rows shared something.
+    """A `PagedAttention` that counts the calls in which rows shared keys.
 
-    `group_rows`: the most rows of one group.
+    `group_rows` is the maximum number of rows in a group.
     """
 
     def __init__(self, group_rows: int) -> None:

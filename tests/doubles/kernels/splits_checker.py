@@ -1,4 +1,4 @@
-"""An attention that computes by the reference, and checks that the units cover all keys."""
+"""An attention that computes by the reference, and checks that the work units cover all keys."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 Triton's interpreter does not know Gluon. Here one program runs after the other, and within a
 program one group of warps after the other: the copier first, so shared memory needs a stage for
 every tile. Barriers do nothing, layouts are ignored, and a product is computed when it is started.
-So tests see which tiles are read, masked and multiplied, but not whether groups of warps wait for
+So tests check which tiles are read, masked and multiplied, but not whether groups of warps wait for
 each other.
 
 Knows: pointers, boxes of TMA, shared memory that is swizzled by 128 bytes. Does not know: kernels.
@@ -39,13 +39,13 @@ class Pointer:
 
 
 def pointer(tensor: Tensor) -> Pointer:
-    """Point to the first number of a tensor; memory between its numbers can be reached too."""
+    """Point to the first number of a tensor. Offsets may also reach memory between its numbers."""
     size = tensor.untyped_storage().nbytes() // tensor.itemsize - tensor.storage_offset()
     return Pointer(tensor.as_strided((size,), (1,)))
 
 
 class Shared:
-    """Shared memory for stages of rows; `index` returns a stage, as stored or as boxes."""
+    """Shared memory for several stages of rows. `index` returns one stage."""
 
     def __init__(self, parts: Tensor) -> None:
         self._parts = parts  # (stages, boxes across, rows, columns of a box)
@@ -134,7 +134,8 @@ def _waited(_: int, deps: Sequence[Tensor]) -> Tensor | tuple[Tensor, ...]:
 
 
 def _specialized(groups: Sequence[tuple[Callable[..., None], Sequence[Any]]], *_: object) -> None:
-    for run, arguments in reversed(groups):  # the copier is the last group
+    # reversed, because the copier is the last group and must run first
+    for run, arguments in reversed(groups):
         run(*arguments)
 
 
@@ -219,10 +220,10 @@ class Launched:
 def gluon_in_torch(
     *modules: ModuleType, kernel: str, **instead: Callable[..., object]
 ) -> Iterator[None]:
-    """Run the device code of these modules, and their launches, on a CPU within the context.
+    """Run device code and launches of these modules on a CPU while the context is open.
 
-    `kernel`: the name of the launched function. `instead`: replacements of Triton's functions
-    that the modules use, by name.
+    `kernel` is the name of the launched function. `instead` are replacements, by name, of Triton's
+    functions that the modules use.
     """
     with pytest.MonkeyPatch.context() as patch:
         for module in modules:

@@ -1,1 +1,1 @@
-"""A modelled H200: the engine's own core, with a device and copies that only take time."""
+"""A simulated H200: the engine's own core, with a device and copies that only take time."""

@@ -27,7 +27,7 @@ class Time:
         heappush(self._due, (when, next(self._number), happens))
 
     def move(self, until: float) -> None:
-        """Advance to `until`, calling everything that is due before."""
+        """Advance the clock to `until`, and call all callbacks that are due before."""
         while self._due and self._due[0][0] <= until:
             when, _, happens = heappop(self._due)
             self.now = max(self.now, when)

@@ -16,15 +16,15 @@ from tests.doubles.row_owners import Running, owners_of
 
 @dataclass(frozen=True, slots=True)
 class StepModel:
-    """Seconds of a step of an 8B on one H200, fitted to `benchmarks.engine.step`."""
+    """The seconds of a step of an 8B on one H200, fitted to results of `benchmarks.engine.step`."""
 
     of_itself: float = 4.0e-3
-    token: float = 17.9e-6  # seconds of a prompt token's GEMMs
-    pair: float = 1.2e-9  # a prompt token's attention to one earlier key
+    token: float = 17.9e-6  # seconds of all GEMMs for one prompt token
+    pair: float = 1.2e-9  # seconds of one prompt token's attention to one earlier key
     decode_key: float = 31e-9
-    read_once: float = 0.0  # share of the decodes' keys that are read together with others'
-    replayed: int = 1024  # tokens of prompts in a step that the host launches at once
-    launch: float = 1.0e-3  # host time of a graph replay, and of a launch without a graph
+    read_once: float = 0.0  # share of the decodes' keys that are read only once for several rows
+    replayed: int = 1024  # maximum number of prompt tokens of a step that is replayed as a graph
+    launch: float = 1.0e-3  # host seconds of a graph replay, and of a launch without a graph
     eager_launch: float = 6.0e-3
 
     def seconds(self, step: Step) -> float:
@@ -38,7 +38,7 @@ class StepModel:
         return self.of_itself + products + self.pair * pairs + self.decode_key * keys
 
     def products(self, decodes: int, new: int) -> float:
-        """Return the seconds of prompt tokens' GEMMs; `of_itself` has the GEMMs of decodes."""
+        """Return the seconds of prompt tokens' GEMMs. `of_itself` includes the GEMMs of decodes."""
         del decodes
         return self.token * new
 
@@ -54,7 +54,7 @@ def prompt_tokens(step: Step) -> int:
 
 @dataclass(frozen=True, slots=True)
 class OnItsWay:
-    """A step that the device computes until `over`."""
+    """A launched step, which the device has computed at the time `over`."""
 
     time: Time
     over: float
@@ -68,15 +68,16 @@ class OnItsWay:
 
 @dataclass
 class ModelledDevice:
-    """A runner that computes nothing; steps follow each other and take the model's seconds."""
+    """A runner that computes nothing. Steps run one after another, for the model's seconds."""
 
     time: Time
     model: StepModel
-    noise: float = 0.0  # largest random delay of a step, as a share
-    idle: float = 0.0  # seconds without a step
+    noise: float = 0.0  # maximum random delay of a step, as a share of its time
+    idle: float = 0.0  # seconds in which no step ran
     steps: list[tuple[float, Step]] = field(default_factory=list)  # steps with their start times
     running: Running = list  # returns the running sequences, for `owners`
-    owners: list[list[Sequence]] = field(default_factory=list)  # owners of each step's rows
+    # the sequence of each row, for each step
+    owners: list[list[Sequence]] = field(default_factory=list)
     launched_at: list[float] = field(default_factory=list)  # launch times of these steps
     _over: float = 0.0
     _dice: random.Random = field(default_factory=lambda: random.Random(5))

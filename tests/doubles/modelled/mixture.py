@@ -1,7 +1,7 @@
-"""Seconds of a step of Qwen3-30B-A3B on one H200, by a table.
+"""The seconds of a step of Qwen3-30B-A3B on one H200, from a table.
 
-A token reads 8 of 128 experts, and some thirty tokens read nearly all. So a few rows cost much,
-several hundred rows hardly more, and a prompt's tokens are cheap only in large steps.
+One token needs 8 of 128 experts, and some thirty tokens together need nearly all. So a few rows
+take long, several hundred rows hardly longer, and a prompt's tokens are cheap only in large steps.
 
 Knows: numbers that fit measured steps. Does not know: queues, or the rows' sequences.
 """
@@ -24,7 +24,7 @@ STEP_MS = (3.0, 7.7, 10.7, 14.2, 15.8, 16.9, 19.0, 20.0, 25.0, 34.0, 43.0, 53.0,
 
 @dataclass(frozen=True, slots=True)
 class MixtureModel(ProductModel):
-    """Seconds of a step. A launch without replay took a server 41 to 57 ms, by its size."""
+    """The seconds of a step. A launch without a graph replay took 41 to 57 ms in a server."""
 
     of_itself: float = 0.1e-3
     token: float = 0.0

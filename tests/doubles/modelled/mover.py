@@ -12,12 +12,12 @@ from tests.doubles.modelled.clock import Time
 
 # Seconds of a block of 2 MiB, from `benchmarks.engine.tiers`. Copies ran at 53 GB/s, encrypted
 # writes to disk at 0.6 GB/s.
-HOST_BLOCK_S = 40e-6  # seconds of a block from device to host or back
+HOST_BLOCK_S = 40e-6  # seconds to copy a block from device to host, or back
 DISK_BLOCKS_PER_S = 300.0
 
 
 class ModelledMover:
-    """Copies between tiers that only take time; copies of one direction follow each other."""
+    """Copies between tiers that only take time. Copies in one direction run one after another."""
 
     def __init__(self, time: Time, disk_blocks_per_s: float) -> None:
         self._time = time
@@ -26,7 +26,7 @@ class ModelledMover:
 
     @property
     def pending(self) -> int:
-        """Moves that have not been reported."""
+        """The number of moves that have not been reported."""
         return sum(map(len, self._ways.values()))
 
     def start(self, plan: Plan) -> None:

@@ -1,4 +1,4 @@
-"""Seconds of a step of an 8B on one H200, with a table for GEMMs.
+"""The seconds of a step of an 8B on one H200, with a table for GEMMs.
 
 `StepModel` has a fixed time for each token. But a GEMM reads its weight once for all of a step's
 tokens, so a few prompt tokens beside decodes cost little. This model therefore reads the time of
@@ -35,15 +35,15 @@ LAYERS = 32
 
 @dataclass(frozen=True, slots=True)
 class ProductModel(StepModel):
-    """Seconds of a step; `token` is the time of norms, rotation and gates of any row."""
+    """The seconds of a step. `token` is the time of a row's norms, rotation and gates."""
 
-    of_itself: float = 0.6e-3  # logits, and very short kernels
+    of_itself: float = 0.6e-3  # seconds of a step for logits and very short kernels
     token: float = 1.3e-6
     pair: float = 1.05e-9
     decode_key: float = 28.5e-9
 
     def seconds(self, step: Step) -> float:
-        """Return the seconds that the device takes. In some buckets decodes share no reads."""
+        """Return the seconds that the device takes. In some buckets each row reads its own keys."""
         new = prompt_tokens(step)
         is_together = new <= SHARING_NEW_TOKENS[-1] or new > MOST_NEW
         model = self if is_together else replace(self, read_once=0.0)
@@ -56,7 +56,7 @@ class ProductModel(StepModel):
 
 
 def computed_rows(decodes: int, new: int, *, is_together: bool) -> int:
-    """Return the rows of the bucket in which a step is replayed, else the step's own rows."""
+    """Return the rows of the graph bucket in which a step is replayed, or the step's own rows."""
     if not new or new > MOST_NEW:
         return decodes + new
     together = (size for size in SHARING_NEW_TOKENS if is_together and size >= new)

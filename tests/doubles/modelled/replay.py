@@ -68,7 +68,7 @@ class ModelledLink:
         self._incoming.append(Incoming(CLIENT, message))
 
     def receive(self, *, timeout_s: float) -> list[Incoming]:
-        """Return the messages that have come, or come within `timeout_s`."""
+        """Return the messages that have arrived, or that arrive within `timeout_s`."""
         self._time.move(self._time.now)
         give_up = self._time.now + timeout_s
         while not self._incoming and self._time.now < give_up:
@@ -107,7 +107,7 @@ def request(
 
 @dataclass
 class Stream:
-    """A client that asks, reads to the end, pauses, and asks again."""
+    """A client that sends a request, reads the answer to its end, pauses, and begins again."""
 
     time: Time
     link: ModelledLink
@@ -116,11 +116,11 @@ class Stream:
     max_tokens: int
     pause_s: float
     seed: int
-    shared: tuple[int, ...] = ()  # first tokens of each prompt
+    shared: tuple[int, ...] = ()  # tokens with which every prompt begins
     on_the_way_s: float = 2e-3  # seconds from the client to the engine and back
     target_itl_s: float = 0.0
     priority: Priority = "interactive"
-    firsts: list[float] = field(default_factory=list)  # seconds to the first tokens
+    firsts: list[float] = field(default_factory=list)  # seconds to first token, of each answer
     gaps: list[float] = field(default_factory=list)  # seconds between tokens of an answer
     asked_at: list[float] = field(default_factory=list)
     finished: int = 0
@@ -132,7 +132,7 @@ class Stream:
         self._number = count()
 
     def start(self) -> None:
-        """Ask for the first time after a part of the pause."""
+        """Send the first request after a random pause."""
         self._later()
 
     def _later(self) -> None:
@@ -179,7 +179,7 @@ class Replay:
         disk_blocks_per_s: float = DISK_BLOCKS_PER_S,
         num_states: int = 0,
     ) -> None:
-        """`num_states`: state slots of a model with recurrent layers; 0: it has none."""
+        """Create the engine. `num_states` is its number of state slots; 0: no recurrent layers."""
         self.time = Time()
         self.link = ModelledLink(self.time)
         self.device = ModelledDevice(self.time, model or StepModel(), noise)
@@ -204,15 +204,15 @@ class Replay:
         self._seeds = count(1)
 
     def stream(self, flow: str, prompt: int, output: int, pause_s: float = 0.0) -> Stream:
-        """Add a client, whose `start` sends its first request."""
+        """Add a client. Call its `start` to send its first request."""
         return Stream(self.time, self.link, flow, prompt, output, pause_s, next(self._seeds))
 
     def run(self, until: Callable[[], bool]) -> None:
-        """Step until `until` returns True."""
+        """Run steps until `until` returns True."""
         while not until():
             self.core.step()
 
     def run_for(self, seconds: float) -> None:
-        """Step for `seconds` of the clock."""
+        """Step until the clock has advanced by `seconds`."""
         over = self.time.now + seconds
         self.run(lambda: self.time.now >= over)

@@ -10,7 +10,7 @@ from tests.doubles.modelled.device import StepModel
 
 
 def seconds_of(model: StepModel, shape: StepShape) -> float:
-    """Return the seconds that the device takes. Some captured steps share no reads."""
+    """Return the seconds that the device takes. In some steps each row reads its own keys."""
     if SHARING_NEW_TOKENS[-1] < shape.new <= MOST_NEW:
         model = replace(model, read_once=0.0)
     products = model.products(shape.decodes, shape.new)

@@ -1,1 +1,1 @@
-"""Models without published checkpoints: with different layers, odd parts, a new weight format."""
+"""Made-up models: with layers of different kinds, unusual parts, or a new weight format."""

@@ -1,4 +1,4 @@
-"""An architecture with all parts that gpt-oss and Gemma have and Llama does not, by layer.
+"""An architecture whose layers have all parts of gpt-oss and Gemma that Llama lacks.
 
     layer    0, 3, ...          1, 4, ...               2, 5, ...
     window   24                 24                      none
@@ -52,7 +52,7 @@ ONE_PLUS = RmsNormConfig(1e-5, one_plus=True)
 class Alternating:
     """An architecture in which only some layers have a window. Implements `Architecture`.
 
-    `window` is the number of keys in it; None: no layer has one.
+    `window` is the number of keys in a window, or None if no layer has a window.
     """
 
     window: int | None = WINDOW
@@ -118,7 +118,7 @@ def make_alternating_checkpoint(model_dir: Path, num_layers: int = 6) -> None:
         if name.endswith("norm.weight"):
             weight = torch.randn(weight.shape) * 0.2
         elif name.endswith("experts.gate_up_proj_bias"):
-            weight = weight.flatten(1, 2)  # gate and up alternate
+            weight = weight.flatten(1, 2)  # columns of gate and up alternate
         elif name.endswith("experts.gate_up_proj"):
             weight = weight.transpose(1, 2).flatten(1, 2).transpose(1, 2)
         weights[name] = weight.contiguous()

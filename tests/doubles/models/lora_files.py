@@ -29,7 +29,7 @@ CONFIG: dict[str, Any] = {
 
 
 def fitting(most_rank: int = 8) -> AdapterShapes:
-    """Return sizes of a model that the adapter fits."""
+    """Return the shapes of a model that the adapter fits."""
     return AdapterShapes({Q_PROJ: (OUT, IN)}, PLAIN_NAMES, most_rank, torch.float32)
 
 
@@ -48,7 +48,7 @@ def write_adapter(
     config: dict[str, Any] | None = None,
     named: dict[str, Tensor] | None = None,
 ) -> Path:
-    """Write an adapter's files; `config` and `named` replace fields and tensors."""
+    """Write an adapter's files. `config` replaces fields of its config, and `named` its tensors."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "adapter_config.json").write_bytes(msgspec.json.encode(CONFIG | (config or {})))
     save_file(tensors(seed) | (named or {}), folder / "adapter_model.safetensors")

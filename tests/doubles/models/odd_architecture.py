@@ -1,4 +1,4 @@
-"""An architecture in one file, unlike the served ones, with its reference in plain PyTorch.
+"""A made-up architecture in one file, with its reference in plain PyTorch.
 
     x -> norm -> QKV -> rope -> attention -> output -> norm -> + -> norm -> GeGLU -> norm -> + x
 
@@ -49,7 +49,7 @@ CONFIG: dict[str, Any] = {
 
 
 class Raw(ModelSizes, kw_only=True):
-    """config.json."""
+    """The fields of the made-up model's config.json."""
 
     odd_intermediate_size: int
     odd_num_attention_heads: int
@@ -57,7 +57,7 @@ class Raw(ModelSizes, kw_only=True):
 
 
 class OnePlusNorm(RmsNorm):
-    """(1 + weight) x / sqrt(mean(x^2) + eps), rounded once."""
+    """A norm that computes (1 + weight) x / sqrt(mean(x^2) + eps), rounded once."""
 
     def norm(self, ops: Ops, x: Tensor) -> Tensor:
         wide = x.float()
@@ -91,7 +91,7 @@ class GegluConfig(MlpConfig):
 
 
 class Odd:
-    """Implements `Architecture`."""
+    """The made-up architecture. Implements `Architecture`."""
 
     examples = ("none",)
 
@@ -131,7 +131,7 @@ SERVED = ServedModels({NAME: Odd()})
 
 
 def make_odd_checkpoint(model_dir: Path, num_layers: int = 7) -> dict[str, Tensor]:
-    """Write a model of random weights, and return them by name."""
+    """Write a model of random weights, and return the weights by name."""
     torch.manual_seed(0)
     config = {**CONFIG, "num_hidden_layers": num_layers}
     (model_dir / "config.json").write_bytes(msgspec.json.encode(config))

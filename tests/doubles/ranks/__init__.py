@@ -1,1 +1,1 @@
-"""Doubles of ranks: missing ranks, and ranks without GPUs."""
+"""Doubles of ranks: ranks that do not exist, and ranks without GPUs."""

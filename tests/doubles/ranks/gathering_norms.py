@@ -1,4 +1,4 @@
-"""Norms for a CPU that gather the products which GPU kernels exchange over peer memory."""
+"""Norms for a CPU. They gather the products that GPU kernels would exchange over peer memory."""
 
 from __future__ import annotations
 

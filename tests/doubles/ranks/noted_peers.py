@@ -1,4 +1,4 @@
-"""Peer memory that notes exchanges and carries out none."""
+"""Peer memory that records exchanges and carries out none."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.doubles.ranks.plain_peers import PlainPeers
 
 
 class NotedPeers:
-    """A `PeerMemory` of two ranks. Up to `most_rows` rows fit; `gathers` False: no gather fits."""
+    """A `PeerMemory` of two ranks with room for `most_rows` rows, and for gathers if `gathers`."""
 
     def __init__(self, most_rows: int, *, gathers: bool = True) -> None:
         self.noted: list[str] = []
@@ -19,24 +19,24 @@ class NotedPeers:
         self._rows = PlainPeers(2, 1, 1, torch.int32).rows[0]
 
     def product(self, part: Tensor, dtype: torch.dtype) -> PeerProduct | None:
-        """Note a product; return its parts."""
+        """Record a product, and return its parts."""
         fits = part.shape[-2] <= self._most_rows and dtype == torch.float32
         return PeerProduct(part, self._rows) if self._note("product", fits) else None
 
     def gather(self, x: Tensor) -> Tensor | None:
-        """Note a gather; both ranks have the same numbers."""
+        """Record a gather, in which both ranks have the same numbers."""
         fits = self._gathers and x.numel() <= 64 * self._most_rows
         return torch.cat((x, x), 1) if self._note("gather", fits) else None
 
     def share(self, x: Tensor) -> bool:
-        """Note a share; rank 0 has only sevens."""
+        """Record a broadcast, in which rank 0 has only sevens."""
         fits = self._note("share", len(x) <= self._most_rows)
         if fits:
             x.fill_(7)
         return fits
 
     def abandon(self) -> None:
-        """Note an abandonment."""
+        """Record that an exchange was abandoned."""
         self._note("abandon", True)
 
     def _note(self, what: str, fits: bool) -> bool:

@@ -1,4 +1,4 @@
-"""A rank of a missing group: its kernels are compiled for peer memory, but never run."""
+"""A rank without its group. Its kernels are compiled for peer memory, but never run."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ class PaperRanks:
         self.rank = rank
         self.num_ranks = num_ranks
         rows = PlainPeers(num_ranks, 256, columns, ints).rows[rank]
-        # a low bound, so that small models use two-shot sums too
+        # a low bound, so that even small models use two-shot sums
         self._rows = replace(rows, least_saved=64 << 10)
 
     def total(
         self, product: Tensor, dtype: torch.dtype, *, in_parts: bool = True
     ) -> Tensor | PeerProduct:
-        """Return the product, for a reader that adds the ranks' parts."""
+        """Return the product, in parts that the next kernel adds."""
         if in_parts:
             return PeerProduct(product, self._rows)
         return product.new_empty(product.shape[-2:], dtype=dtype)
@@ -37,5 +37,5 @@ class PaperRanks:
         return peer_gather.gather(x, self._rows)
 
     def share(self, x: Tensor) -> None:
-        """Launch the kernel that shares rank 0's numbers."""
+        """Launch the kernel that broadcasts rank 0's numbers."""
         peer_gather.share(x, self._rows)

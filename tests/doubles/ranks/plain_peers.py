@@ -1,8 +1,8 @@
 """Ranks whose peer memory is ordinary memory of one process, for kernels in the interpreter.
 
-In the interpreter, a launch runs to its end before the next begins. So the data that rank 0 waits
-for must be in its buffer before its launch: `arrive` writes as the other ranks' kernels would, and
-these kernels then write the same again.
+In the interpreter, a launch runs to its end before the next begins. So the data for which rank 0
+waits must be in its buffer before its launch. `arrive` writes the data that the other ranks'
+kernels would write, and these kernels later write the same data again.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ class PlainPeers:
         self.rows: list[PeerRows] = [open_rows(rank, self._buffers) for rank in range(num_ranks)]
 
     def arrive(self, numbers: Sequence[Tensor], sums: Tensor | None = None) -> None:
-        """Write each rank's data of the next turn, (rows, at most columns), to the others' buffers.
+        """Write each rank's next data, (rows, at most columns), to the other ranks' buffers.
 
-        A two-shot exchange has `sums`: each row is written to its owner, and the owner's sum to the
-        others.
+        `sums` are given for a two-shot exchange: each row is written to its owner, and the owner's
+        sum to the other ranks.
         """
         for rank, sent in enumerate(numbers):
             for row, content in enumerate(sent):

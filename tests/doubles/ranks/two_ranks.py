@@ -1,4 +1,4 @@
-"""Two missing ranks: they report what a test tells them, and note rank 0's messages."""
+"""Two ranks without processes. They report what a test sets, and record rank 0's messages."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Doubles of engines, as a gateway with several engines sees them."""
+"""Doubles of engines, for a gateway with several engines."""

@@ -1,6 +1,6 @@
-"""A fake engine, as one of several replicas, that can die, stall, stop and be full.
+"""A fake engine for tests of several replicas. It can die, stall, stop and be full.
 
-Its requests go through a queue, like those of `EngineClient`, so that they can be taken away. With
+As in `EngineClient`, requests wait in a queue, from which they can be taken away. With
 an `exchange`, replicas fetch blocks from each other.
 """
 
@@ -30,7 +30,7 @@ from tests.doubles.gateway.keys import split_keys
 
 _Told = Tokens | Finished | EngineError
 E = TypeVar("E", Tokens, Finished, Tokens | Finished)
-_PATIENCE = 1000  # turns of the event loop
+_PATIENCE = 1000  # maximum number of event loop iterations to wait
 
 
 class FakeReplica(FakeEngine):
@@ -43,12 +43,12 @@ class FakeReplica(FakeEngine):
         self._running: dict[str, asyncio.Task[None]] = {}
         self.fingerprint = fingerprint  # fingerprint of the next process
         self.name = name
-        self.refusal: str | None = None  # the code that new requests are refused with
+        self.refusal: str | None = None  # code with which new requests are refused
         self.given_up: list[str] = []
         self.exchange: dict[str, FakeReplica] | None = None  # all replicas, by address
         self.role: Role = "both"  # role of the next process
         self.max_model_len = WELCOME.max_model_len  # maximum context of the next process
-        self.cancel_turns = 0  # turns of the event loop in which a cancelled request computes on
+        self.cancel_turns = 0  # event loop iterations for which a cancelled request still computes
         self.computes = asyncio.Event()  # while cleared, no prompt is computed
         self.computes.set()
         super().__init__(None)
@@ -79,7 +79,7 @@ class FakeReplica(FakeEngine):
         )
 
     def die(self) -> None:
-        """Die with all cached blocks; requests get EngineDied in place of an end."""
+        """Die and lose all cached blocks. Requests get EngineDied instead of an end."""
         self.welcome = None
         for request_id in self._hearing:
             if request_id in self.computed:
@@ -93,11 +93,11 @@ class FakeReplica(FakeEngine):
 
     @property
     def is_idle(self) -> bool:
-        """Whether no request waits or runs."""
+        """True if no request waits or runs."""
         return not (self._told or self._hearing)
 
     def give_up(self, request_id: str, why: str) -> bool:
-        """Take away a request that has no events yet; return whether it was taken."""
+        """Take back a request that has no events yet, and return whether this was possible."""
         told = self._told.get(request_id)
         if told is None or not told.empty():
             return False
@@ -162,7 +162,7 @@ class FakeReplica(FakeEngine):
             told.put_nowait(error)
 
     async def _fetch(self, request: Generate, source: FetchSource) -> int:
-        """Fetch blocks; return their tokens. Waits while the other replica computes the prompt."""
+        """Fetch blocks once the other replica has computed them, and count their tokens."""
         other = (self.exchange or {}).get(source.address)
         if other is None or other.welcome is None:
             return 0

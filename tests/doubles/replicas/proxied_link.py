@@ -1,10 +1,10 @@
-"""A network between gateways and one engine: it passes, delays or holds bytes, or cuts connections.
+"""A network between gateways and an engine, which can delay or hold bytes and cut connections.
 
     gateways --(toward)--> port, port + 1    proxy    engine's port, port + 1
              <--(back)----
 
-TCP sends lost packets again, so a network that drops packets for a while only delays bytes: `hold`.
-A network that drops packets for good ends connections, at once or after a timeout: `cut`.
+TCP sends lost packets again. So a network that drops packets for a while only delays bytes, as
+`hold` does. A network that always drops packets ends connections, as `cut` does.
 """
 
 from __future__ import annotations
@@ -22,12 +22,13 @@ _START_S = 10.0
 
 
 class ProxiedLink:
-    """Both ports of one engine's link. Its methods may be called from any thread."""
+    """The proxies of both ports of an engine's link. Any thread may call the methods."""
 
     def __init__(self, port: int, engine_port: int) -> None:
         self.port = port
         self.delay_s = 0.0  # delay of all bytes, in both directions
-        self.bytes: dict[Direction, int] = dict.fromkeys(BOTH, 0)  # bytes that have passed
+        # numbers of bytes that have passed
+        self.bytes: dict[Direction, int] = dict.fromkeys(BOTH, 0)
         self._engine_port = engine_port
         self._loop = asyncio.new_event_loop()
         self._passes: dict[Direction, asyncio.Event] = {}
@@ -45,7 +46,7 @@ class ProxiedLink:
         return f"127.0.0.1:{self.port}"
 
     def hold(self, *directions: Direction) -> None:
-        """Let no bytes pass, in these directions or both; new connections get no answer either."""
+        """Hold all bytes in these directions, or in both. New connections get no answer either."""
         for direction in directions or BOTH:
             self._loop.call_soon_threadsafe(self._passes[direction].clear)
 
@@ -78,7 +79,7 @@ class ProxiedLink:
     async def _listen(self) -> None:
         self._passes = {direction: asyncio.Event() for direction in BOTH}
         self.heal()
-        for offset in (0, 1):  # messages, heartbeats
+        for offset in (0, 1):  # the port for messages, and the port for heartbeats
             engine_port = self._engine_port + offset
 
             async def meet(
@@ -97,7 +98,7 @@ class ProxiedLink:
             one.cancel()
         await asyncio.gather(*joins, return_exceptions=True)
         await self._cut()
-        for _ in range(3):  # transports close in the next turns
+        for _ in range(3):  # transports close in the next iterations of the loop
             await asyncio.sleep(0)
 
     async def _cut(self) -> None:
