@@ -85,13 +85,13 @@ class TierCopies:
             return False  # poll a disk even without moves: its process may have died
         ended = self._mover.poll()
         self._look_after_disk()
-        self._cache.release_early(ended.released)
+        self._cache.moves.release_early(ended.released)
         self._released.update(ended.released)
         self._released.difference_update(ended.done)
         if not (ended.done or ended.failed or ended.lost):
             return bool(ended.released)
         self._note_damaged(ended.lost)
-        self._cache.complete(done=ended.done, failed=ended.failed, lost=ended.lost)
+        self._cache.moves.complete(done=ended.done, failed=ended.failed, lost=ended.lost)
         self._count(ended, now)
         return True
 
@@ -116,7 +116,7 @@ class TierCopies:
 
     def start(self, now: float) -> None:
         """Start the copies that the cache has planned."""
-        plan = self._cache.take_plan()
+        plan = self._cache.moves.take_plan()
         if not (plan.moves or plan.erase):
             self._note_flushes()
             return
@@ -177,7 +177,7 @@ class TierCopies:
     def _look_after_disk(self) -> None:
         if self.disk is not None and self.disk.generation != self._generation:
             self._generation = self.disk.generation
-            self._cache.forget_disk()
+            self._cache.moves.forget_disk()
 
     def _count(self, ended: Completed, now: float) -> None:
         timed: dict[tuple[Tier, Tier], float] = {}

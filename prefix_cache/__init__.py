@@ -4,6 +4,7 @@ This package uses no torch, no I/O and no clock.
 
     cache                          the one object that the engine talks to
     commit, restart, invariants    growth of the tree; its restoring at a start; its checks
+    planned_moves                  moves between tiers: planned, completed
     leases      blocks of running sequences; their loads; prefixes kept for tenants
     tiers       slots of the device, the host and the disk; copies between tiers; removals
     eviction    the choice of blocks to evict: policies, quotas, reference counts

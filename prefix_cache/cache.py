@@ -4,9 +4,8 @@ Every method decides everything before it changes anything. So a result that mea
 the cache as it was. One thread owns the cache, which has no locks and no clock. `now` is monotonic
 time in float seconds.
 
-There may be slower tiers below the device. The caller fetches the planned copies between tiers with
-`take_plan`, executes them, and reports each end to `complete`. A lease is not `ready` while its
-prefix is being loaded.
+There may be slower tiers below the device. `moves` plans the copies between tiers. A lease is not
+`ready` while its prefix is being loaded.
 
 For a model with recurrent layers, a lease also has slots for recurrent states. The tree keeps some
 of these states as state checkpoints (`leases.lease_states`). A lease begins at a checkpoint or at
@@ -16,7 +15,6 @@ position 0.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from prefix_cache.commit import Committer
@@ -29,22 +27,21 @@ from prefix_cache.invariants.states import check_states
 from prefix_cache.leases.lease import Lease
 from prefix_cache.leases.leasing import Leasing
 from prefix_cache.leases.loader import Loader
-from prefix_cache.leases.retained_prefixes import RetainedPrefix, RetainedPrefixes
+from prefix_cache.leases.retained_prefixes import RetainedPrefixes
 from prefix_cache.leases.reuse_accounting import ReuseAccounting
 from prefix_cache.leases.state_leasing import StateLeasing
 from prefix_cache.namespace import NamespacePath
+from prefix_cache.planned_moves import PlannedMoves
 from prefix_cache.restart import Restart
 from prefix_cache.tiers.capacity import Capacity
 from prefix_cache.tiers.checkpoints import ANSWER_SLOTS
-from prefix_cache.tiers.eviction_log import Reason
-from prefix_cache.tiers.in_flight import CopyOutcome, InFlight
+from prefix_cache.tiers.in_flight import InFlight
 from prefix_cache.tiers.quotas import Quotas
 from prefix_cache.tiers.tier_pools import Tiers
 from prefix_cache.tree.match import PrefixMatch, Whereabouts
 from prefix_cache.tree.survey import Survey
 from prefix_cache.tree.tally import Tally
 from prefix_cache.tree.tree import RadixTree
-from storage.move import DEVICE_TIER, DISK_TIER, Move, Plan
 
 DEVICE_ONLY = Tiers()
 
@@ -91,14 +88,15 @@ class PrefixCache:
         self.checkpoints = self.capacity.checkpoints
         self.eviction_log = self.capacity.removals.eviction_log
         self.quotas = Quotas(self.ref_counts, self.capacity)
-        self._retained = RetainedPrefixes(self.ref_counts, self.capacity.removals)
-        self._loader = Loader(self.ref_counts, self.capacity, self.in_flight)
+        self.retained = RetainedPrefixes(self.ref_counts, self.capacity.removals)
+        loader = Loader(self.ref_counts, self.capacity, self.in_flight)
         self.reuse_accounting = ReuseAccounting()
         parts = self.ref_counts, self.capacity
-        self.restart = Restart(*parts, self._loader, self.in_flight, digest)
-        self._states = StateLeasing(self.ref_counts, self.capacity, in_place=in_place)
-        self._leasing = Leasing(*parts, self._loader, self.reuse_accounting, self._states)
+        self.restart = Restart(*parts, loader, self.in_flight, digest)
+        self.states = StateLeasing(self.ref_counts, self.capacity, in_place=in_place)
+        self._leasing = Leasing(*parts, loader, self.reuse_accounting, self.states)
         self._committer = Committer(*parts, digest, self.reuse_accounting)
+        self.moves = PlannedMoves(self.quotas, self.capacity, self.in_flight, loader, self.states)
 
     def fits(self, num_tokens: int) -> bool:
         """Return whether an empty pool would have room for `num_tokens` tokens."""
@@ -120,7 +118,7 @@ class PrefixCache:
 
     def is_short_of_states(self) -> bool:
         """Return whether running sequences leave too few state slots for another sequence."""
-        return self._states.is_short()
+        return self.states.is_short()
 
     def is_kept(self, owner: str) -> bool:
         """Return whether `owner` fits its partitions and none of its blocks is leaving a tier."""
@@ -253,32 +251,8 @@ class PrefixCache:
         self._at(now)
         lease.check_open()
         if lease.shares:
-            self._retained.retain(lease.path, token_ids, lease.owner, seconds)
-            self._states.refresh(lease.node)
-
-    def retained_prefixes(self, owner: str, *, now: float) -> list[RetainedPrefix]:
-        """List the prefixes that `owner` has marked and whose retention has not lapsed.
-
-        The prefix that was marked last comes first.
-        """
-        self._at(now)
-        return self._retained.listed(owner)
-
-    def retained_blocks(self, *, now: float) -> dict[str, int]:
-        """Count the blocks of each owner's marked prefixes, in all tiers."""
-        self._at(now)
-        return self._retained.blocks()
-
-    def forget_prefix(
-        self, owner: str, prefix_id: bytes, *, now: float, is_marked: bool = True
-    ) -> int | None:
-        """Forget a marked prefix and the blocks that follow it in the tree.
-
-        Blocks of other marked prefixes stay. Returns the number of forgotten blocks, or None if
-        there is no such prefix. With `is_marked` false, a prefix without a mark is forgotten too.
-        """
-        self._at(now)
-        return self._retained.forget(owner, prefix_id, is_listed=is_marked)
+            self.retained.retain(lease.path, token_ids, lease.owner, seconds)
+            self.states.refresh(lease.node)
 
     def commit(
         self,
@@ -310,23 +284,7 @@ class PrefixCache:
         if lease.shares and lease.node.attached and whole > lease.num_shared:
             tokens = token_ids[: whole * self.block_size]
             self._committer.commit(lease, tokens, block_keys, now=now, is_written=is_written)
-        self._states.committed(lease, num_computed)
-
-    def want_states(self, lease: Lease, positions: Iterable[int]) -> None:
-        """Ask for state checkpoints at the last block boundary before each position.
-
-        The sequence's rows must end at these boundaries (`LeaseStates.row_end`). Positions that the
-        sequence has passed are ignored.
-        """
-        lease.check_open()
-        self._states.want(lease, positions)
-
-    def let_start_over(self, lease: Lease) -> None:
-        """Let decodes overwrite the lease's recurrent state once another sequence waits for slots.
-
-        If a decode that overwrote the state fails, its sequence starts over from the cache.
-        """
-        self._states.let_start_over(lease)
+        self.states.committed(lease, num_computed)
 
     def keep_out(self, lease: Lease) -> None:
         """Stop sharing the lease: commit no more of its blocks, and keep none of its states.
@@ -334,27 +292,12 @@ class PrefixCache:
         The lease stays valid.
         """
         lease.shares = False
-        self._states.keep_out(lease)
-
-    def launched(self, lease: Lease, end: int, state_slot: int) -> None:
-        """Record a launched row that writes the recurrent state of position `end` to a slot."""
-        self._states.launched(lease, end, state_slot)
-
-    def verified(self, lease: Lease, end: int) -> int:
-        """Return the last position up to `end` that has a recurrent state.
-
-        The sequence continues from there.
-        """
-        return self._states.verified(lease, end)
-
-    def left_out(self, lease: Lease) -> None:
-        """Record that the last launched row must be computed again, from the state before it."""
-        self._states.left_out(lease)
+        self.states.keep_out(lease)
 
     def release(self, lease: Lease, *, now: float) -> None:
         """Release the lease. Committed blocks stay in the tree. A second call raises LeaseError."""
         lease.check_open()
-        self._states.end(lease)
+        self.states.end(lease)
         self._leasing.take_back(lease, now)
         self.quotas.keep(lease.owner)
 
@@ -364,7 +307,7 @@ class PrefixCache:
         Blocks that follow the forgotten blocks in the tree are forgotten too.
         """
         lease.check_open()
-        for node in self._states.forget(lease):
+        for node in self.states.forget(lease):
             self.capacity.removals.prune_from(node, node.end - 1)
         if lease.first_added is not None:
             self.capacity.removals.prune_from(lease.node, lease.first_added)
@@ -385,60 +328,11 @@ class PrefixCache:
         release. Returns the number of forgotten blocks. `tally` counts their copies.
         """
         if owner is not None and namespace is None:
-            self._retained.drop(owner)
+            self.retained.drop(owner)
         return self.capacity.removals.prune(namespace, owner, tally)
-
-    def take_plan(self) -> Plan:
-        """Return the copies to make and the disk slots to erase, planned since the last call.
-
-        The caller reports each move to `complete` once. The plan includes copies that make room
-        ahead of requests (`Tiers.ahead`).
-        """
-        self.quotas.keep_again()
-        self.capacity.offloader.make_ahead()
-        self.capacity.state_copies.copy_ahead()
-        return self.in_flight.take_plan()
-
-    def complete(
-        self, done: Iterable[Move] = (), failed: Iterable[Move] = (), lost: Iterable[Move] = ()
-    ) -> None:
-        """Apply the outcomes of a plan's moves.
-
-        After a `failed` move the block stays in its source tier. `lost` means that the copy to be
-        read is damaged. The block and all blocks that follow it are then forgotten. Raises
-        UnknownMove for a move that is not under way.
-        """
-        ends = ((done, CopyOutcome.DONE), (failed, CopyOutcome.FAILED), (lost, CopyOutcome.LOST))
-        for moves, outcome in ends:
-            for transfer in self.in_flight.end(moves, outcome):
-                if transfer.of_state:
-                    self._states.complete(transfer)
-                    continue
-                completing = self._loader if transfer.target is DEVICE_TIER else self.capacity
-                self.capacity.removals.prune_all(completing.complete(transfer), Reason.LOST)
-
-    def release_early(self, moves: Sequence[Move]) -> None:
-        """Let steps start before these moves have ended, because the moves can no longer fail.
-
-        Leases that waited only for these moves become ready. The caller must still complete each
-        move.
-        """
-        for transfer in self.in_flight.transfers_of(moves):
-            if transfer.target is DEVICE_TIER and not transfer.of_state:
-                self._loader.release_early(transfer)
 
     def _at(self, now: float) -> None:
         self.eviction_log.now = self.ref_counts.retention.now = now
-
-    def forget_disk(self) -> int:
-        """Forget all copies on disk, because the disk tier's file was emptied or lost.
-
-        Blocks without another copy leave the tree with all blocks that follow them. Leased blocks
-        and blocks being loaded stay with their leases. Moves to disk under way count as failed and
-        must still be completed. Returns the number of blocks that left the tree.
-        """
-        self.in_flight.void(DISK_TIER)
-        return self.capacity.removals.forget_disk()
 
     def check_invariants(self) -> None:
         """Recompute every count, and raise InvariantBroken if a count differs."""

@@ -189,7 +189,7 @@ def under_pressure(
         lease = None
         while lease is None:
             lease = cache.acquire(PATH, ids, owner="bench", now=now)
-            cache.complete(done=cache.take_plan().moves)
+            cache.moves.complete(done=cache.moves.take_plan().moves)
         cache.commit(lease, ids, len(ids), keys, now=now)
         cache.release(lease, now=now)
 

@@ -137,7 +137,7 @@ class CopyClock:
         return True
 
     def _begin(self, cache: PrefixCache) -> None:
-        moves = cache.take_plan().moves
+        moves = cache.moves.take_plan().moves
         if not moves:
             return
         if self._seconds is None:
@@ -156,7 +156,7 @@ class CopyClock:
     def _settle_next(self, cache: PrefixCache) -> None:
         end, _, moves = heappop(self._under_way)
         self.now = max(self.now, end)
-        cache.complete(done=moves)
+        cache.moves.complete(done=moves)
 
 
 def _tiers(sizes: TierSizes, block_size: int, states: StateCosts | None) -> Tiers:

@@ -86,11 +86,11 @@ def rows(cache: PrefixCache, lease: Lease, length: int, block_size: int) -> Iter
     """
     states, at = lease.states, lease.cached_tokens
     wanted = prompt_positions(lease, length, unit=block_size)
-    cache.want_states(lease, wanted)
+    cache.states.want(lease, wanted)
     while at < length:
         if states is None:
             at = length
         else:
             at = states.row_end(at, length, is_cut=False)
-            cache.launched(lease, at, states.next_out())
+            cache.states.launched(lease, at, states.next_out())
         yield at

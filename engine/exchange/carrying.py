@@ -192,8 +192,8 @@ class CarriedPrefixes:
     def _commit(self, one: _Import, lease: Lease, now: float) -> None:
         end = len(one.tokens)
         if one.state_slot is not None:
-            self._cache.want_states(lease, [end])
-            self._cache.launched(lease, end, one.state_slot)
+            self._cache.states.want(lease, [end])
+            self._cache.states.launched(lease, end, one.state_slot)
         self._cache.commit(lease, one.tokens, end, one.block_keys, now=now, is_written=False)
         if one.state_slot is not None and lease.node.checkpoint is None:
             raise NoRoomToPin("there is no room for the prefix's recurrent state")

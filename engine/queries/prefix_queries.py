@@ -18,7 +18,7 @@ from engine.link.query_messages import (
 from engine.link.stats_messages import TierTokens
 from engine.scheduling.step_times import StepTimes
 from engine.sequences.intake import path_of
-from engine.sequences.sequence_cache import state_tier
+from engine.sequences.prefix_loads import state_tier
 from prefix_cache.cache import PrefixCache
 from storage.move import Tier
 
@@ -39,7 +39,7 @@ class PrefixQueries:
             case Probe():
                 return self._probed(query)
             case ListMarked():
-                found = self._cache.retained_prefixes(query.flow, now=now)
+                found = self._cache.retained.listed(query.flow, now=now)
                 size = self._cache.block_size
                 prefixes = [
                     MarkedPrefix(
@@ -61,7 +61,7 @@ class PrefixQueries:
         Returns the number of forgotten blocks, or None if there is no such prefix.
         """
         flow, is_marked = query.flow, query.is_marked
-        blocks = self._cache.forget_prefix(flow, query.prefix_id, now=now, is_marked=is_marked)
+        blocks = self._cache.retained.forget(flow, query.prefix_id, now=now, is_marked=is_marked)
         if blocks is not None or not is_marked:
             self._exchange.flush(FlushScope(flow, None), now)
         return blocks

@@ -112,7 +112,7 @@ class EngineCounters:
     def flows(self, cache: PrefixCache, now: float) -> dict[str, FlowStats]:
         """Return each flow's counters, including its block counters from the cache."""
         owners, reuse_accounting = cache.capacity.owners(), cache.reuse_accounting
-        retained = cache.retained_blocks(now=now)
+        retained = cache.retained.blocks(now=now)
         none, flows = OwnerUse(0, 0, 0), {}
         for name, counts in self._flows.items():
             own = owners.get(name, none)

@@ -1,38 +1,26 @@
-"""The lease of each sequence, and single flight for new KV blocks.
+"""The lease of each sequence on KV blocks.
 
     look_up -> take -> [loading] -> (grow, commit)* -> give_back | discard
 
-With single flight, one sequence computes a new block, and other sequences of the namespace wait for
-the block. The wait ends when the block is in the tree, or at a deadline. N cold requests for one
-prefix therefore compute the prefix once. With recurrent layers, a block is useful only with a
-recurrent state at its end. The computing sequence keeps a state where a waiting sequence's tokens
-differ.
-
-If a lower tier has a part of the prefix, this module decides whether to load or to recompute that
-part. It decides once for each lease.
+Elsewhere: which sequences wait for others' blocks (`held_back`), and how much of a prefix is loaded
+from lower tiers (`prefix_loads`).
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from itertools import count
 
-import numpy as np
-
 from engine.copies import TierCopies
-from engine.link.stats_messages import StateTier, TierTokens
+from engine.sequences.held_back import HeldBack
+from engine.sequences.prefix_loads import PrefixLoads
 from engine.sequences.sequence import Sequence
 from prefix_cache.cache import PrefixCache
-from prefix_cache.hashing import KEY_BYTES
 from prefix_cache.leases.checkpoint_positions import prompt_positions
 from prefix_cache.leases.lease import Lease
-from prefix_cache.leases.load_or_recompute import LOWER, NO_QUEUE, LoadOrRecompute, Queue
-from prefix_cache.leases.single_flight import SingleFlight
-from prefix_cache.tree.edge import common_prefix
-from prefix_cache.tree.match import PrefixMatch, Whereabouts, last_checkpoint
-from prefix_cache.tree.node import Position
-from storage.move import DISK_TIER, HOST_TIER, TokenCopy
+from prefix_cache.leases.load_or_recompute import LoadOrRecompute
+from prefix_cache.tree.match import PrefixMatch
+from storage.move import TokenCopy
 
 
 class LeaseMissing(RuntimeError):
@@ -51,10 +39,8 @@ class SequenceCache:
         single_flight_deadline_s: float,
     ) -> None:
         self._cache = cache
-        self._single_flight = SingleFlight[Sequence]()
-        self._copies = copies
-        self._rates = rates
-        self._deadline_s = single_flight_deadline_s
+        self._loads = PrefixLoads(cache, copies, rates)
+        self._held_back = HeldBack(cache, single_flight_deadline_s)
         self._lease_ids = count(1)
 
     @property
@@ -72,11 +58,9 @@ class SequenceCache:
         if not sequence.use_cache:
             return 0
         match = self._match(sequence)
-        usable = match.loading(self._loads(sequence, match, before)).at
+        usable = match.loading(self._loads.most_blocks(sequence, match, before)).at
         cached = usable.num_blocks * self._cache.block_size
-        if self._is_held_back(sequence, cached, now):
-            return None
-        return cached
+        return None if self._held_back.is_held(sequence, cached, now) else cached
 
     def take(self, sequence: Sequence, now: float, before: int = 0) -> bool:
         """Lease blocks for all of the sequence's tokens.
@@ -88,7 +72,7 @@ class SequenceCache:
             return False
         size, modules = self._cache.block_size, sequence.modules
         match = self._match(sequence).first((sequence.num_tokens - 1) // size)
-        found, loads = match.found, self._loads(sequence, match, before)
+        found, loads = match.found, self._loads.most_blocks(sequence, match, before)
         lease = self._cache.acquire(
             sequence.path,
             sequence.token_ids,
@@ -107,13 +91,12 @@ class SequenceCache:
             lease.cached_tokens = max(lease.cached_tokens, modules.copied_tokens)
         self._want_states(sequence, lease)
         if sequence.constraint is None:  # a left-out row needs the old recurrent state
-            self._cache.let_start_over(lease)
-        self._note(sequence, lease, found)
+            self._cache.states.let_start_over(lease)
+        self._loads.count(sequence, lease, found)
         sequence.hold(lease, next(self._lease_ids))
         sequence.num_computed = lease.cached_tokens
         if sequence.use_cache:
-            first = lease.cached_tokens // size
-            self._single_flight.begin(sequence, _prompt_keys(sequence, first))
+            self._held_back.begin(sequence, lease.cached_tokens)
         return True
 
     def _lease_modules(self, sequence: Sequence, now: float) -> bool:
@@ -202,17 +185,11 @@ class SequenceCache:
             now=now,
             is_written=is_written,
         )
-        if lease.states is None:
-            self._single_flight.done(sequence, _prompt_keys(sequence, first, last))
-        elif lease.states.stop_after(end) is None:
-            self._single_flight.end(sequence)
-        else:  # other sequences wait for the next recurrent state
-            last = last_checkpoint(Position.after(lease.node)).num_blocks
-            self._single_flight.done(sequence, _prompt_keys(sequence, 0, last))
+        self._held_back.committed(sequence, lease, first, last, end)
 
     def launched(self, sequence: Sequence, end: int, state_slot: int) -> None:
         """Record that a launched row writes the recurrent state at `end` to `state_slot`."""
-        self._cache.launched(lease_of(sequence), end, state_slot)
+        self._cache.states.launched(lease_of(sequence), end, state_slot)
 
     def has_states(self, sequence: Sequence) -> bool:
         """Return whether the model has recurrent layers."""
@@ -224,7 +201,7 @@ class SequenceCache:
         With recurrent layers, the newest state without rejected tokens determines the position.
         """
         lease = lease_of(sequence)
-        return end if lease.states is None else self._cache.verified(lease, end)
+        return end if lease.states is None else self._cache.states.verified(lease, end)
 
     def is_overwritten(self, sequence: Sequence) -> bool:
         """Return whether the last launched row wrote over the recurrent state that it read."""
@@ -239,7 +216,7 @@ class SequenceCache:
         lease = lease_of(sequence)
         if lease.states is None:
             return False
-        self._cache.left_out(lease)
+        self._cache.states.left_out(lease)
         return True
 
     def retain(self, sequence: Sequence, now: float) -> None:
@@ -263,7 +240,7 @@ class SequenceCache:
     def keep_out(self, sequence: Sequence) -> None:
         """Commit no more blocks of the sequence. It may still use its blocks."""
         sequence.use_cache = False
-        self._single_flight.end(sequence)
+        self._held_back.end(sequence)
         if sequence.lease is not None:
             self._cache.keep_out(sequence.lease)
 
@@ -286,83 +263,16 @@ class SequenceCache:
         positions = prompt_positions(
             lease, sequence.prompt_len, marks=marks, question=sequence.question
         )
-        self._cache.want_states(lease, positions)
-
-    def _want_state_of(self, sequence: Sequence, holder: Sequence) -> None:
-        """Make `holder` keep its recurrent state where the waiting `sequence` diverges from it."""
-        if holder.lease is None or holder.lease.states is None:
-            return
-        mine, theirs = (np.frombuffer(one.block_keys, np.int32) for one in (sequence, holder))
-        same = common_prefix(mine, theirs) * mine.itemsize // KEY_BYTES * self._cache.block_size
-        self._cache.want_states(holder.lease, [min(same, sequence.num_tokens - 1)])
-
-    def _loads(self, sequence: Sequence, match: PrefixMatch, before: int) -> int | None:
-        """Return the maximum number of blocks to load.
-
-        None means all blocks and the recurrent state.
-        """
-        found = match.found
-        if not sequence.use_cache or not _is_lower(found):
-            return 0
-        if self._cache.quotas.are_partitions:
-            queue = NO_QUEUE  # other flows' work must not influence this flow's result
-        else:
-            queue = Queue(before, {tier: self._copies.up_from(tier) for tier in LOWER})
-        asked = sequence.num_tokens, queue, sequence.loads, sequence.flow
-        if not match.needs_state:
-            return self._rates.load_blocks(found, *asked)
-        without = match.loading(0).at.num_blocks
-        return None if self._rates.loads_state(found, without, *asked) else 0
-
-    def _note(self, sequence: Sequence, lease: Lease, found: Whereabouts) -> None:
-        size, loaded = self._cache.block_size, 0
-        if sequence.use_cache and _is_lower(found):
-            loaded = max(lease.num_shared - found.device - found.coming, 0)
-            is_whole = lease.num_shared >= found.total
-            self._rates.count(found, loaded, sequence.flow, has_state=is_whole)
-        if sequence.admitted is None:
-            cached = min(lease.cached_tokens, sequence.prompt_len)
-            host = min(loaded, found.host)
-            disk = loaded - host
-            sequence.found = TierTokens(cached - loaded * size, host * size, disk * size)
-            if sequence.use_cache and lease.num_shared >= found.total:
-                sequence.state_tier = state_tier(found, sequence.found)
-            if lease.states is not None and lease.states.matched > cached:
-                sequence.matched = lease.states.matched
-        for writer, blocks in lease.first_reads.items():
-            sequence.first_reads[writer] = sequence.first_reads.get(writer, 0) + blocks * size
+        self._cache.states.want(lease, positions)
 
     def _leave(self, sequence: Sequence, now: float) -> None:
         if sequence.modules is not None:
             sequence.modules.release(self._cache, now)
-        self._single_flight.end(sequence)
+        self._held_back.end(sequence)
         if sequence.marks:
             sequence.added += lease_of(sequence).added()
         sequence.written_tokens += lease_of(sequence).num_written * self._cache.block_size
         sequence.let_go()
-
-    def _is_held_back(self, sequence: Sequence, cached: int, now: float) -> bool:
-        key = next(_prompt_keys(sequence, cached // self._cache.block_size), None)
-        holder = None if key is None else self._single_flight.holder_of(key)
-        if holder is None:
-            return False
-        if sequence.held_since is None:
-            sequence.held_since = now
-            self._want_state_of(sequence, holder)
-        return now - sequence.held_since < self._deadline_s
-
-
-def state_tier(found: Whereabouts, tokens: TierTokens) -> StateTier | None:
-    """Return the lower tier that has a prefix's recurrent state but none of its `tokens`."""
-    if found.state is HOST_TIER and not tokens.host:
-        return "host"
-    if found.state is DISK_TIER and not tokens.disk:
-        return "disk"
-    return None
-
-
-def _is_lower(found: Whereabouts) -> bool:
-    return found.host + found.disk > 0 or found.state is not None
 
 
 def lease_of(sequence: Sequence) -> Lease:
@@ -370,13 +280,6 @@ def lease_of(sequence: Sequence) -> Lease:
     if sequence.lease is None:
         raise LeaseMissing(f"sequence {sequence.request_id} holds no blocks")
     return sequence.lease
-
-
-def _prompt_keys(sequence: Sequence, first: int, last: int | None = None) -> Iterator[bytes]:
-    keys = sequence.block_keys
-    end = len(keys) if last is None else min(last * KEY_BYTES, len(keys))
-    for at in range(first * KEY_BYTES, end, KEY_BYTES):
-        yield keys[at : at + KEY_BYTES]
 
 
 def _merged(runs: list[tuple[int, int]]) -> list[tuple[int, int]]:

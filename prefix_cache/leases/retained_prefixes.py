@@ -73,20 +73,22 @@ class RetainedPrefixes:
             entries.popitem(last=False)
         self._by_owner[owner] = entries
 
-    def listed(self, owner: str) -> list[RetainedPrefix]:
+    def listed(self, owner: str, *, now: float) -> list[RetainedPrefix]:
         """List the owner's unlapsed prefixes. The prefix that was marked last comes first.
 
         Takes time proportional to the number of nodes of these prefixes.
         """
+        self._at(now)
         held: dict[Node, _Held] = {}
         entries = reversed(self._swept(owner).items())
         return [self._described(key, one, _held_to(one.node, held)) for key, one in entries]
 
-    def blocks(self) -> dict[str, int]:
-        """Count the blocks in each owner's listed prefixes, each block once.
+    def blocks(self, *, now: float) -> dict[str, int]:
+        """Count the blocks in each owner's listed prefixes, each block once, in all tiers.
 
         Takes time proportional to the number of nodes of these prefixes.
         """
+        self._at(now)
         return {owner: self._retained_of(owner) for owner in list(self._by_owner)}
 
     def _retained_of(self, owner: str) -> int:
@@ -102,21 +104,24 @@ class RetainedPrefixes:
             if node.owner == owner and self._retention.keeps(node)
         )
 
-    def forget(self, owner: str, prefix_id: bytes, *, is_listed: bool = True) -> int | None:
+    def forget(
+        self, owner: str, prefix_id: bytes, *, now: float, is_marked: bool = True
+    ) -> int | None:
         """Forget the blocks of a listed prefix that no other listed prefix needs.
 
         Blocks that follow the prefix are forgotten too. If a longer listed prefix contains this
         prefix, no block is forgotten. Returns the number of forgotten blocks, or None if there is
         no such prefix.
 
-        With `is_listed` false, a prefix that is not listed is forgotten too. This takes time
+        With `is_marked` false, a prefix without a mark is forgotten too. This takes time
         proportional to the number of the owner's nodes.
         """
+        self._at(now)
         entries = self._swept(owner)
         entry = entries.pop(prefix_id, None)
         if entry is not None:
             return self._forget_up(owner, entry.node, entries.values())
-        node = None if is_listed else self._ending_with(owner, prefix_id)
+        node = None if is_marked else self._ending_with(owner, prefix_id)
         return None if node is None else self._forget_up(owner, node, entries.values())
 
     def _ending_with(self, owner: str, key: bytes) -> Node | None:
@@ -143,6 +148,9 @@ class RetainedPrefixes:
     def drop(self, owner: str) -> None:
         """Unlist all prefixes of `owner`, after the owner's blocks have been forgotten."""
         self._by_owner.pop(owner, None)
+
+    def _at(self, now: float) -> None:
+        self._removals.eviction_log.now = self._retention.now = now
 
     def _swept(self, owner: str) -> OrderedDict[bytes, _Entry]:
         entries = self._by_owner.get(owner)

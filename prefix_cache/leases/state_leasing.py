@@ -57,7 +57,10 @@ class StateLeasing:
         return not any(one is not None and one.is_shrinking for one in states)
 
     def let_start_over(self, lease: Lease) -> None:
-        """Let decodes overwrite a lease's recurrent state once another sequence waits for slots."""
+        """Let decodes overwrite a lease's recurrent state once another sequence waits for slots.
+
+        If a decode that overwrote the state fails, its sequence starts over from the cache.
+        """
         if lease.states is not None and not self._in_place:
             self._may_start_over.add(lease)
 
@@ -120,7 +123,12 @@ class StateLeasing:
             self._checkpoints.read(node)
 
     def want(self, lease: Lease, positions: Iterable[int]) -> None:
-        """Ask for state checkpoints at these positions. Positions already passed are ignored."""
+        """Ask for state checkpoints at the last block boundary before each position.
+
+        The sequence's rows must end at these boundaries (`LeaseStates.row_end`). Positions that the
+        sequence has passed are ignored.
+        """
+        lease.check_open()
         states, size = lease.states, self._block_size
         if states is not None and lease.shares:
             ends = {position // size * size for position in positions}

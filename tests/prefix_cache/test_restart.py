@@ -85,7 +85,7 @@ def test_records_that_do_not_fit_are_erased() -> None:
     found = list(scene.records.items())
     smaller = PrefixCache(num_blocks=16, block_size=4, tiers=Tiers(0, 3))
     taken = smaller.restart.restore(found, now=1.0)
-    erase = smaller.take_plan().erase
+    erase = smaller.moves.take_plan().erase
     assert taken <= 3
     assert len(erase) == len(found) - taken
     assert {slot for slot, _ in found if slot >= 3} <= set(erase)
@@ -198,7 +198,7 @@ def test_without_a_disk_nothing_is_saved() -> None:
     scene = TierScene(16, host=4)
     scene.run(A, LONG)
     assert scene.cache.restart.save(100) == 0
-    assert scene.cache.forget_disk() == 0
+    assert scene.cache.moves.forget_disk() == 0
 
 
 def test_a_disk_that_is_gone_takes_along_what_was_there_alone() -> None:

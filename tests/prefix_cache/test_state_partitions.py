@@ -48,11 +48,11 @@ class Scene:
         self.end_copies()
         if lease is None or lease.states is None:
             return None
-        self.cache.want_states(lease, [wanted])
+        self.cache.states.want(lease, [wanted])
         at = lease.cached_tokens
         while at < len(ids):
             at = lease.states.row_end(at, len(ids), is_cut=False)
-            self.cache.launched(lease, at, lease.states.next_out())
+            self.cache.states.launched(lease, at, lease.states.next_out())
             self.cache.commit(lease, asked, at, keys, now=self.now)
         return lease
 
@@ -61,8 +61,8 @@ class Scene:
         self.end_copies()
 
     def end_copies(self) -> None:
-        while moves := self.cache.take_plan().moves:
-            self.cache.complete(done=moves)
+        while moves := self.cache.moves.take_plan().moves:
+            self.cache.moves.complete(done=moves)
 
 
 def answers(

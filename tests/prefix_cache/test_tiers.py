@@ -171,9 +171,9 @@ def test_a_lease_is_ready_when_its_load_is_promised_whole() -> None:
     down_from(scene, 4)
     lease = loading(scene)
     moves = scene.take_plan().moves
-    scene.cache.release_early(moves[:1])
+    scene.cache.moves.release_early(moves[:1])
     assert not lease.ready, "one of two blocks"
-    scene.cache.release_early(moves)
+    scene.cache.moves.release_early(moves)
     scene.cache.check_invariants()
     assert lease.ready
     assert scene.cache.match(A, PROMPT).found == Whereabouts(device=0, coming=2, host=0, disk=0)
@@ -218,9 +218,9 @@ def two() -> TwoLoads:
 
 
 def test_a_promised_load_behind_one_that_is_not_is_waited_for(two: TwoLoads) -> None:
-    two.scene.cache.release_early(two.behind)
+    two.scene.cache.moves.release_early(two.behind)
     assert two.are_ready() == (False, False)
-    two.scene.cache.release_early(two.before)
+    two.scene.cache.moves.release_early(two.before)
     assert two.are_ready() == (True, True)
     two.land(*two.behind, *two.before)
     assert two.are_ready() == (True, True)
@@ -234,15 +234,15 @@ def test_a_part_of_a_load_that_is_promised_twice_is_not_all_of_it() -> None:
     lease = loading(scene)
     first, second = scene.take_plan().moves
     for _ in range(2):
-        scene.cache.release_early([second])
+        scene.cache.moves.release_early([second])
     assert not lease.ready
-    scene.cache.release_early([first])
+    scene.cache.moves.release_early([first])
     scene.cache.check_invariants()
     assert lease.ready
 
 
 def test_a_promised_load_is_ready_when_the_one_before_has_ended(two: TwoLoads) -> None:
-    two.scene.cache.release_early(two.behind)
+    two.scene.cache.moves.release_early(two.behind)
     two.land(*two.before)
     assert two.are_ready() == (True, True)
     two.land(*two.behind)
@@ -255,8 +255,8 @@ def test_a_promise_of_copies_down_or_of_none_changes_nothing() -> None:
     assert scene.acquire_loading(A, OTHER, None) is None
     moves = scene.take_plan().moves
     assert moves
-    scene.cache.release_early(moves)
-    scene.cache.release_early(())
+    scene.cache.moves.release_early(moves)
+    scene.cache.moves.release_early(())
     scene.cache.check_invariants()
     assert scene.acquire_loading(A, OTHER, None) is None
     scene.complete([(move, CopyOutcome.FAILED) for move in moves])
@@ -482,10 +482,10 @@ def test_only_moves_under_way_are_settled_and_each_once() -> None:
     assert scene.acquire_loading(A, OTHER, None) is None
     (move, *_) = scene.take_plan().moves
     with pytest.raises(UnknownMove):
-        scene.cache.complete(done=[Move(Tier.HOST, 0, Tier.DEVICE, 0)])
+        scene.cache.moves.complete(done=[Move(Tier.HOST, 0, Tier.DEVICE, 0)])
     scene.complete([(move, CopyOutcome.DONE)])
     with pytest.raises(UnknownMove):
-        scene.cache.complete(done=[move])
+        scene.cache.moves.complete(done=[move])
 
 
 def test_a_record_says_what_its_block_is() -> None:

@@ -224,8 +224,8 @@ class Fetches:
             self._close(sequence, one, now)
         end = arrived * size if arrived > fetch.wanted.first else sequence.num_computed
         if fetch.wanted.state_slot is not None and end > sequence.num_computed:
-            self._cache.want_states(sequence.lease, [end])
-            self._cache.launched(sequence.lease, end, fetch.wanted.state_slot)
+            self._cache.states.want(sequence.lease, [end])
+            self._cache.states.launched(sequence.lease, end, fetch.wanted.state_slot)
         has_come = end > sequence.num_computed
         return Progress(sequence, end, is_over) if has_come or is_over else None
 

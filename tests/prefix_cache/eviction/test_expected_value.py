@@ -41,7 +41,7 @@ class Counted:
         ids = np.array([*prompt, -1], dtype=np.int32)
         lease = self.cache.acquire(HERE, ids, owner="me", now=self.now)
         while lease is None or not lease.ready:
-            self.cache.complete(done=self.cache.take_plan().moves)
+            self.cache.moves.complete(done=self.cache.moves.take_plan().moves)
             if lease is None:
                 lease = self.cache.acquire(HERE, ids, owner="me", now=self.now)
         cached = lease.cached_tokens

@@ -35,7 +35,7 @@ def two_owners(*, disk: int = 0) -> TierScene:
 
 
 def listed(scene: Scene, owner: str = "anna") -> list[int]:
-    found = scene.cache.retained_prefixes(owner, now=scene.now)
+    found = scene.cache.retained.listed(owner, now=scene.now)
     return [sum(one.held.values()) for one in found]
 
 
@@ -56,11 +56,11 @@ def test_retained_blocks_are_counted_once_and_for_their_time() -> None:
     run(scene, prompt(1, 4), 600.0)  # extends the first prompt
     run(scene, prompt(2))  # unmarked
     run(scene, prompt(3, 1), 300.0, owner="ben")
-    assert scene.cache.retained_blocks(now=scene.now) == {"anna": 4, "ben": 1}
+    assert scene.cache.retained.blocks(now=scene.now) == {"anna": 4, "ben": 1}
     scene.now += 400.0
-    assert scene.cache.retained_blocks(now=scene.now) == {"anna": 4, "ben": 0}
+    assert scene.cache.retained.blocks(now=scene.now) == {"anna": 4, "ben": 0}
     scene.now += 400.0
-    assert sum(scene.cache.retained_blocks(now=scene.now).values()) == 0
+    assert sum(scene.cache.retained.blocks(now=scene.now).values()) == 0
 
 
 def test_prefixes_of_one_another_are_each_listed_whole() -> None:
@@ -112,10 +112,10 @@ def test_marks_cost_nobody_else_a_block_and_nobody_else_sees_them() -> None:
         run(scene, prompt(number), 1e6)
     assert [scene.matches(BEN, prompt(number)) for number in range(3)] == [8] * 3
     assert (listed(scene, "ben"), len(listed(scene))) == ([], 4)
-    [newest, *_] = scene.cache.retained_prefixes("anna", now=scene.now)
-    assert scene.cache.forget_prefix("ben", newest.prefix_id, now=scene.now) is None
+    [newest, *_] = scene.cache.retained.listed("anna", now=scene.now)
+    assert scene.cache.retained.forget("ben", newest.prefix_id, now=scene.now) is None
     assert scene.matches(ANNA, prompt(9)) == 8
-    assert scene.cache.forget_prefix("anna", newest.prefix_id, now=scene.now) == 2
+    assert scene.cache.retained.forget("anna", newest.prefix_id, now=scene.now) == 2
 
 
 def test_of_a_published_namespace_nothing_is_retained_listed_or_forgotten() -> None:
@@ -130,10 +130,10 @@ def test_of_a_published_namespace_nothing_is_retained_listed_or_forgotten() -> N
     lease = scene.start(anna, ids, "anna")
     scene.cache.retain(lease, ids, 1e6, now=scene.tick())
     scene.release(lease)
-    [own] = scene.cache.retained_prefixes("anna", now=scene.now)
+    [own] = scene.cache.retained.listed("anna", now=scene.now)
     assert (own.num_blocks, scene.matches(anna, ids), scene.matches(ben, ids)) == (3, 12, 8)
-    assert scene.cache.retained_blocks(now=scene.now) == {"anna": 1}
-    assert scene.cache.forget_prefix("anna", own.prefix_id, now=scene.now) == 1
+    assert scene.cache.retained.blocks(now=scene.now) == {"anna": 1}
+    assert scene.cache.retained.forget("anna", own.prefix_id, now=scene.now) == 1
     assert (scene.matches(anna, ids), scene.matches(ben, ids)) == (8, 8)
     scene.cache.check_invariants()
 
@@ -146,7 +146,7 @@ def test_in_a_shared_namespace_others_blocks_are_not_retained() -> None:
     lease = scene.start(group, both, "anna")
     scene.cache.retain(lease, both, 1e6, now=scene.tick())
     scene.release(lease)
-    [one] = scene.cache.retained_prefixes("anna", now=scene.now)
+    [one] = scene.cache.retained.listed("anna", now=scene.now)
     assert (one.num_blocks, listed(scene, "ben")) == (3, [])
     lease = scene.start(group, theirs, "anna")
     scene.cache.retain(lease, theirs[:8], 1e6, now=scene.tick())
@@ -162,7 +162,7 @@ def test_in_a_group_another_s_hit_begins_the_time_anew_and_elsewhere_not() -> No
     for namespace, least, most in ((BEN, 90, 100), (group, 290, 300)):
         scene.now += 200.0 if namespace is BEN else 0.0
         scene.release(scene.start(namespace, ids, "ben"))
-        [one] = scene.cache.retained_prefixes("anna", now=scene.now)
+        [one] = scene.cache.retained.listed("anna", now=scene.now)
         assert least < one.left <= most
 
 
@@ -201,7 +201,7 @@ def test_a_marked_prefix_goes_to_disk_though_nobody_has_read_it() -> None:
         run_when_possible(scene, prompt(number), 1e6)
     assert scene.matches(ANNA, prompt(2)) == 0, "the control"
     assert scene.matches(ANNA, prompt(1)) == 8
-    held = scene.cache.retained_prefixes("anna", now=scene.now)[-1].held
+    held = scene.cache.retained.listed("anna", now=scene.now)[-1].held
     assert held == {Tier.DEVICE: 0, Tier.HOST: 0, Tier.DISK: 2}
 
 
@@ -222,11 +222,11 @@ def test_forgetting_leaves_what_other_prefixes_need() -> None:
     one, other = (np.concatenate([stem[:8], prompt(n, 1)[:4], tokens(0)]) for n in (5, 6))
     run(scene, one, 1e6)
     run(scene, other, 1e6)
-    [newest, oldest] = scene.cache.retained_prefixes("anna", now=scene.now)
-    assert scene.cache.forget_prefix("anna", newest.prefix_id, now=scene.now) == 1
+    [newest, oldest] = scene.cache.retained.listed("anna", now=scene.now)
+    assert scene.cache.retained.forget("anna", newest.prefix_id, now=scene.now) == 1
     assert (scene.matches(ANNA, other), scene.matches(ANNA, one)) == (8, 12)
-    assert scene.cache.forget_prefix("anna", newest.prefix_id, now=scene.now) is None
-    assert scene.cache.forget_prefix("anna", oldest.prefix_id, now=scene.now) == 3
+    assert scene.cache.retained.forget("anna", newest.prefix_id, now=scene.now) is None
+    assert scene.cache.retained.forget("anna", oldest.prefix_id, now=scene.now) == 3
     assert scene.matches(ANNA, one) == 0
     scene.cache.check_invariants()
 
@@ -238,11 +238,11 @@ def test_forgetting_a_prefix_of_a_longer_marked_one_takes_no_block() -> None:
     for length in (8, 12):
         scene.cache.retain(lease, ids[:length], 1e6, now=scene.tick())
     scene.release(lease)
-    long, short = scene.cache.retained_prefixes("anna", now=scene.now)
+    long, short = scene.cache.retained.listed("anna", now=scene.now)
     assert (short.num_blocks, long.num_blocks) == (2, 3)
-    assert scene.cache.forget_prefix("anna", short.prefix_id, now=scene.now) == 0
+    assert scene.cache.retained.forget("anna", short.prefix_id, now=scene.now) == 0
     assert scene.matches(ANNA, ids) == 12
-    assert scene.cache.forget_prefix("anna", long.prefix_id, now=scene.now) == 3
+    assert scene.cache.retained.forget("anna", long.prefix_id, now=scene.now) == 3
 
 
 def test_a_prefix_that_another_cache_had_marked_is_forgotten_without_a_mark() -> None:
@@ -264,7 +264,7 @@ def test_a_prefix_that_another_cache_had_marked_is_forgotten_without_a_mark() ->
 
 
 def forget(scene: TierScene, owner: str, key: bytes, *, is_marked: bool) -> int | None:
-    return scene.cache.forget_prefix(owner, key, now=scene.now, is_marked=is_marked)
+    return scene.cache.retained.forget(owner, key, now=scene.now, is_marked=is_marked)
 
 
 def test_when_an_owner_is_flushed_its_list_is_empty() -> None:

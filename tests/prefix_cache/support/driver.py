@@ -182,7 +182,7 @@ class Driver:
     def check_marked(self) -> None:
         """Check that the listed prefixes are the marked ones, with all that is still kept."""
         for owner, marked in self.marked.items():
-            found = self.scene.cache.retained_prefixes(owner, now=self.scene.now)
+            found = self.scene.cache.retained.listed(owner, now=self.scene.now)
             assert {one.prefix_id for one in found} <= marked.keys()
             for one in found:
                 chain = marked[one.prefix_id]

@@ -93,8 +93,8 @@ class Market:
 
     def complete(self) -> None:
         """Let all copies succeed until there are none."""
-        while moves := self.cache.take_plan().moves:
-            self.cache.complete(moves)
+        while moves := self.cache.moves.take_plan().moves:
+            self.cache.moves.complete(moves)
 
     def hit_rate(self, owner: str) -> float:
         """Return the share of tokens found, of those that could have been found."""

@@ -204,7 +204,7 @@ class StatesDriver:
         if shares:
             assert states.matched == expected.known.num_blocks * self.size
         wanted = [states.matched, len(ids) - 1, *self.random.sample(range(len(ids)), 1)]
-        self.cache.want_states(lease, wanted)
+        self.cache.states.want(lease, wanted)
         self.seen["hits"] += cached > 0
         self.history = [*self.history[-16:], (where, ids)]
         self.running.append(Running(where, ids, owner, lease, cached, cached))
@@ -218,7 +218,7 @@ class StatesDriver:
         state = state_after(one.path, one.ids, one.computed, self.size)
         assert self.memory[states_of(one.lease).at.slot] == state
         self.memory[slot] = state_after(one.path, one.ids, end, self.size)
-        self.cache.launched(one.lease, end, slot)
+        self.cache.states.launched(one.lease, end, slot)
         one.rows.append(end)
         one.computed, one.may_leave_out = end, True
         if len(one.rows) == 2:  # the engine settles a step after it has launched the next one
@@ -239,7 +239,7 @@ class StatesDriver:
         if one is not None and one.rows and one.may_leave_out:
             one.rows.pop()
             one.may_leave_out = False
-            self.cache.left_out(one.lease)
+            self.cache.states.left_out(one.lease)
             one.computed = states_of(one.lease).at.position
             self.seen["left out"] += 1
 
@@ -296,7 +296,7 @@ class StatesDriver:
 
     def take_plan(self) -> None:
         """Begin the planned copies; a target is unusable until its copy ends."""
-        plan = self.cache.take_plan()
+        plan = self.cache.moves.take_plan()
         for row in plan.erase:
             assert row not in self._rows("source") | self._rows("target")
             self.records.pop(row, None)
@@ -315,7 +315,7 @@ class StatesDriver:
         for move in moves[: self.random.randint(0, len(moves))]:
             good = 0.5 if move.target_tier is Tier.DEVICE else 0.85
             ends[self._end(move, self.random.random() < good)].append(move)
-        self.cache.complete(**ends)
+        self.cache.moves.complete(**ends)
 
     def _end(self, move: Move, is_good: bool) -> str:
         read, record = self.under_way.pop(move)
@@ -384,7 +384,7 @@ class StatesDriver:
         self.cache.check_invariants()
         self.cache.flush()
         self.take_plan()
-        self.cache.complete(failed=[*self.under_way])
+        self.cache.moves.complete(failed=[*self.under_way])
         self.under_way.clear()
         self.take_plan()
         checkpoints = self.cache.checkpoints

@@ -183,8 +183,8 @@ class TiersDriver:
         now = self.scene.tick()
         if self.random.random() < 0.2:
             owner = self.random.choice(OWNERS)
-            for prefix in self.scene.cache.retained_prefixes(owner, now=now)[:1]:
-                blocks = self.scene.cache.forget_prefix(owner, prefix.prefix_id, now=now)
+            for prefix in self.scene.cache.retained.listed(owner, now=now)[:1]:
+                blocks = self.scene.cache.retained.forget(owner, prefix.prefix_id, now=now)
                 self.seen["forgotten"] += blocks or 0
         elif self.running:
             one = self.random.choice(self.running)
@@ -207,7 +207,7 @@ class TiersDriver:
         ]
         chosen = moves[self.random.randint(0, len(moves)) :]
         waiting = [one.lease for one in self.running if not one.lease.ready]
-        self.scene.cache.release_early(chosen)
+        self.scene.cache.moves.release_early(chosen)
         self.released.update(chosen)
         self.seen["promised"] += sum(lease.ready for lease in waiting)
 

@@ -94,7 +94,7 @@ class TierScene(Scene):
     def take_plan(self) -> Plan:
         """Begin the plan's copies; those within the device have been made before."""
         self.move()
-        plan = self.cache.take_plan()
+        plan = self.cache.moves.take_plan()
         self.doomed &= self.under_way.keys()
         reads = {m.source for m in self.under_way if m.source_tier is Tier.DISK}
         writes = {m.target for m in self.under_way if m.target_tier is Tier.DISK}
@@ -148,7 +148,7 @@ class TierScene(Scene):
         for move in by_outcome[CopyOutcome.LOST]:
             self.places[move.source_tier][move.source] = self._nothing()
             self.spoilt.add((move.source_tier, move.source))
-        self.cache.complete(*by_outcome.values())
+        self.cache.moves.complete(*by_outcome.values())
 
     def copy_all(self) -> int:
         """Take plans and end all copies successfully until there are none; return their number."""
@@ -184,7 +184,7 @@ class TierScene(Scene):
             if move.source_tier is Tier.DISK:  # read before
                 fresh[move.source] = self.places[Tier.DISK][move.source]
         self.places[Tier.DISK][:] = fresh
-        return self.cache.forget_disk()
+        return self.cache.moves.forget_disk()
 
     def check_contents(self) -> None:
         """Check every copy of every block of the tree against its tokens and namespaces."""

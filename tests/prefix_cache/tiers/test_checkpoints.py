@@ -34,7 +34,7 @@ class Requests:
         self.now += 1.0
         lease = self.cache.acquire(self.at, ids, owner=owner, now=self.now)
         assert lease is not None
-        self.cache.want_states(lease, wanted)
+        self.cache.states.want(lease, wanted)
         return lease
 
     def compute(self, lease: Lease, ids: TokenIds) -> None:
@@ -42,7 +42,7 @@ class Requests:
         states, at = states_of(lease), lease.cached_tokens
         while at < len(ids):
             at = min(states.stop_after(at) or len(ids), len(ids))
-            self.cache.launched(lease, at, states.next_out())
+            self.cache.states.launched(lease, at, states.next_out())
             keys = block_keys(self.at, ids, SIZE)
             self.cache.commit(lease, ids[:at], at, keys, now=self.now)
 
@@ -95,7 +95,7 @@ def test_a_request_that_ends_within_a_block_leaves_its_last_whole_one() -> None:
     lease = requests.open(IDS[:18])
     states = states_of(lease)
     for end in (14, 15, 16, 17, 18):  # decodes
-        requests.cache.launched(lease, end, states.next_out())
+        requests.cache.states.launched(lease, end, states.next_out())
         keys = block_keys(HERE, IDS, SIZE)
         requests.cache.commit(lease, IDS[:end], end, keys, now=0.0)
     requests.cache.release(lease, now=0.0)
@@ -108,7 +108,7 @@ def test_where_prompts_part_a_state_is_kept_by_the_second() -> None:
     other = np.concatenate([IDS[:20], IDS[:8]])
     lease = requests.open(other)
     assert (lease.cached_tokens, states_of(lease).matched) == (0, 20)
-    requests.cache.want_states(lease, [states_of(lease).matched])
+    requests.cache.states.want(lease, [states_of(lease).matched])
     requests.compute(lease, other)
     requests.cache.release(lease, now=requests.now)
     assert requests.usable(np.concatenate([IDS[:20], IDS[10:20]])) == 20
@@ -163,7 +163,7 @@ def test_the_kept_state_gives_way_to_the_next_row_where_slots_are_few(
     lease = requests.open(IDS[:20])
     requests.compute(lease, IDS[:16])  # keeps the state at the end of a block
     for end in (18, 19):
-        requests.cache.launched(lease, end, states_of(lease).next_out())
+        requests.cache.states.launched(lease, end, states_of(lease).next_out())
     requests.cache.release(lease, now=requests.now)
     requests.cache.check_invariants()
     assert requests.usable(IDS[:20]) == found
@@ -231,7 +231,7 @@ def test_a_checkpoint_where_prompts_part_is_worth_less_until_a_third_starts_ther
     requests = Requests()
     requests.run(IDS[:28])
     lease = requests.open(other := np.concatenate([IDS[:16], IDS[:8]]))
-    requests.cache.want_states(lease, [states_of(lease).matched])
+    requests.cache.states.want(lease, [states_of(lease).matched])
     requests.compute(lease, other)
     requests.cache.release(lease, now=requests.now)
     assert worth_at(requests, 16) == 4 / 8
@@ -342,7 +342,7 @@ def test_a_row_decided_too_early_is_refused() -> None:
     lease = requests.open(IDS)
     states = states_of(lease)
     for end in (4, 8, 12):
-        requests.cache.launched(lease, end, states.next_out())
+        requests.cache.states.launched(lease, end, states.next_out())
     with pytest.raises(LeaseError):
         states.next_out()
 

@@ -39,7 +39,7 @@ def test_without_a_tier_below_blocks_are_dropped_at_once() -> None:
     scene = TierScene(3)
     scene.run(A, PROMPT)
     assert push_out(scene)
-    assert scene.cache.take_plan().moves == ()
+    assert scene.cache.moves.take_plan().moves == ()
     assert lost(scene) == {Reason.NO_ROOM: 2}
 
 

@@ -123,11 +123,11 @@ class Run:
 
     def copy(self) -> None:
         """Carry out the plans; a move has ended once every rank has made it."""
-        asked = self.cache.take_plan()
+        asked = self.cache.moves.take_plan()
         for rank in self.ranks:
             assert rank.carry_out(asked) == set(asked.moves)
         self.moves += asked.moves
-        self.cache.complete(done=asked.moves)
+        self.cache.moves.complete(done=asked.moves)
         self.cache.check_invariants()
 
     def save(self) -> None:

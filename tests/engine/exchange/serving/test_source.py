@@ -212,9 +212,9 @@ class StatefulRig(Rig):
         assert lease is not None
         assert lease.states is not None
         end = self.kept * SIZE
-        self.cache.want_states(lease, [end])
+        self.cache.states.want(lease, [end])
         self.slot = lease.states.next_out()
-        self.cache.launched(lease, end, self.slot)
+        self.cache.states.launched(lease, end, self.slot)
         keys = block_keys(path, TOKENS, SIZE)
         self.cache.commit(lease, tokens, len(TOKENS), keys, now=0.0)
         self.cache.release(lease, now=0.0)
