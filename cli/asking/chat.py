@@ -27,7 +27,7 @@ def chat(
     system: Annotated[
         str | None, typer.Option(help="The system message.", show_default=False)
     ] = None,
-    max_tokens: Annotated[int, typer.Option(help="Most tokens of an answer.", min=1)] = 512,
+    max_tokens: Annotated[int, typer.Option(help="Maximum tokens of an answer.", min=1)] = 512,
     temperature: Annotated[
         float | None,
         typer.Option(help="0 always takes the likeliest token.", min=0, max=2, show_default=False),

@@ -36,7 +36,7 @@ RayAddress = Annotated[
 DrainS = Annotated[
     float,
     typer.Option(
-        "--drain-s", help="Most seconds for running requests, which are then cut off.", min=0.0
+        "--drain-s", help="Maximum seconds for running requests, which are then cut off.", min=0.0
     ),
 ]
 

@@ -51,10 +51,10 @@ class ClusterFlags:
 
     engines: int = _of_cluster(1, "Engines to run.", min=1, max=1024)
     min_engines: int | None = _of_cluster(
-        None, "Fewest engines, where their number follows the load. Left out: engines.", min=1
+        None, "Fewest engines, where their number follows the load. Default: engines.", min=1
     )
     max_engines: int | None = _of_cluster(
-        None, "Most engines. Left out: their number does not follow the load.", min=1, max=1024
+        None, "Maximum engines. Default: their number does not follow the load.", min=1, max=1024
     )
     target_wait_s: float = _of_cluster(
         2.0,
@@ -75,16 +75,16 @@ class ClusterFlags:
         max=MAX_PORT,
     )
     link_key_file: Path | None = _of_cluster(
-        None, "The key of the links, on every machine. Left out: made in data_dir, for one machine."
+        None, "The key of the links, on every machine. Default: made in data_dir, for one machine."
     )
     redis_url: str | None = _of_cluster(
-        None, "Redis with the state of the gateways. Left out: SQLite in data_dir, for one machine."
+        None, "Redis with the state of the gateways. Default: SQLite in data_dir, for one machine."
     )
     redis_password_file: str | None = _of_cluster(
         None, "File with the password of redis_url, on every machine."
     )
     ray_address: str | None = _of_cluster(
-        None, "Ray to use: HOST:PORT, or auto for the one that runs here. Left out: one is started."
+        None, "Ray to use: HOST:PORT, or auto for the one that runs here. Default: one is started."
     )
     gateway: dict[str, Any] | None = _of_cluster(
         None, "A gateway to run beside this command, with these flags of ratoon gateway."

@@ -69,7 +69,7 @@ class VerifyFlags:
     )
     max_fill_tokens: int = _test(
         2_000_000,
-        help="Most prompt tokens to push a cell's blocks into a lower tier, or to fill the "
+        help="Maximum prompt tokens to push a cell's blocks into a lower tier, or to fill the "
         "device in an eviction trial.",
         min=1,
     )

@@ -26,7 +26,7 @@ class LoadFlags:
     )
     small: bool = _load(False, "Run the workload at a size for a CPU and a short context.")
     processes: int = _load(
-        4, "Processes that send a workload's requests, or arrivals.", min=1, max=64
+        4, "Processes that send the requests of a workload or an open loop.", min=1, max=64
     )
     endpoint: EndpointName = _load(
         "completions", "'completions' sends token ids; 'chat' sends words, of about as many tokens."
@@ -36,15 +36,15 @@ class LoadFlags:
         """JSON of fields to add to every request, or to replace: '{"tools": [...], """
         """"tool_choice": "required"}'.""",
     )
-    requests: int = _load(64, "Requests in all.", min=1)
-    concurrency: int = _load(8, "Requests in flight at once, without --rate.", min=1)
+    requests: int = _load(64, "Total number of requests.", min=1)
+    concurrency: int = _load(8, "Requests in flight at once, in a closed loop.", min=1)
     prompt_tokens: int = _load(512, "Tokens of every prompt.", min=1)
-    shared_tokens: int = _load(256, "Tokens with which all prompts begin alike.", min=0)
+    shared_tokens: int = _load(256, "Tokens that all prompts begin with.", min=0)
     output_tokens: int = _load(64, "Tokens of every answer.", min=1)
     dataset: Path | None = _load(
         None,
-        "File of ShareGPT, MT-bench's questions or a trace: lengths of prompts and answers, "
-        "instead of the three flags above.",
+        "File with ShareGPT, MT-bench's questions or a trace: gives lengths of prompts and "
+        "answers, in place of the three flags above.",
     )
     tokenizer: Path | None = _load(
         None,
@@ -57,7 +57,7 @@ class LoadFlags:
         256, "Token ids are drawn below this; at most the model's vocabulary.", min=16
     )
     seed: int | None = _load(
-        None, "Seed of the prompts. Left out: a new one, so that no run hits earlier prefixes."
+        None, "Seed of the prompts. Default: a new one, so that no run hits earlier prefixes."
     )
     timeout_s: float = _load(120.0, "Seconds of silence after which a request failed.", min=0.1)
     json: Json = False

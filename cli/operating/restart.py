@@ -28,7 +28,7 @@ LATE_LOOKS = 20
 def restart(
     admin: AdminFlags,
     wait_s: Annotated[
-        float, typer.Option("--wait-s", help="Most seconds to wait for the end; 0: none.", min=0.0)
+        float, typer.Option("--wait-s", help="Maximum seconds to wait; 0: no limit.", min=0.0)
     ] = 3600.0,
 ) -> None:
     """Restart the engines of the server that runs in DATA_DIR, one after the other.

@@ -32,9 +32,10 @@ _COUNTED = (
 )
 _DAY = itemgetter("day")
 _UNITS = ("", "k", "M", "G", "T")
-Day = Annotated[
-    str | None, typer.Option(metavar="DAY", help="A day, such as 2026-01-31.", show_default=False)
-]
+
+
+def _day(which: str) -> Any:
+    return typer.Option(metavar="DAY", help=f"{which} day, such as 2026-01-31.", show_default=False)
 
 
 def usage(
@@ -43,8 +44,8 @@ def usage(
         str | None,
         typer.Option(help="Show only this tenant's usage, by name or id.", show_default=False),
     ] = None,
-    first: Day = None,
-    last: Day = None,
+    first: Annotated[str | None, _day("First")] = None,
+    last: Annotated[str | None, _day("Last")] = None,
     every: Annotated[
         bool, typer.Option("--all", help="Show deleted tenants one by one, not together by day.")
     ] = False,

@@ -29,14 +29,14 @@ ENGINE_FLAGS = {
         min=0.0,
     ),
     "cache_tokens": engine_flag(
-        "Tokens that the cache holds on the device. Left out: sized from free memory.", min=1
+        "Tokens that the cache holds on the device. Default: sized from free memory.", min=1
     ),
     "host_cache_gib": engine_flag(
-        "GiB of host memory for blocks that leave the device; 0: none. Left out: a quarter "
+        "GiB of host memory for blocks that leave the device; 0: none. Default: a quarter "
         "of free memory, at most 0.25 on cpu and 64 on cuda.",
         min=0.0,
     ),
-    "host_cache_tokens": engine_flag("The size of the host tier in tokens.", min=0),
+    "host_cache_tokens": engine_flag("Size of the host tier in tokens.", min=0),
     "windows": engine_flag(
         "Whether KV before a layer's sliding window is freed; auto: on a CPU, if this makes room; "
         "never on a GPU."
@@ -56,23 +56,26 @@ ENGINE_FLAGS = {
         "GiB of disk for blocks, less on a small disk; 0: no disk tier.", min=0.0, max=2.0**20
     ),
     "disk_encryption": engine_flag("Encrypt blocks on disk, with one key for each tenant."),
-    "cache_policy": engine_flag("Which blocks are evicted first."),
+    "cache_policy": engine_flag(
+        "Blocks that are evicted first: lru: the least recently used; value: those that are least "
+        "likely to be used again."
+    ),
     "spill_grace_s": engine_flag(
         "Seconds for writing blocks to disk at shutdown, the most valuable first.", min=0.0
     ),
     "memory_fraction": engine_flag(
-        "On cuda, the share of free memory to use without --cache-tokens.", min=0.01, max=1.0
+        "On cuda, share of free memory to use if --cache-tokens is not set.", min=0.01, max=1.0
     ),
     "max_model_len": engine_flag(
-        "Most tokens of prompt and answer together. Left out: the model's own.", min=1
+        "Maximum tokens of prompt and answer together. Default: the model's own.", min=1
     ),
     "adapters_dir": engine_flag("Folder of the LoRA adapters that may be loaded."),
     "adapter_slots": engine_flag("Adapters on the device at once.", min=1, max=MOST_ADAPTER_SLOTS),
     "adapter_rank": engine_flag("Largest rank of an adapter.", min=1, max=MOST_ADAPTER_RANK),
-    "adapter_experts": engine_flag("Leave room for adapters of experts."),
+    "adapter_experts": engine_flag("Reserve memory for adapters of experts."),
     "adapter_host_gib": engine_flag("GiB of adapters in host memory.", min=0.0),
     "max_batch_tokens": engine_flag(
-        "Most tokens computed in one step. Left out: 512 on cpu, 8192 on cuda.", min=1
+        "Maximum tokens computed in one step. Default: 512 on cpu, 8192 on cuda.", min=1
     ),
     "target_itl_ms": engine_flag(
         "Milliseconds that 99 of 100 gaps between an answer's tokens stay within; a low target "
@@ -81,20 +84,21 @@ ENGINE_FLAGS = {
         min=0.0,
     ),
     "max_running": engine_flag(
-        "Most sequences that run at once, at most half of --max-batch-tokens.", min=1
+        "Maximum sequences that run at once, at most half of --max-batch-tokens.", min=1
     ),
-    "max_waiting": engine_flag("Most sequences that may wait; further requests get 429.", min=1),
+    "max_waiting": engine_flag("Maximum sequences that may wait; further requests get 429.", min=1),
     "single_flight_deadline_s": engine_flag(
-        "Most seconds that a request waits for another request to compute the same prefix.", min=0.0
+        "Maximum seconds that a request waits for another request to compute the same prefix.",
+        min=0.0,
     ),
     "sentinel_share": engine_flag(
-        "Part of the answers to cached prompts that are computed again without the cache and "
-        "compared, while the engine is idle; 0: none.",
+        "Share of the answers to cached prompts that an idle engine computes again without the "
+        "cache, and compares; 0: none.",
         min=0.0,
         max=1.0,
     ),
     "overlap_scheduling": engine_flag(
-        "On a GPU, schedule a step while the step before is computed."
+        "On a GPU, schedule a step while the previous step is computed."
     ),
     "drafts": engine_flag(
         "auto: verify several probable tokens in a step, from the prompt, the cache or a "
@@ -105,7 +109,7 @@ ENGINE_FLAGS = {
     ),
     "least_shared_tokens": engine_flag(
         "On cuda, decodes with a common prefix of at least this many tokens read it once "
-        "together; 0: never. Left out: a measured length.",
+        "together; 0: never. Default: a length measured for the GPU.",
         min=0,
     ),
     "tensor_parallel": engine_flag(
@@ -122,7 +126,7 @@ ENGINE_FLAGS = {
         max=MOST_RANKS,
     ),
     "num_threads": engine_flag(
-        "CPU threads to compute with. Left out: one fewer than there are cores.", min=1, max=1024
+        "CPU threads to compute with. Default: one fewer than there are cores.", min=1, max=1024
     ),
 }
 # Flags of `ratoon engine` alone. Under `ratoon serve`, the gateway drains requests.
@@ -130,12 +134,12 @@ ALONE_FLAGS = {
     **ENGINE_FLAGS,
     "grace_s": engine_flag("Seconds that running requests may go on after SIGTERM.", min=0.0),
     "role": engine_flag(
-        "prefill: compute prompts for other engines; decode: all else. Without engines of the "
-        "other role, either serves whole requests."
+        "prefill: compute prompts for other engines; decode: all other work. Without engines of "
+        "the other role, an engine serves whole requests."
     ),
     "exchange": engine_flag(
         "Address at which other engines fetch cached blocks: a path, or tcp://HOST:PORT with "
-        "the link's key; not for engines of several ranks. Left out: none ('ratoon serve "
+        "the link's key; not for engines of several ranks. Default: none ('ratoon serve "
         "--replicas' sets it)."
     ),
 }
@@ -156,8 +160,8 @@ class ReplicaFlags:
     )
     prefill_replicas: int = field(
         0,
-        "How many of --replicas only compute prompts for the others: gaps between tokens get "
-        "even, first tokens later, so measure first; 0: all do both.",
+        "How many of --replicas only compute prompts for the others. Gaps between tokens become "
+        "more even, first tokens later, so measure first. 0: all do both.",
         panel="Engine",
         min=0,
         max=63,
@@ -175,7 +179,7 @@ class RegisterFlags:
     )
     advertise: str | None = field(
         None,
-        "The address under which gateways reach it. [dim]\\[default: --socket][/dim]",
+        "Address under which gateways reach the engine. [dim]\\[default: --socket][/dim]",
         panel="Engine",
         show_default=False,
     )

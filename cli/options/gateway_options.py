@@ -26,27 +26,27 @@ GATEWAY_FLAGS = {
     "port": gateway_flag("Port to listen on.", min=1, max=65535),
     "admin_host": gateway_flag("Address of --admin-port."),
     "admin_port": gateway_flag(
-        "A separate port for /admin, /healthz, /readyz and /metrics. Left out: --port.",
+        "A separate port for /admin, /healthz, /readyz and /metrics. Default: --port.",
         min=1,
         max=65535,
     ),
     "workers": gateway_flag(
-        "Gateway processes that share the port. Left out: 1 on up to 4 cores, then a "
+        "Gateway processes that share the port. Default: 1 on up to 4 cores, then a "
         "quarter of the cores, at most 8.",
         min=1,
         max=64,
     ),
     "engine_silence_s": gateway_flag(
         "Seconds of silence, more than any step takes, after which an engine counts as hung. "
-        "Left out: 10 on cuda, 120 on cpu.",
+        "Default: 10 on cuda, 120 on cpu.",
         min=1.0,
     ),
     "find_engines": gateway_flag(
         "Also use the engines that are registered in the state ('ratoon engines')."
     ),
     "router": gateway_flag(
-        "How one of several engines is chosen for a request; first-token: by the soonest "
-        "predicted first token."
+        "How an engine is chosen for a request; first-token: the one with the soonest predicted "
+        "first token."
     ),
     "gateways": gateway_flag(
         "Number of gateways that share --redis-url; while Redis is down, each grants its share of "
@@ -56,7 +56,7 @@ GATEWAY_FLAGS = {
     ),
     "share_all": gateway_flag("No isolation: all tenants share one cache."),
     "tool_format": gateway_flag(
-        f"How the model writes calls of tools: {', '.join(tool_format_names())}. "
+        f"Format in which the model writes tool calls: {', '.join(tool_format_names())}. "
         "[dim]\\[default: by its chat template][/dim]",
         show_default=False,
     ),
@@ -92,7 +92,7 @@ GATEWAY_FLAGS = {
         "File with the password of --redis-url.", show_default=False
     ),
     "redis_timeout_s": gateway_flag(
-        "Most seconds to wait for an answer of Redis; large answers have longer.",
+        "Maximum seconds to wait for Redis; large answers have longer.",
         min=0.001,
         max=10.0,
     ),
@@ -108,7 +108,7 @@ GATEWAY_FLAGS = {
         "prompt or key."
     ),
     "vllm_metric_names": gateway_flag(
-        "Repeat in /metrics the metrics that vLLM has, under vLLM's names."
+        "Also give /metrics those metrics that vLLM has, under vLLM's names."
     ),
     "page": gateway_flag("Serve the operator's page, /admin/ui, and the tenants', /usage."),
     "docs": gateway_flag("Serve /docs, the API in a browser."),
@@ -118,107 +118,109 @@ GATEWAY_FLAGS = {
         show_default=False,
     ),
     "otlp_endpoint": gateway_flag(
-        "URL of an OpenTelemetry collector (OTLP over HTTP). Left out: no traces.",
+        "URL of an OpenTelemetry collector (OTLP over HTTP). Default: no traces.",
         also="OTEL_EXPORTER_OTLP_ENDPOINT",
     ),
 }
 BOUNDS_FLAGS = {
-    "max_body_bytes": bound("Most bytes of a request's body."),
+    "max_body_bytes": bound("Maximum bytes of a request's body."),
     "max_tenant_body_bytes": bound(
-        "Most bytes of bodies that a tenant's requests hold at once, in each worker."
+        "Maximum bytes of bodies that a tenant's requests hold at once, in each worker."
     ),
     "max_all_body_bytes": bound(
-        "Most bytes of bodies that all requests hold at once, in each worker."
+        "Maximum bytes of bodies that all requests hold at once, in each worker."
     ),
     "body_wait_s": bound(
-        "Most seconds that a body waits for memory within these; then 429 or 503."
+        "Maximum seconds that a body waits for memory within these; then 429 or 503."
     ),
-    "max_json_depth": bound("Most levels of nested JSON."),
-    "max_messages": bound("Most messages of a chat."),
-    "max_choices": bound("Most choices of one prompt (n)."),
-    "max_prompts": bound("Most prompts of one completions request, times n."),
-    "max_inputs": bound("Most inputs of one embeddings request, and documents to rerank."),
-    "max_logprobs": bound("Most alternatives for each token."),
-    "max_stops": bound("Most stop strings."),
-    "max_stop_chars": bound("Most characters of a stop string."),
-    "max_logit_bias": bound("Most entries of logit_bias."),
+    "max_json_depth": bound("Maximum levels of nested JSON."),
+    "max_messages": bound("Maximum messages of a chat."),
+    "max_choices": bound("Maximum choices of one prompt (n)."),
+    "max_prompts": bound("Maximum prompts of one completions request, times n."),
+    "max_inputs": bound("Maximum inputs of one embeddings request, and documents to rerank."),
+    "max_logprobs": bound("Maximum alternatives for each token."),
+    "max_stops": bound("Maximum stop strings."),
+    "max_stop_chars": bound("Maximum characters of a stop string."),
+    "max_logit_bias": bound("Maximum entries of logit_bias."),
     "max_tenant_turn_bytes": memory(
-        "Most bytes of a tenant's remembered turns, in each worker: later prompts repeat "
+        "Maximum bytes of a tenant's remembered turns, in each worker: later prompts repeat "
         "their tokens. 0: none."
     ),
     "max_all_turn_bytes": memory(
-        "Most bytes of all tenants' remembered turns, in each worker. 0: none."
+        "Maximum bytes of all tenants' remembered turns, in each worker. 0: none."
     ),
     "max_tenant_text_bytes": memory(
-        "Most bytes of a tenant's remembered token ids, in each worker: only what is new of "
-        "a prompt is tokenised. 0: none."
+        "Maximum bytes of a tenant's remembered token ids, in each worker: only the "
+        "new part of a prompt is tokenised. 0: none."
     ),
     "max_all_text_bytes": memory(
-        "Most bytes of all tenants' remembered token ids, in each worker. 0: none."
+        "Maximum bytes of all tenants' remembered token ids, in each worker. 0: none."
     ),
     "turn_life_s": memory(
-        "Seconds after the last use that turns and token ids are remembered. 0: not at all."
+        "Seconds for which turns and token ids are remembered after their last use. 0: never."
     ),
     "max_tenant_seen_bytes": memory(
-        "Most bytes of a tenant's prompts remembered to say why the next prompt missed, in each "
-        "worker. 0: none."
+        "Maximum bytes of a tenant's prompts remembered, in each worker, to explain why later "
+        "prompts missed. 0: none."
     ),
     "max_all_seen_bytes": memory(
-        "Most bytes of all tenants' remembered prompts, in each worker. 0: none."
+        "Maximum bytes of all tenants' remembered prompts, in each worker. 0: none."
     ),
-    "seen_life_s": memory("Seconds that a prompt is remembered. 0: not at all."),
+    "seen_life_s": memory("Seconds for which a prompt is remembered. 0: never."),
     "allow_cache_load": bound_flag(
         "Let tenants set `cache.load` to auto, always or never, as the operator may."
     ),
-    "max_salt_chars": bound("Most characters of cache_salt."),
-    "max_streams_per_tenant": bound("Most choices of a tenant in flight, in each worker."),
+    "max_salt_chars": bound("Maximum characters of cache_salt."),
+    "max_streams_per_tenant": bound("Maximum choices of a tenant in flight, in each worker."),
     "max_connections": bound(
-        "Most connections at once, in each worker. Left out: as many as the limit of open files "
+        "Maximum connections at once, in each worker. Default: as many as the limit of open files "
         "allows."
     ),
-    "max_head_bytes": bound("Most bytes of the request line and headers."),
-    "head_deadline_s": bound("Most seconds from a request's first byte to its last header."),
-    "body_deadline_s": bound("Most seconds from a request's last header to the end of its body."),
+    "max_head_bytes": bound("Maximum bytes of the request line and headers."),
+    "head_deadline_s": bound("Maximum seconds from a request's first byte to its last header."),
+    "body_deadline_s": bound(
+        "Maximum seconds from a request's last header to the end of its body."
+    ),
     "default_max_tokens": bound("max_tokens of a chat that sets none."),
     "response_ttl_s": bound_flag(
-        "Seconds that answers of /v1/responses are stored, to be continued; 0: not at all.", min=0.0
+        "Seconds for which answers of /v1/responses are stored, to be continued; 0: never.", min=0.0
     ),
-    "max_response_bytes": bound("Most bytes of a stored response; a larger one is not stored."),
+    "max_response_bytes": bound("Maximum bytes of a stored response; a larger one is not stored."),
     "max_tenant_response_bytes": bound(
-        "Most bytes of a tenant's stored responses; beyond it the oldest are deleted."
+        "Maximum bytes of a tenant's stored responses; beyond this the oldest are deleted."
     ),
     "max_all_response_bytes": bound(
-        "Most bytes of all stored responses; beyond it the oldest of the tenant with most bytes "
-        "are deleted."
+        "Maximum bytes of all stored responses; beyond this the oldest of the tenant with most "
+        "bytes are deleted."
     ),
     "max_unread_bytes": bound(
-        "Most bytes of a stream that wait for a slow reader, in each worker; beyond it the "
+        "Maximum bytes of a stream that wait for a slow reader, in each worker; beyond this the "
         "stream is cut off."
     ),
     "max_tenant_unread_bytes": bound(
-        "Most unread bytes of a tenant's streams; beyond it the stream with most is cut off."
+        "Maximum unread bytes of a tenant's streams; beyond this the longest stream is cut off."
     ),
     "max_all_unread_bytes": bound(
-        "Most unread bytes of all streams; beyond it the longest stream of the tenant with most "
-        "unread bytes is cut off."
+        "Maximum unread bytes of all streams; beyond this the longest stream of the tenant with "
+        "most unread bytes is cut off."
     ),
     "max_answer_bytes": bound(
-        "Most bytes held of an answer that is not streamed, in each worker; beyond it the "
+        "Maximum bytes of an answer that is not streamed, in each worker; beyond this the "
         "request ends with an error."
     ),
     "max_tenant_answer_bytes": bound(
-        "Most bytes held of a tenant's answers; beyond it the longest answer ends with an error."
+        "Maximum bytes of a tenant's answers in memory; beyond this the longest ends with an error."
     ),
     "max_all_answer_bytes": bound(
-        "Most bytes held of all answers; beyond it the longest answer of the tenant with most "
-        "bytes ends with an error."
+        "Maximum bytes of all answers in memory; beyond this the longest answer of the tenant with "
+        "most bytes ends with an error."
     ),
     "stalled_write_s": bound(
-        "A client for whom bytes wait is cut off if it reads less than a KiB a second over "
-        "this many seconds."
+        "Seconds after which a client that has read less than a KiB a second is cut off, while "
+        "bytes wait for it."
     ),
     "keep_alive_s": bound(
-        "Seconds between a stream's pings before its first token, where the dialect has pings."
+        "Seconds between a stream's pings before its first token, if the dialect has pings."
     ),
 }
 GatewayFlags = Annotated[GatewayConfig, ConfigFlags(GATEWAY_DEFAULTS, GATEWAY_FLAGS)]

@@ -31,7 +31,7 @@ class SimulatedModelFlags:
     )
     state_cache_ratio: float = cache_field(
         ENGINE_DEFAULTS.cache.state_cache_ratio,
-        "Bytes of kept recurrent states per byte of KV.",
+        "Bytes of cached recurrent states per byte of KV.",
         min=0.0,
     )
 
@@ -44,7 +44,7 @@ class TierTokenFlags:
     host_tokens: int = cache_field(0, "Tokens in the host tier; 0: none.", min=0)
     disk_tokens: int = cache_field(0, "Tokens in the disk tier; 0: none.", min=0)
     policy: PolicyName = cache_field(
-        ENGINE_DEFAULTS.cache.cache_policy, "Which blocks are evicted first."
+        ENGINE_DEFAULTS.cache.cache_policy, "Blocks that are evicted first, as in 'ratoon serve'."
     )
     block_size: int = plain_field(
         512,
@@ -105,8 +105,8 @@ class SimulatedReplicaFlags:
     replicas: int = replica_field(1, "Engines; each has tiers of the sizes given.", min=1)
     router: RouterName = replica_field(
         "first-token",
-        "The router that is reported in full. The others are replayed as well, and one cache as "
-        "large as all caches.",
+        "Router to report in full. The other routers are replayed as well, and one cache as large "
+        "as all caches.",
     )
     speed: float = replica_field(
         1.0, "Factor by which requests come faster than in the trace.", min=0.001
@@ -126,7 +126,7 @@ class SimulatedReplicaFlags:
         min=1,
     )
     target_itl_ms: float = replica_field(
-        0.0, "Most milliseconds of a step that also decodes; 0: 60.", min=0.0
+        0.0, "Maximum milliseconds of a step with decodes; 0 means 60.", min=0.0
     )
 
     def check(self) -> None:
@@ -152,13 +152,15 @@ class DraftFlags:
 
     drafts: Path | None = drafts_field(
         None,
-        "Replay these texts in place of a trace: how many of their tokens would be drafted and "
+        "Replay these texts in place of a trace, and count the tokens that would be drafted and "
         "accepted.",
     )
     tokenizer: Path | None = drafts_field(
         None, "A tokenizer.json, or its directory. [dim]\\[the embedded model's][/dim]"
     )
-    runs: int = drafts_field(1, "Replays of all texts, one after the other in one cache.", min=1)
+    runs: int = drafts_field(
+        1, "Number of replays of all texts, one after the other in one cache.", min=1
+    )
 
 
 @dataclass(frozen=True, slots=True)

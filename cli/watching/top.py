@@ -26,7 +26,8 @@ def top(
         float, typer.Option("--interval-s", help="Seconds between two readings.", min=0.1)
     ] = 2.0,
     once: Annotated[
-        bool, typer.Option("--once", help="One reading, of all since the engine's start.")
+        bool,
+        typer.Option("--once", help="Print one reading, of the time since the engine's start."),
     ] = False,
 ) -> None:
     """Watch hit rates by tier, tokens a second, the queue, and each tenant, until Ctrl-C.

@@ -159,9 +159,9 @@ class _Bodies:
 
     def _meaning(self, said: Mapping[str, Any], page: str) -> str:
         default = said.get("default")
-        kind = self._type(said, page)
         if "default" in said and default is None:
-            return kind.removesuffix(" or null")
+            return self._type(_without_null(said), page)
+        kind = self._type(said, page)
         is_said = default in (None, "", []) or isinstance(default, dict) or kind == f"`{default}`"
         return kind if is_said else f"{kind} (`{default}`)"
 
@@ -179,6 +179,14 @@ class _Bodies:
         if isinstance(said.get("additionalProperties"), dict):
             return f"object of {self._type(said['additionalProperties'], page)}"
         return str(said.get("type", "any"))
+
+
+def _without_null(said: Mapping[str, Any]) -> Mapping[str, Any]:
+    if "anyOf" in said:
+        return {**said, "anyOf": [one for one in said["anyOf"] if one != {"type": "null"}]}
+    if isinstance(said.get("type"), list):
+        return {**said, "type": [one for one in said["type"] if one != "null"]}
+    return said
 
 
 def _either(kinds: Iterable[str]) -> str:

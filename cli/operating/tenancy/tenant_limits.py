@@ -31,9 +31,9 @@ class LimitFlags:
     burst_s: float | None = _limit_field(
         None,
         max=60,
-        help="Seconds whose rate may come at once. Left out: 60.",
+        help="Seconds of its rates that a tenant may use at once. Default: 60.",
     )
-    max_concurrent: int | None = _limit_field(None, help="Requests at once.")
+    max_concurrent: int | None = _limit_field(None, help="Running requests.")
     max_request_tokens: int | None = _limit_field(
         None,
         help="Tokens of a request and its answer.",
@@ -47,7 +47,7 @@ class BudgetFlags:
     budget: float | None = _limit_field(
         None, help="Units of the server's --price-... flags; 0 removes the budget."
     )
-    period: PeriodName | None = plain_field(None, help="Period of the budget. Left out: 'month'.")
+    period: PeriodName | None = plain_field(None, help="Period of the budget. Default: 'month'.")
 
 
 def limits(
@@ -57,7 +57,9 @@ def limits(
     spending: BudgetFlags,
     priority: Annotated[
         PriorityName | None,
-        typer.Option(help="'batch' waits for 'interactive', within bounds.", show_default=False),
+        typer.Option(
+            help="'batch' requests wait for 'interactive' ones, within bounds.", show_default=False
+        ),
     ] = None,
     target_itl_ms: Annotated[
         float | None,

@@ -95,9 +95,9 @@ def usage_tiers(
 ) -> None:
     """Choose whether a tenant's usage says from which tiers its cached tokens came.
 
-    The tiers are hidden by default: where tenants share the room of the cache ('--cache-sharing
-    pooled'), they would tell a tenant how much other tenants ask. Answers to requests with the
-    operator's key always show them.
+    The tiers are hidden by default: if tenants share the room of the cache ('--cache-sharing
+    pooled'), the tiers show how much other tenants send. Answers to requests with the operator's
+    key always show them.
 
     Example:
 
@@ -111,13 +111,13 @@ def usage_tiers(
 def canonical_prompts(
     admin: AdminFlags,
     tenant: TenantArgument,
-    on: Annotated[bool, typer.Option("--on/--off", help="Whether variation is taken out.")],
+    on: Annotated[bool, typer.Option("--on/--off", help="Whether variation is removed.")],
 ) -> None:
-    """Choose whether variation without meaning is taken out of a tenant's prompts.
+    """Choose whether variation without meaning is removed from a tenant's prompts.
 
-    Claude Code's billing header is left out of system prompts, and the keys that define a tool get
-    one order. Nothing else is changed: not the order of tools, lists or arguments, and no text.
-    At /v1/messages the header is left out for every tenant.
+    Claude Code's billing header is left out of system prompts, the keys that define a tool get one
+    order, and an agent's tagged environment moves from the system prompt to the first user turn.
+    Nothing else is changed. At /v1/messages the header is left out for every tenant.
 
     Example:
 
