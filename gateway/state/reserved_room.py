@@ -47,7 +47,7 @@ class ReservedRoom:
             self.fill()
 
     def give_up(self, *, keep: int = START_BYTES) -> bool:
-        """Shrink the ballast for a write that found no space; return False if none is left to free."""
+        """Shrink the ballast for a write that found no space; return False if none is left."""
         if self._size() <= keep:
             return False
         with suppress(OSError):
