@@ -1,6 +1,6 @@
-"""The engine's composition root: from an `EngineConfig` to a serving process.
+"""The engine's composition root: it builds a serving engine from an `EngineConfig`.
 
-Elsewhere: where settings come from (`cli`).
+Elsewhere: the parsing of settings (`cli`).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from engine.startup.warm_up import warm_up
 from engine.tier_interfaces import LowerTiers
 from prefix_cache.eviction.policies import policy_by_name
 
-# The maximum seconds of a step for decodes without a target, while few prompts wait.
+# The maximum milliseconds of a step if its decodes have no target and few prompts wait.
 CPU_MAX_STEP_MS = 1000.0
 CUDA_MAX_STEP_MS = 60.0
 
@@ -77,16 +77,16 @@ def main(arguments: list[str]) -> int:
 class _Loaded(NamedTuple):
     model: OpenedModel
     link: SocketLink
-    exchange: ExchangeThreads | None  # None if there are several ranks, which exchange no blocks
+    exchange: ExchangeThreads | None  # None with several ranks, because they do not exchange blocks
     ahead: HostAhead | None
     team: Team | None
-    share: Fraction  # this rank's share of every tier below the device
+    share: Fraction  # this rank's share of the size of each tier below the device
 
 
 def _cannot_start(error: Exception) -> int:
     _log.error("the engine cannot start: %s", " ".join(str(error).split()))
     if isinstance(error, RankGone):
-        return EXIT_BROKEN  # the rank may have been killed: another start may succeed
+        return EXIT_BROKEN  # perhaps a rank was killed, so another start may succeed
     return EXIT_NOT_SERVED if isinstance(error, ModelNotServed) else EXIT_CANNOT_START
 
 
@@ -157,7 +157,7 @@ def _run(config: EngineConfig, core: EngineCore) -> int:
     stop = StopSignal()
     stop.listen()
     gc.collect()
-    gc.freeze()  # objects of the start are never freed
+    gc.freeze()  # do not scan the objects made so far: they are never freed
     _log.info("serving %s on %s", config.model.model_dir, config.process.socket)
     return serve(
         core, stop, grace_s=config.process.grace_s, spill_grace_s=config.cache.spill_grace_s
@@ -172,16 +172,16 @@ def build_core(
     exchange: ExchangeThreads | None = None,
     drafting: Drafting | None = None,
 ) -> EngineCore:
-    """Build the engine core that serves `model` on `link` under the bounds of `config`.
+    """Build the engine core that serves `model` over `link` within the limits of `config`.
 
-    `drafting` replaces the drafting that `config` selects.
+    `drafting`, if given, replaces the choice of drafts that `config` selects.
     """
     device = model.welcome.device
     limits = EngineLimits(
         step=step_limits(config, device, model.max_batch_tokens),
         queue=QueueLimits(capacity=config.steps.max_waiting),
         single_flight_deadline_s=config.cache.single_flight_deadline_s,
-        # A CPU computes a step at its launch, so a step ahead would only delay tokens.
+        # On a CPU a launch computes the step, so launching a step ahead would only delay tokens.
         overlap_scheduling=device != "cpu" and config.steps.overlap_scheduling,
         graph_tokens=0 if device == "cpu" else config.steps.graph_tokens,
         drafts=config.steps.drafts == "auto",
@@ -193,14 +193,15 @@ def build_core(
 
 
 def step_limits(config: EngineConfig, device: str, max_batch_tokens: int) -> StepLimits:
-    """Return the bounds of a step on `device`, with measured defaults where `config` has None."""
+    """Return the limits of a step on `device`. If `config` has None, use measured defaults."""
     max_step_ms = CPU_MAX_STEP_MS if device == "cpu" else CUDA_MAX_STEP_MS
     stages = config.ranks.pipeline_parallel
     return StepLimits(
         max_batch_tokens=max_batch_tokens,
-        # Half of a step's tokens are left to prompts, however many sequences decode.
+        # Decodes take at most half of a step's tokens, so that prompts always get the other half.
         max_running=min(config.steps.max_running, max(max_batch_tokens // 2, 1)),
-        # Stages compute steps in turns, so a sequence gets only one token in `stages` steps.
+        # Stages compute the steps of different sequences in turn, so a sequence gets one token
+        # every `stages` steps.
         max_step_s=max_step_ms / 1e3 / stages,
         stages=stages,
         target_itl_s=config.steps.target_itl_ms / 1e3 or None,

@@ -1,4 +1,4 @@
-"""The building of a decoder: its layers, weights, ops and places in the pool."""
+"""The building of a decoder from its config, its parameters and the kernels."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from kernels.ops import Ops
 
 @torch.inference_mode()
 def _with_plain_latents(parameters: Parameters) -> Parameters:
-    """Dequantise the matrices that latent attention absorbs, once for all steps.
+    """Dequantise the matrices that latent attention absorbs, once instead of in each step.
 
-    Layers that come from the host are dequantised in each step instead. Absorbed products do not
-    quantise their inputs, so the choice to absorb does not depend on the format.
+    If layers are offloaded to host memory, this is done in each step. Absorbed products never
+    quantise their inputs, so the choice to absorb does not depend on the weight format.
     """
     if parameters.homes is not None:
         return parameters
@@ -55,8 +55,8 @@ def build_decoder(
 ) -> Decoder:
     """Build a decoder for sequences of up to `num_positions` tokens, on the parameters' device.
 
-    In a `group`, `config` has this rank's sizes. With stages, `config` has the layers of all
-    stages. With `frees_windows`, rings hold the KV of layers with a window.
+    In a `group`, `config` has the sizes of this rank. With stages, `config` has the layers of all
+    stages. With `frees_windows`, the KV of layers with a window is in ring buffers.
     """
     parameters = _with_plain_latents(parameters)
     first, stop = parameters.layers[0].index, parameters.layers[-1].index + 1

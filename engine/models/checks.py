@@ -1,7 +1,7 @@
 """The checks of a model's files before they are loaded.
 
-The command line checks before it starts anything, so this module does not import torch. The start
-itself checks the tensors, the device and its memory.
+This module does not import torch, because the command line calls it before it starts the engine.
+The engine itself checks the tensors, the device and its memory when it starts.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ def check_served(
     quantization: Quantization = "none",
     grid: RankGrid = ALONE,
 ) -> ModelConfig:
-    """Return the model if a start could load it, else raise the ModelError of that start.
+    """Return the model if the engine could load it. If not, raise the engine's ModelError.
 
-    `has_weights` is False for dummy weights, which need no files.
+    `has_weights` is False if dummy weights are used, for which no files are needed.
     """
     model = read_model_config(model_dir, SERVED, quantization)
     check_geometry(model, block_size)
@@ -46,7 +46,7 @@ def check_served(
 
 
 def check_ranks(model: ModelConfig, block_size: int, grid: RankGrid) -> None:
-    """Check that these ranks can divide and compute a model. Raises UnsupportedModel."""
+    """Check that the ranks of `grid` can divide a model and compute it. Raises UnsupportedModel."""
     check_grid(grid)
     check_shards(model, grid.tensor)
     split_model(model, grid.stages, SERVED_DTYPES[0])
@@ -64,9 +64,9 @@ def check_grid(grid: RankGrid) -> None:
 
 
 def check_matrices(model: ModelConfig) -> None:
-    """Raise UnsupportedModel for matrices that are not served in the model's weight format.
+    """Raise UnsupportedModel if a matrix is not served in the model's weight format.
 
-    Only the first of a layer's experts is checked, since all are alike.
+    Only the first expert of a layer is checked, because all experts have the same sizes.
     """
     for index, layer in enumerate(model.layers):
         experts = set()
@@ -80,7 +80,7 @@ def check_matrices(model: ModelConfig) -> None:
 
 
 def check_geometry(model: ModelConfig, block_size: int) -> None:
-    """Raise UnsupportedModel for sizes that the kernels do not support."""
+    """Raise UnsupportedModel if the kernels do not support a size."""
     if not model.attentions:
         raise UnsupportedModel("a model without attention is not served")
     if len({one.kept for one in model.attentions if one.window is None}) > 1:

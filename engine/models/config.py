@@ -1,8 +1,8 @@
-"""The config of a model, read from a Hugging Face directory before its tensors.
+"""The config of a model, which is read from a Hugging Face directory before the tensors.
 
-This module has the fields that decide a decoder's cost, with Hugging Face's defaults. It also has
-the layout of KV and recurrent states. The architectures read their own fields. Commands that only
-make plans also read sizes, so this module does not import torch.
+This module has the fields that determine a decoder's cost, with Hugging Face's defaults, and the
+layout of KV and recurrent states. Each architecture reads further fields. Commands that only make
+plans also read sizes, so this module does not import torch.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from storage.layouts.stage import Stage
 from storage.layouts.state_layout import StateLayout
 
 Positive = Annotated[int, msgspec.Meta(gt=0)]
-# Bounds, because Python objects are made for every layer and expert. The deepest models have 126
-# layers, the widest 512 experts.
+# Limits on untrusted numbers, because Python objects are made for every layer and expert. Known
+# models have at most 126 layers and 512 experts.
 MAX_LAYERS = 1024
 LayerCount = Annotated[int, msgspec.Meta(gt=0, le=MAX_LAYERS)]
 ExpertCount = Annotated[int, msgspec.Meta(gt=0, le=4096)]
@@ -44,7 +44,7 @@ OF_THE_WHOLE = ("dtype", "torch_dtype")
 
 
 class ModelSizes(msgspec.Struct, kw_only=True):
-    """The sizes of a model, as numbers of elements. config.json may lack fields with a default."""
+    """The sizes of a model, as numbers of elements. config.json may omit fields with a default."""
 
     vocab_size: Positive
     hidden_size: Positive
@@ -55,7 +55,7 @@ class ModelSizes(msgspec.Struct, kw_only=True):
     head_dim: Positive | None = None
     tie_word_embeddings: bool = False
     dtype: str | None = None
-    torch_dtype: str | None = None  # the older spelling of `dtype`
+    torch_dtype: str | None = None  # older name of `dtype`
 
     @property
     def num_kv_heads(self) -> int:
@@ -63,15 +63,15 @@ class ModelSizes(msgspec.Struct, kw_only=True):
         return self.num_key_value_heads or self.num_attention_heads
 
     def size_of_head(self, default: int | None = None) -> int:
-        """Return the size of one head, rounded down if the heads do not divide the hidden size.
+        """Return the size of one head.
 
-        `default` is the architecture's default, or None for `hidden_size` / heads.
+        `default` is the architecture's default, or None for `hidden_size` / heads, rounded down.
         """
         return self.head_dim or default or self.hidden_size // self.num_attention_heads
 
     @property
     def layer_input_weights(self) -> int:
-        """The number of weights of the layers' own inputs, without the embeddings."""
+        """The number of weights for the additional inputs of layers, without the embeddings."""
         return 0
 
     @property
@@ -81,10 +81,10 @@ class ModelSizes(msgspec.Struct, kw_only=True):
 
 
 def read_json(path: Path, kind: type[T], within: str | None = None) -> T:
-    """Decode the file, or the object in its field `within`, as a `kind`.
+    """Decode a JSON file, or the object in its field `within`, as a `kind`.
 
-    Fields of `OF_THE_WHOLE` that `within` lacks are taken from the file. Raises BadConfig if the
-    file or the field is absent, unreadable or malformed.
+    If the object lacks a field of `OF_THE_WHOLE`, it is taken from the top level. Raises BadConfig
+    if the file or the field is absent, unreadable or malformed.
     """
     try:
         if within is None:
@@ -107,7 +107,7 @@ class _MayHaveText(msgspec.Struct):
 
 
 def text_field(path: Path) -> str | None:
-    """Return the name of the field with the text model's config, if the model has several parts."""
+    """Return the name of the field with the text model's config, or None for a text-only model."""
     return TEXT if read_json(path, _MayHaveText).text_config else None
 
 
@@ -117,7 +117,7 @@ def read_sizes(path: Path) -> ModelSizes:
 
 
 def check_heads(raw: ModelSizes, default_head_dim: int | None = None) -> None:
-    """Raise BadConfig for heads that contradict the sizes. `default` is as in `size_of_head`."""
+    """Raise BadConfig if heads contradict other sizes. `default_head_dim`: see `size_of_head`."""
     heads = raw.num_attention_heads
     if raw.head_dim is None and default_head_dim is None and raw.hidden_size % heads:
         raise BadConfig(
@@ -140,7 +140,7 @@ def check_silu(hidden_act: str) -> None:
 
 
 def check_value(field: str, given: object, served: object) -> None:
-    """Raise UnsupportedModel unless a field has the only value that is served."""
+    """Raise UnsupportedModel if a field's value, `given`, is not the only `served` value."""
     if given != served:
         raise UnsupportedModel(f"{field} {given!r}: served is {served!r}")
 
@@ -158,21 +158,21 @@ class ModelConfig:
     layers: tuple[LayerConfig, ...]
     final_norm: RmsNormConfig
     max_positions: int
-    tied: bool  # the output projection is the embedding
-    dtype: str | None  # dtype of the model checkpoint, in SERVED_DTYPES; None: not named
+    tied: bool  # True if the output projection is the embedding
+    dtype: str | None  # dtype of the model checkpoint, in SERVED_DTYPES; None: unknown
     eos_token_ids: tuple[int, ...] = ()
     weight_format: WeightFormat = PLAIN
     names: CheckpointNames = PLAIN_NAMES
-    embedding_scale: float | None = None  # factor of embeddings; None: 1
-    rounds_embedding_scale: bool = False  # the factor is rounded to the model's dtype (Gemma)
+    embedding_scale: float | None = None  # factor on embeddings; None: 1
+    rounds_embedding_scale: bool = False  # True: the factor is rounded to the model's dtype (Gemma)
     logits_divisor: float | None = None  # divisor of logits; None: 1
     logits_softcap: float | None = None  # logits become softcap * tanh(logit / softcap)
-    layer_inputs: LayerInputsConfig | None = None  # None: layers have no inputs of their own
+    layer_inputs: LayerInputsConfig | None = None  # None: layers have no additional inputs
     possible_head: DraftHeadConfig | None = None
     draft_head: DraftHeadConfig | None = None
 
     def for_positions(self, num_positions: int) -> ModelConfig:
-        """Return the config for sequences of `num_positions` tokens, with ropes for this length."""
+        """Return the config with the ropes that sequences of `num_positions` tokens need."""
         layers = tuple(_for_positions(layer, num_positions) for layer in self.layers)
         head = self.draft_head
         if head is not None:
@@ -181,7 +181,7 @@ class ModelConfig:
 
     @property
     def layers_with_memory(self) -> tuple[LayerConfig, ...]:
-        """All layers that keep KV or recurrent states, the draft head's layer last."""
+        """The layers that keep KV or recurrent states. The draft head's layer is the last."""
         return self.layers if self.draft_head is None else (*self.layers, self.draft_head.layer)
 
     @property
@@ -198,7 +198,7 @@ def _for_positions(layer: LayerConfig, num_positions: int) -> LayerConfig:
 
 
 def served_dtype(sizes: ModelSizes) -> str | None:
-    """Return the dtype of a model checkpoint. Raises UnsupportedModel."""
+    """Return the dtype of a model checkpoint, or None. Raises UnsupportedModel."""
     name = sizes.dtype_name
     if name is not None and name not in SERVED_DTYPES:
         raise UnsupportedModel(f"dtype {name!r}: served are {', '.join(SERVED_DTYPES)}")
@@ -206,10 +206,10 @@ def served_dtype(sizes: ModelSizes) -> str | None:
 
 
 def reads_modules(model: ModelConfig) -> bool:
-    """Return whether every layer attends to all keys of its own heads, whatever their order.
+    """Return whether a prompt may consist of prompt modules, whose positions may have gaps.
 
-    If so, a prompt may consist of prompt modules, whose positions may have gaps. Layers with
-    latents or a recurrent state are untested.
+    This needs attention to all keys, in any order, in every layer. Layers with latents or recurrent
+    states are excluded, because they are untested.
     """
     mixers = [layer.mixer for layer in model.layers]
     return all(
@@ -219,7 +219,10 @@ def reads_modules(model: ModelConfig) -> bool:
 
 
 def refuse_shared(model: ModelConfig, setting: str) -> None:
-    """Raise UnsupportedModel if layers share KV or have inputs of their own."""
+    """Raise UnsupportedModel if layers share KV or have additional inputs.
+
+    `setting` is named in the error.
+    """
     if model.layer_inputs is not None or any(one.kv_of is not None for one in model.attentions):
         raise UnsupportedModel(
             f"{setting}: a model whose layers share KV or have inputs of their own is served "
@@ -228,7 +231,7 @@ def refuse_shared(model: ModelConfig, setting: str) -> None:
 
 
 def kv_layout(layers: Sequence[LayerConfig], dtype: str, block_size: int) -> KvLayout:
-    """Lay out the KV of the layers that keep KV, in blocks of `block_size` tokens.
+    """Return the layout of blocks of `block_size` tokens, for the layers that keep KV.
 
     `dtype` is the dtype of keys and values.
     """
@@ -242,9 +245,9 @@ def kv_layout(layers: Sequence[LayerConfig], dtype: str, block_size: int) -> KvL
 
 
 def kv_stage(layers: Sequence[LayerConfig], stage: Stage) -> Stage:
-    """Return the stage with ends counted in layers that keep KV, as `KvLayout.stage_of` needs.
+    """Return the stage with its ends counted in layers that keep KV, for `KvLayout.stage_of`.
 
-    The last stage has a draft head's layer, if `layers` ends with it.
+    If `layers` ends with a draft head's layer, this layer belongs to the last stage.
     """
     kept = [keeps_kv(layer) for layer in layers]
     ends = tuple(sum(kept[:end]) for end in stage.ends[:-1])
@@ -252,11 +255,11 @@ def kv_stage(layers: Sequence[LayerConfig], stage: Stage) -> Stage:
 
 
 def state_layout(layers: Sequence[LayerConfig], dtype: str) -> StateLayout | None:
-    """Lay out the recurrent layers' states in the model's `dtype`, or return None without any."""
+    """Return the layout of recurrent states in the model's `dtype`, or None without such states."""
     shapes = tuple(one.mixer.state for one in layers if isinstance(one.mixer, RecurrentConfig))
     return StateLayout(shapes, dtype) if shapes else None
 
 
 def _scale_bytes(kept: TokenKeys, block_size: int) -> int:
-    """Return the bytes of a layer's scales in a block with fp8 KV."""
+    """Return the bytes of the scales of a layer in one block of fp8 KV."""
     return (1 + kept.has_values) * kept.heads * block_size * KV_SCALE_BYTES

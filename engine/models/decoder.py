@@ -1,9 +1,9 @@
 """The forward pass of every decoder that is served.
 
-    first stage    embedding -> layers -> residual ->
+    first stage       embedding -> layers -> residual ->
     later stages   -> residual -> layers -> ... -> final norm -> head     in the last
 
-A decoder does not know which kernels compute (`Ops`), or to which sequence a token belongs.
+A decoder does not know which kernels compute (`Ops`), nor to which sequence a token belongs.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from kernels.ops import Ops
 
 
 class PendingLayers(Protocol):
-    """An interface to the KV pool's layers from `first` on, if they load while a step runs."""
+    """An interface to the KV of the layers from `first` on, which may load while a step runs."""
 
     first: int
 
     def wait(self) -> None:
-        """Make later launches wait for the loading layers."""
+        """Make later launches wait until these layers are loaded."""
         ...
 
 
@@ -53,16 +53,16 @@ class WeightPrefetch(Protocol):
         ...
 
     def computed(self, index: int) -> None:
-        """Reuse the layer's buffer for later copies, once the layer is computed."""
+        """Let later copies overwrite the layer's buffer, after the launched work on the layer."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Decoder:
-    """A decoder on its device, and the place of each layer's memory.
+    """A decoder on its device, and the location of each layer's KV or state.
 
     In a `group`, all ranks call `logits` with the same tokens and get the same logits. With several
-    stages (`pipe`), each stage has its own layers. All stages then call `logits` with the same
+    stages (`pipe`), each stage has some of the layers. All stages call `logits` with the same
     tokens, and only the last stage gets logits.
     """
 
@@ -70,11 +70,11 @@ class Decoder:
     parameters: Parameters
     places: Mapping[int, LayerPlace]
     ops: Ops
-    late: PendingLayers | None = None  # None: all KV is in the pool before a step is launched
+    late: PendingLayers | None = None  # None: all KV has been loaded before a step is launched
     group: RankGroup | None = None
     pipe: Pipe | None = None
     prefetch: WeightPrefetch | None = None  # None: all weights are on the device
-    num_slots: int = 0  # slots of adapters, including slot 0; 0 without adapters
+    num_slots: int = 0  # number of adapters' slots, including slot 0; 0 without adapters
 
     @property
     def has_logits(self) -> bool:
@@ -83,7 +83,7 @@ class Decoder:
 
     @property
     def whole_context(self) -> int:
-        """The pool index of a layer that attends to all tokens, or 0 without such a layer."""
+        """The index in the pool of a layer that attends to all tokens, or 0 if there is none."""
         found = (
             self.places[layer.index].index
             for layer in self.parameters.layers
@@ -103,7 +103,7 @@ class Decoder:
 
     @property
     def head(self) -> Tensor:
-        """The rows of the output projection that this rank multiplies, (V, H) or fewer."""
+        """The rows of the output projection that this rank multiplies: (V, H), or fewer rows."""
         head = self.parameters.head
         if self.group is None:
             return head
@@ -121,16 +121,16 @@ class Decoder:
         states: StepMemory = None,
         adapters: Tensor | None = None,
     ) -> Tensor:
-        """Compute T tokens, write their KV to `pool`, and return the logits of some tokens.
+        """Compute T tokens, write their KV to `pool`, and return the logits at `outputs`.
 
-        `pool` has (blocks, 2, kv heads, block size, head dim) for each layer of this stage with
-        attention. Recurrent layers, and layers with rings, read and write `states`. A stage before
-        the last returns logits of no tokens. After the last layer's attention or recurrence, only
-        the tokens `outputs` are computed.
+        `pool` has a tensor (blocks, 2, kv heads, block size, head dim) for each layer of this stage
+        with attention. Recurrent layers, and layers with ring buffers, read and write `states`. A
+        stage before the last returns no logits (0, V). After the last layer's attention or
+        recurrence, only the tokens `outputs` are computed further.
 
-        `token_ids` (T,) int64, `outputs` (S,) int64 indices into T, `adapters` (T,) int32 slots of
-        the tokens' adapters, if any. Returns (S, V) in the model's dtype, which the caller may
-        overwrite. Does not wait for the device.
+        `token_ids` (T,) int64. `outputs` (S,) int64 are indices of tokens. `adapters` (T,) int32
+        are the slots of the tokens' adapters, if any. Returns (S, V) in the model's dtype. The
+        caller may overwrite the result. The call does not wait for the device.
         """
         return self.logits_of(self.hidden(token_ids, layout, pool, outputs, states, adapters))
 
@@ -144,10 +144,10 @@ class Decoder:
         states: StepMemory = None,
         adapters: Tensor | None = None,
     ) -> Tensor:
-        """Compute T tokens like `logits`, and return the hidden states (S, H).
+        """Compute T tokens like `logits`, and return their hidden states (S, H).
 
-        The states are taken after the final norm. Without `outputs`, return the hidden states of
-        all tokens.
+        The hidden states are taken after the final norm. Without `outputs`, return those of all
+        tokens.
         """
         memories = Memories(self.places, pool, states)
         computed = self._layers(token_ids, layout, memories, outputs, adapters)
@@ -187,9 +187,10 @@ class Decoder:
     ) -> Tensor:
         """Compute the draft head's hidden states (S, H) of the tokens `outputs` (S,).
 
-        `hidden` (T, H) are the hidden states of all tokens of a step. `next_ids` (T,) int64 are the
-        tokens after these. The result's logits (`logits_of`) predict the tokens after `next_ids`.
-        The KV of the head's layer is written to `pool`. Raises ValueError without a draft head.
+        `hidden` (T, H) are the decoder's hidden states of all tokens of a step. `next_ids` (T,)
+        int64 are the next tokens of these tokens. The logits (`logits_of`) of the result predict
+        the tokens after `next_ids`. The KV of the head's layer is written to `pool`. Raises
+        ValueError without a draft head.
         """
         head = self.parameters.draft_head
         if head is None:
@@ -212,10 +213,10 @@ class Decoder:
         outputs: Tensor | None,
         adapters: Tensor | None,
     ) -> tuple[Tensor | PeerProduct | None, Tensor] | None:
-        """Compute the last layer's output of the tokens `outputs`, and its residual, both (S, H).
+        """Compute the last layer's output and residual, both (S, H), at the tokens `outputs`.
 
-        Without `outputs`, compute all tokens. Return None if `outputs` is empty or this is not the
-        last stage. All KV is written even then.
+        Without `outputs`, return both for all tokens. Return None if `outputs` is empty or this is
+        not the last stage. All KV is written in any case.
         """
         ops, layers = self._ops_of(adapters), self.parameters.layers
         hidden: Tensor | PeerProduct | None = None
@@ -231,7 +232,7 @@ class Decoder:
             memory = memories.of(layer.index)
             rows = memories.layout_of(layer.index, layout)
             entered, residual = layer.enter(ops, hidden, residual, rows, memory)
-            hidden = None  # frees its memory
+            hidden = None  # frees the tensor before the layer is finished
             if layer is not last or not self.has_logits:
                 hidden, residual = layer.finish(ops, entered, residual, rows, memory, None)
             elif outputs is None or outputs.shape[0]:
@@ -264,7 +265,7 @@ class Decoder:
     def _pass_on(self, hidden: Tensor | PeerProduct | None, residual: Tensor) -> None:
         """Add `hidden` to the residual and send the sum to the next stage.
 
-        A norm computes the sum, so the sum has the same bits as in a model without stages.
+        The sum is computed by a norm, so that it has the same bits as in a model without stages.
         """
         assert self.pipe is not None, "a stage before the last has one after it"
         if hidden is not None:

@@ -1,10 +1,10 @@
 """The tokens that end an answer, from the files beside a model checkpoint.
 
-    generation_config.json, or else config.json: one id or several
-    tokenizer_config.json: a token's text; the tokenizer's files have the token's id
+    generation_config.json, or else config.json: one token id or several tokenizer_config.json: the
+    text of a token, whose id is in the tokenizer's files
 
-A fine-tuned model often ends its turns with the tokenizer's token, while the other files still name
-the base model's token. Both tokens therefore count.
+A fine-tuned model often ends its answers with the tokenizer's token, while the other files still
+name the base model's token. Both tokens therefore end an answer.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ class _Tokenizer(msgspec.Struct):
 def eos_token_ids(model_dir: Path, vocab_size: int) -> tuple[int, ...]:
     """Return the ids of tokens that end an answer, each once.
 
-    Raises BadConfig. Ids without a logit are left out, because they are never sampled. Some files
-    write -1 for no token.
+    Ids that have no logit are left out, because they are never sampled; some files write -1 for no
+    token. Raises BadConfig.
     """
     said = _of_tokenizer(model_dir)
     ids = [*_configured(model_dir), *([] if said is None else [said])]

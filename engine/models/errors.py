@@ -1,13 +1,13 @@
-"""The errors that keep the engine from starting, since a model cannot be served.
+"""The errors that prevent the engine from starting because a model cannot be served.
 
 ModelError
  |- ModelNotServed      the fault is in the model's files
  |   |- UnsupportedModel    a model that is not served: architecture, weight format, window...
  |   |- BadConfig           config.json is absent, malformed or contradicts itself
  |   `- CheckpointError     the weights are absent, unreadable, or not what config.json says
- |- WrongSetting        a setting asks for something that this model lacks
- |- DeviceUnavailable   the device that was asked for is not there
- |- PoolTooSmall        not one block of KV fits beside the weights
+ |- WrongSetting        a setting requires a feature that this model lacks
+ |- DeviceUnavailable   the configured device does not exist
+ |- PoolTooSmall        the weights leave no memory for a block of KV
  |- FilesChanged        the model's files were replaced while they were loaded
  `- NotEnoughMemory     host or device lack the memory for a start
 
@@ -18,7 +18,7 @@ from __future__ import annotations
 
 
 class ModelError(Exception):
-    """The base of all errors that keep a model from being served."""
+    """The base of all errors that prevent a model from being served."""
 
 
 class ModelNotServed(ModelError):
@@ -38,7 +38,7 @@ class CheckpointError(ModelNotServed):
 
 
 class WrongSetting(ModelError):
-    """An error: the model cannot fulfil a setting, such as a context longer than its own."""
+    """An error: a setting does not fit the model, such as a context longer than its maximum."""
 
 
 class DeviceUnavailable(ModelError):
@@ -46,7 +46,7 @@ class DeviceUnavailable(ModelError):
 
 
 class PoolTooSmall(ModelError):
-    """An error: not one KV block fits into memory beside the weights."""
+    """An error: the weights leave too little memory for a single KV block."""
 
 
 class FilesChanged(ModelError):

@@ -1,11 +1,11 @@
-"""The choice whether layers with a window free the KV before the window, and both layouts.
+"""The choice whether layers with a window free the KV before the window, and the two layouts.
 
-    whole    a block has all layers
-    freed    a block has the layers without a window; each sequence has a ring for the other layers
+    whole    a block has the KV of all layers
+    freed    a block has the KV of layers without a window; the other KV is in a ring buffer
 
-A ring has the same size for short and long sequences. A prompt can continue from the cache only
-where a ring was kept. Windows are therefore freed only if this makes room for sequences of usual
-length. This module does not import torch.
+A ring buffer has the same size for short and long sequences. A prompt can continue from the cache
+only at a position where a ring buffer was stored. Windows are therefore freed only if clearly more
+sequences of usual length then fit into memory. This module does not import torch.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from engine.models.layers.mixer import KvConfig
 from storage.layouts.kv_layout import KvLayout
 from storage.layouts.window_layout import SlotLayout, WindowLayout
 
-USUAL_TOKENS = 4096  # usual length of a sequence, as in prompts of agents or with documents
-RINGS = 2  # rings of a running sequence (`prefix_cache.leases.lease_states`)
-LEAST_GAIN = 1.5  # minimum gain in sequences that fit, to make up for fewer cache hits
+USUAL_TOKENS = 4096  # usual length of a sequence in tokens, such as agents' prompts or documents
+RINGS = 2  # ring buffers of a running sequence (`prefix_cache.leases.lease_states`)
+LEAST_GAIN = 1.5  # minimum factor of more sequences that fit, to compensate for fewer cache hits
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryLayouts:
-    """The layouts of KV blocks, and of a sequence's recurrent state or rings, if any."""
+    """The layouts of KV blocks, and of a sequence's recurrent state or ring buffers, if any."""
 
     kv: KvLayout
     states: SlotLayout | None
@@ -40,14 +40,14 @@ class MemoryLayouts:
 def whole(
     layers: Sequence[LayerConfig], kv_dtype: str, dtype: str, block_size: int
 ) -> MemoryLayouts:
-    """Lay out blocks of all layers that keep KV, and the recurrent layers' state."""
+    """Return the layouts if blocks have the KV of all layers that keep KV."""
     return MemoryLayouts(kv_layout(layers, kv_dtype, block_size), state_layout(layers, dtype))
 
 
 def freed(layers: Sequence[LayerConfig], kv_dtype: str, block_size: int) -> MemoryLayouts | None:
-    """Lay out blocks without the layers that have a window, or return None.
+    """Return the layouts if blocks exclude the layers with a window, or None if impossible.
 
-    The layout needs layers with a window, layers without a window, and no recurrent layer.
+    It is possible with layers of both kinds, with and without a window, and no recurrent layer.
     """
     keeping = [layer for layer in layers if keeps_kv(layer)]
     others = [layer for layer in keeping if window_of(layer) is None]
@@ -60,7 +60,7 @@ def freed(layers: Sequence[LayerConfig], kv_dtype: str, block_size: int) -> Memo
 
 
 def pays(given: MemoryLayouts, kept_whole: KvLayout) -> bool:
-    """Return whether it is worth freeing windows."""
+    """Return whether the layouts `given`, with freed windows, are worth using."""
     ring = given.states
     assert isinstance(ring, WindowLayout), "windows are freed"
     of_sequence = USUAL_TOKENS * given.kv.token_bytes + RINGS * ring.state_bytes

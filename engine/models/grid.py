@@ -3,10 +3,10 @@
     stage     first | ... | last
     ranks      4, 5 | 2, 3 | 0, 1      three stages of two ranks each
 
-Rank 0 schedules and samples, so it computes the last stage and logits need not be sent. The first
-stage receives sampled tokens with the next step.
+Rank 0 schedules and samples. It computes the last stage, so that logits need not be sent. The first
+stage receives the sampled tokens with the next step.
 
-Elsewhere: which layers a stage has (`engine.models.stages`).
+Elsewhere: the layers of each stage (`engine.models.stages`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class RankGrid:
-    """A grid of `stages` stages of `tensor` ranks each."""
+    """A grid of `stages` stages with `tensor` ranks each."""
 
     tensor: int = 1
     stages: int = 1

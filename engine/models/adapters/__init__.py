@@ -1,1 +1,1 @@
-"""The LoRA adapters of a model: files, checks, and their matrices beside the model's matrices."""
+"""The LoRA adapters of a model: reading and checking files, and computing products."""

@@ -1,9 +1,10 @@
-"""The matrices of a decoder, with room for adapters beside them.
+"""The matrices of a decoder, each with memory for the matrices of adapters.
 
-    product = base(x) + B[slot] A[slot] x        a slot for each token; slot 0: no adapter
+    product = base(x) + B[slot] A[slot] x        each token has a slot; slot 0: no adapter
 
 For every matrix that an adapter may change, tensors of a fixed size hold the A and B of all slots.
-Captured graphs therefore serve any adapters. A decoder without adapters is not wrapped.
+Captured graphs therefore work for any adapters. If no adapters are served, the matrices are not
+wrapped.
 """
 
 from __future__ import annotations
@@ -39,10 +40,10 @@ TARGETS = frozenset(("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_pr
 
 @dataclass(frozen=True, slots=True)
 class AdaptedLinear(Linear):
-    """A matrix of any weight format, with the adapters' matrices beside it.
+    """A matrix in any weight format, with the adapters' matrices that add to its product.
 
-    Inputs are unquantised, since A multiplies plain inputs. The model's matrix quantises them
-    itself.
+    Inputs must be unquantised, because A multiplies unquantised inputs. The model's matrix
+    quantises its inputs itself.
     """
 
     config: LinearConfig
@@ -56,11 +57,11 @@ class AdaptedLinear(Linear):
         return ops.add_adapters(product, cast("Tensor", x), self.matrices, ops.adapters)
 
     def dense(self, dtype: torch.dtype) -> Tensor:
-        """Return the model's own matrix."""
+        """Return the model's matrix, without adapters."""
         return self.base.dense(dtype)
 
     def checkpoint_tensors(self) -> Iterator[CheckpointTensor]:
-        """Yield the tensors of the model's own matrix."""
+        """Yield the tensors of the model's matrix, without adapters."""
         return self.base.checkpoint_tensors()
 
     def fill(self, generator: torch.Generator) -> None:
@@ -68,7 +69,7 @@ class AdaptedLinear(Linear):
 
 
 class RankPart(NamedTuple):
-    """The rank that holds a part of each layer of a stage."""
+    """A rank of several that divide the layers of a stage."""
 
     rank: int
     num_ranks: int
@@ -80,7 +81,7 @@ class AdapterSlots:
 
     linears: tuple[AdaptedLinear, ...]
     experts: tuple[ExpertsRoom, ...]
-    num_slots: int  # including slot 0
+    num_slots: int  # number of slots, including slot 0
     fits: AdapterShapes
 
     @torch.inference_mode()
@@ -107,9 +108,10 @@ def with_adapters(
     *,
     of_experts: bool = False,
 ) -> tuple[Parameters, AdapterSlots]:
-    """Add room for `num_adapters` of up to `most_rank` to loaded parameters, on their device.
+    """Add memory for `num_adapters` of rank up to `most_rank` to loaded parameters.
 
-    `part` is the rank to which `parameters` belong, or None for all of `model`.
+    The memory is on the parameters' device. `part` is the rank to which `parameters` belong, or
+    None if they are all of `model`.
     """
     num_slots, linears, rooms = num_adapters + 1, list[AdaptedLinear](), list[ExpertsRoom]()
     like = parameters.embedding
@@ -150,17 +152,17 @@ class Adaptable(NamedTuple):
 
     @property
     def configs(self) -> tuple[LinearConfig, ...]:
-        """The configs of all matrices. One expert stands for all experts of a mixture."""
+        """The configs of all matrices. For a mixture, they are those of one expert."""
         return (*self.linears, *(one for config in self.experts for one in stacked(config)))
 
     @classmethod
     def of(cls, linears: Iterable[AdaptedLinear], experts: Iterable[ExpertsRoom]) -> Adaptable:
-        """Collect the configs of the matrices and experts that have room for adapters."""
+        """Collect the configs of the matrices and experts that have memory for adapters."""
         return cls(tuple(one.config for one in linears), tuple(one.config for one in experts))
 
     @classmethod
     def whole(cls, model: ModelConfig, dtype: torch.dtype, of_experts: bool) -> Adaptable:
-        """Collect the configs of the whole model, without tensors."""
+        """Collect the configs of all matrices and experts of the model. Allocates no tensors."""
         layers = empty_parameters(model, dtype, torch.device("meta")).layers
         configs = (linear.config for linear in walk(layers, Linear))  # type: ignore[type-abstract]
         experts = walk(layers, Experts) if of_experts else ()  # type: ignore[type-abstract]
@@ -173,7 +175,7 @@ def _is_adapted(config: LinearConfig) -> bool:
 
 
 def _rebuilt(part: Any, adapted: Any) -> Any:
-    """Replace a layer's matrices by `adapted` matrices, and stop its norms from quantising."""
+    """Replace each matrix of a layer by `adapted(matrix)`. Its norms then no longer quantise."""
     if isinstance(part, Linear | Experts):
         return adapted(part)
     if isinstance(part, RmsNorm):

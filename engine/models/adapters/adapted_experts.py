@@ -1,4 +1,4 @@
-"""The room for adapters beside the experts of a layer."""
+"""The memory for the adapters of a layer's experts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kernels.adapters.slots import SlotMatrices
 
 @dataclass(frozen=True, slots=True)
 class ExpertsRoom:
-    """The adapters' matrices beside a layer's experts."""
+    """The matrices of all adapters for the experts of one layer."""
 
     config: ExpertsConfig
     slots: ExpertSlots
@@ -24,7 +24,7 @@ class ExpertsRoom:
     def empty(
         cls, config: ExpertsConfig, num_adapters: int, most_rank: int, like: Tensor
     ) -> ExpertsRoom:
-        """Allocate room for `num_adapters`, with the dtype and device of `like`."""
+        """Allocate memory for `num_adapters`, with the dtype and device of `like`."""
         count = 1 + num_adapters * config.num_experts
         inner, down = (
             SlotMatrices.zeros(count, [rows for _, rows in one.rows], one.size_in, most_rank, like)
@@ -33,7 +33,7 @@ class ExpertsRoom:
         return cls(config, ExpertSlots(inner, down))
 
     def load(self, slot: int, adapter: Adapter) -> None:
-        """Empty the slot, then copy the adapter's matrices to it."""
+        """Clear the slot, then copy the adapter's matrices to it."""
         count = self.config.num_experts
         first = first_slot(slot, count)
         for matrix, room in zip(

@@ -1,11 +1,11 @@
-"""An adapter in host memory: checked matrices by the model's names, and a digest.
+"""An adapter in host memory: its checked matrices, by the decoder's names, and its digest.
 
     base_model.model. | model.layers.0.self_attn.q_proj | .lora_A.weight (rank, in)
                       | the checkpoint's own name       | .lora_B.weight (out, rank)
 
-A model checkpoint may join several of the decoder's matrices (`qkv_proj`). Each matrix then gets
-the same A and its own rows of B. The matrices of experts are stacked (`adapter_experts`). B is
-multiplied by the scale, in float32.
+A model checkpoint may have several of the decoder's matrices as one tensor (`qkv_proj`). Each of
+these matrices then gets the same A and its own rows of B. The matrices of experts are stacked
+(`adapter_experts`). B is multiplied by the scale in float32.
 """
 
 from __future__ import annotations
@@ -42,26 +42,26 @@ from engine.models.names import CheckpointNames
 _PREFIX = "base_model.model."
 _ENDS = (".lora_A.weight", ".lora_B.weight")
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16)
-_VERSION = b"lora 1"  # increased when the same files would give another product in a new release
+_VERSION = b"lora 1"  # to be increased if a new release computes another result from the same files
 
-Shapes = Mapping[str, tuple[int, int]]  # rows and columns of matrices by their names in the decoder
+Shapes = Mapping[str, tuple[int, int]]  # name in the decoder -> (rows, columns) of the matrix
 Pair = tuple[Tensor, Tensor]  # A (rank, in), and B (out, rank) times the scale
 
 
 @dataclass(frozen=True, slots=True)
 class Adapter:
-    """An adapter of one model. Adapters of different products have different digests (32 bytes)."""
+    """An adapter of one model. Adapters that compute differently have different 32-byte digests."""
 
     digest: bytes
     rank: int
-    matrices: Mapping[str, Pair]  # in host memory: this rank's share of each matrix
-    num_bytes: int  # bytes in the host memory of all ranks together
+    matrices: Mapping[str, Pair]  # this rank's part of each matrix, in host memory
+    num_bytes: int  # bytes in host memory, summed over all ranks
     invocation: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class AdapterShapes:
-    """The sizes that an adapter must fit: the model's matrices, and the maximum rank.
+    """The requirements on an adapter: the sizes of the model's matrices, and the maximum rank.
 
     `experts` are the experts that adapters may change, by layer.
     """
@@ -70,7 +70,7 @@ class AdapterShapes:
     names: CheckpointNames
     most_rank: int
     dtype: torch.dtype
-    part: AdapterPart | None = None  # this rank's share of each matrix; None: the whole matrix
+    part: AdapterPart | None = None  # this rank's part of each matrix; None: all of it
     experts: ExpertsByLayer = field(default_factory=dict)
 
     @property
@@ -81,14 +81,14 @@ class AdapterShapes:
 
 
 def adapter_digest(files: AdapterFiles) -> bytes:
-    """Digest the weights and the config's fields that are read. Raises AdapterRefused."""
+    """Hash the weights and the fields of the config that are read. Raises AdapterRefused."""
     config = msgspec.msgpack.encode(read_adapter_config(files.config))
     weights = hashlib.sha256(files.weights).digest()
     return hashlib.sha256(msgspec.msgpack.encode([_VERSION, config, weights])).digest()
 
 
 def read_adapter(files: AdapterFiles, fits: AdapterShapes) -> Adapter:
-    """Make an adapter from its files' content. Raises AdapterRefused, which names the fault."""
+    """Make an adapter from its files' content. Raises AdapterRefused, whose message says why."""
     config = read_adapter_config(files.config)
     rank = max(config.rank, config.of_joined.rank)
     if rank > fits.most_rank:
@@ -167,7 +167,8 @@ def _of_stack(
 
 
 def _scaled(name: str, a: Tensor, b: Tensor, scale: float, fits: AdapterShapes) -> Pair:
-    wide = b if b.dtype is fits.dtype else b.float()  # a product is computed in float32
+    # The product with the scale is computed in float32.
+    wide = b if b.dtype is fits.dtype else b.float()
     return _kept(name, a, fits), _kept(name, wide * scale, fits)
 
 
@@ -205,9 +206,10 @@ def _check_dtypes(name: str, a: Tensor, b: Tensor) -> None:
 
 
 def _kept(name: str, matrix: Tensor, fits: AdapterShapes) -> Tensor:
-    """Convert to the model's dtype. Raises AdapterRefused if a number is then not finite."""
+    """Convert a matrix to the model's dtype. Raises AdapterRefused if a number is not finite."""
     kept = matrix.to(fits.dtype)
-    if not all(end.isfinite() for end in kept.aminmax()):  # six times as fast as matrix.isfinite()
+    # Six times as fast as `kept.isfinite().all()`.
+    if not all(end.isfinite() for end in kept.aminmax()):
         raise AdapterRefused(f"{name} has a number that is not finite in {fits.dtype}")
     return kept.contiguous()
 

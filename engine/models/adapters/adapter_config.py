@@ -1,7 +1,7 @@
-"""The adapter_config.json of a PEFT adapter: its rank and scale, or why it is not served.
+"""The reader of adapter_config.json of a PEFT adapter: its rank and scale, or why it is refused.
 
-A field may be set only if this module reads it, or if it does not change the computation. Unknown
-fields of later PEFT versions are refused by name.
+An adapter is refused if it sets a field that this module does not read, unless the field does not
+affect the computation. The error names the field.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import msgspec
 from engine.models.adapters.errors import AdapterRefused
 from engine.models.model_files import decode
 
-# The fields about training or PEFT itself, and fields that list tensors of the file.
+# The fields about training or about PEFT itself, and those that only list the file's tensors.
 _WITHOUT_EFFECT = frozenset(
     {
         "peft_type",
@@ -44,9 +44,9 @@ _WITHOUT_EFFECT = frozenset(
 )
 _PATTERNS = "rank_pattern", "alpha_pattern"
 _READ = frozenset({"r", "lora_alpha", "use_rslora", "bias", "alora_invocation_tokens", *_PATTERNS})
-# The only served pattern, which PEFT writes for adapters of joined gate and up.
+# The only supported pattern. PEFT writes it for adapters of gate and up as one tensor.
 JOINED = r".*\.gate_up_proj"
-MOST_RANK = 1024  # far above any known adapter; the engine's own limit is lower
+MOST_RANK = 1024  # larger than in any known adapter; the engine's limit is lower
 MOST_INVOCATION = 256
 
 _TokenId = Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]
@@ -55,20 +55,21 @@ _TokenId = Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]
 class AdapterConfig(msgspec.Struct, frozen=True, omit_defaults=True):
     """The rank and scale of an adapter. The product is `scale` * B A x, and A has `rank` rows.
 
-    An activated adapter (aLoRA, https://arxiv.org/abs/2504.12397) changes a prompt's tokens after
-    the last occurrence of `invocation`. The model alone computes earlier tokens.
+    An activated adapter (aLoRA, https://arxiv.org/abs/2504.12397) is applied to the tokens from the
+    last occurrence of `invocation` in the prompt on. Earlier tokens are computed without it.
     """
 
     rank: int
     alpha: float
-    is_rank_stabilised: bool  # rsLoRA: `alpha` is divided by the root of the rank
-    invocation: tuple[int, ...] = ()  # token ids; empty: the adapter computes the whole prompt
-    joined_rank: int | None = None  # rank of gate and up of all experts; None: `rank`
+    is_rank_stabilised: bool  # rsLoRA: `alpha` is divided by the square root of the rank
+    invocation: tuple[int, ...] = ()  # token ids; empty: the adapter is applied to the whole prompt
+    # Rank for gate and up of all experts as one tensor; None: `rank`.
+    joined_rank: int | None = None
     joined_alpha: float | None = None
 
     @property
     def of_joined(self) -> AdapterConfig:
-        """The config with the rank and scale for gate and up of all experts as one tensor."""
+        """This config, with the rank and scale for gate and up of all experts as one tensor."""
         rank, alpha = self.joined_rank or self.rank, self.joined_alpha
         return AdapterConfig(rank, self.alpha if alpha is None else alpha, self.is_rank_stabilised)
 
@@ -123,7 +124,7 @@ def read_adapter_config(content: bytes) -> AdapterConfig:
 
 
 def _of_joined(field: str, pattern: Mapping[str, float]) -> float | None:
-    """Return the value for gate and up as one tensor, and refuse every other pattern."""
+    """Return the value for the pattern `JOINED`, or None. Refuse any other pattern."""
     if pattern.keys() - {JOINED}:
         raise AdapterRefused(f"adapter_config.json: {field} is set, which is not served")
     return pattern.get(JOINED)

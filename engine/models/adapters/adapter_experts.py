@@ -1,11 +1,11 @@
-"""An adapter's matrices that change experts, in both forms that PEFT writes.
+"""The matrices of an adapter that change experts, in the two forms that PEFT writes.
 
     experts.3.up_proj        A (rank, in)      B (out, rank)      a matrix of one expert
     experts[.base_layer]     A (E rank, in)    B (out, rank E)    all experts (`target_parameters`)
 
-Both forms become a stack for each matrix: A (E rank, in) and B (out, E rank), expert after expert.
-An expert that an adapter leaves out has zeros. The sizes of a pair for all experts tell which
-matrices the pair changes.
+Both forms are converted to one stack for each matrix: A (E rank, in) and B (out, E rank), in the
+order of experts. An expert that the adapter does not change gets zeros. In the second form, the
+sizes of A and B show which matrices they change.
 
 Elsewhere: tensors on the device (`adapted_experts`).
 """
@@ -31,22 +31,22 @@ class Stack(NamedTuple):
     """The A and B of one matrix of all experts, without the scale."""
 
     name: str
-    is_joined: bool  # True if A and B were stored for gate and up as one tensor
+    is_joined: bool  # True if the file has A and B for gate and up as one tensor
     a: Tensor
     b: Tensor
 
 
 @dataclass(frozen=True, slots=True)
 class ExpertPlace:
-    """The experts that a tensor changes: one of their matrices, or a tensor of all experts."""
+    """The target of a tensor: one matrix of one expert, or the matrices of all experts."""
 
     config: ExpertsConfig
-    matrix: str | None = None  # None: a tensor of all experts
+    matrix: str | None = None  # None: the matrices of all experts
     expert: int = 0
 
 
 def stacked(config: ExpertsConfig) -> tuple[LinearConfig, LinearConfig]:
-    """Return the configs of an expert's inner matrices (gate and up), and of its last matrix."""
+    """Return the configs of an expert's inner matrices (gate and up), and of its matrix `down`."""
     *inner, down = (config.prefix + name for name in config.names)
     rows = tuple((name, config.size) for name in inner)
     back = ((down, config.size_in),)
@@ -57,7 +57,7 @@ def stacked(config: ExpertsConfig) -> tuple[LinearConfig, LinearConfig]:
 
 
 def place_of(own: str, experts: ExpertsByLayer) -> ExpertPlace | None:
-    """Return the experts that have the decoder's matrix `own`, or None."""
+    """Return the target that the name `own` means, or None if it is not of experts."""
     layer = _LAYER.match(own)
     config = None if layer is None else experts.get(layer[0])
     if layer is None or config is None:
@@ -73,7 +73,7 @@ def place_of(own: str, experts: ExpertsByLayer) -> ExpertPlace | None:
 
 
 def stack_of_all(name: str, config: ExpertsConfig, a: Tensor, b: Tensor) -> Iterator[Stack]:
-    """Yield the stacks of A and B for all experts. Their sizes tell which matrices change."""
+    """Yield the stacks of A and B for all experts. The sizes determine the changed matrices."""
     inner, down = stacked(config)
     rank, rest = divmod(len(a), config.num_experts)
     sizes = [*a.shape[1:], *b.shape[:1]] if config.halves else [*b.shape[:1], *a.shape[1:]]
@@ -85,11 +85,11 @@ def stack_of_all(name: str, config: ExpertsConfig, a: Tensor, b: Tensor) -> Iter
         )
     [matrix] = fitting
     by_expert = b.view(b.shape[0], rank, config.num_experts).transpose(1, 2)
-    if config.halves:  # PEFT takes the tensor's inputs, which come first, for its outputs
+    if config.halves:  # PEFT mistakes the tensor's inputs for outputs, since inputs come first
         by_expert, a = a.view(-1, rank, a.shape[1]).permute(2, 0, 1), by_expert.permute(1, 2, 0)
         a = a.flatten(0, 1)
     count = len(matrix.rows)
-    if config.packed and not config.halves and count > 1:  # rows of gate and up alternate
+    if config.packed and not config.halves and count > 1:  # the rows of gate and up alternate
         parts = [by_expert[part::count] for part in range(count)]
     else:
         parts = [*by_expert.chunk(count)]
@@ -119,13 +119,13 @@ def by_expert(a: Tensor, b: Tensor, num_experts: int) -> tuple[Tensor, Tensor]:
 
 
 def of_layer(config: ExpertsConfig) -> str:
-    """Return the prefix of names in the experts' layer."""
+    """Return the prefix of the names of tensors in the experts' layer."""
     layer = _LAYER.match(config.prefix)
     assert layer is not None, "experts are in a layer"
     return layer[0]
 
 
 def num_numbers(config: ExpertsConfig, rank: int) -> int:
-    """Count the numbers in A and B of `rank` for all matrices of the experts."""
+    """Count the numbers in A and B of rank `rank`, for all matrices of all experts."""
     sizes = (rows + one.size_in for one in stacked(config) for _, rows in one.rows)
     return rank * config.num_experts * sum(sizes)

@@ -1,8 +1,8 @@
-"""The files of an adapter, in the one folder that the operator allows.
+"""The reading of an adapter's files, in the one folder that the operator allows.
 
-A path is opened folder by folder, and links are never followed. A writer of that folder can
-therefore not make the engine read other files. Two files of an adapter are read, both of limited
-size. Pickled weights are never opened.
+A path is opened folder by folder, and links are never followed. A user who can write to the folder
+can therefore not make the engine read other files. Only two files of an adapter are read, both up
+to a maximum size. Pickled weights are never opened.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class AdapterFiles(NamedTuple):
 def read_adapter_files(folder: Path, path: str, most_bytes: int) -> AdapterFiles:
     """Read the adapter at `path`, relative to `folder`.
 
-    Raises AdapterRefused. Weights of more than `most_bytes` are not read.
+    Raises AdapterRefused, also for weights of more than `most_bytes`.
     """
     parts = path.split("/")
     if len(parts) > MOST_PARTS or not all(map(_PART.fullmatch, parts)):

@@ -1,11 +1,11 @@
-"""The part of an adapter's matrices that one of several ranks multiplies.
+"""The part of an adapter's matrices that one rank of several multiplies.
 
     a matrix divided by rows       all of A, and the rank's rows of B
     a matrix divided by columns    the rank's columns of A, and all of B
     a matrix of another stage      neither
 
-Ranks sum the products of a matrix that is divided by columns. Each rank adds the adapter's product
-of its columns before the sum.
+The products of a matrix that is divided by columns are summed over ranks. Before the sum, each rank
+adds the adapter's product for its own columns.
 """
 
 from __future__ import annotations
@@ -37,17 +37,18 @@ class AdapterPart:
         return cls(ShardSlices(_by_name(whole), _by_name(own), rank, num_ranks), num_ranks)
 
     def has(self, name: str) -> bool:
-        """Return whether the rank holds a part of this matrix of the model."""
+        """Return whether the rank holds a part of the model's matrix `name`."""
         return self.slices.has(name)
 
     def cut(self, name: str, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
         """Return the rank's part of A (rank, in) and B (out, rank)."""
         if self.slices.shard_dim(name) == COLUMNS:
             return self.slices.cut(name, a).clone(), b
-        return a, self.slices.cut(name, b).clone()  # a view would keep all of B in memory
+        # Copied, because a view would keep all of B in memory.
+        return a, self.slices.cut(name, b).clone()
 
     def num_bytes(self, name: str, a: Tensor, b: Tensor) -> int:
-        """Return the bytes of A and B that all ranks hold together."""
+        """Return the bytes of A and B on all ranks, summed."""
         divided, repeated = (a, b) if self.slices.shard_dim(name) == COLUMNS else (b, a)
         return divided.nbytes + self.num_ranks * repeated.nbytes
 

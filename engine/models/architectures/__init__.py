@@ -1,1 +1,1 @@
-"""The served architectures, one file each, and their registry."""
+"""The served architectures, one file for each family, and their registry."""

@@ -1,4 +1,4 @@
-"""The interface of an architecture, which reads config.json."""
+"""The interface of an architecture: it reads config.json."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from engine.models.layers.layer import LayerConfig
 
 
 class Architecture(Protocol):
-    """An interface that reads config.json for one name in `architectures`."""
+    """An interface: reads config.json if the field `architectures` has this architecture's name."""
 
     @property
     def examples(self) -> tuple[str, ...]:
@@ -18,15 +18,15 @@ class Architecture(Protocol):
         ...
 
     def read(self, path: Path) -> ModelConfig:
-        """Read a config.json into a model with unquantised weights and no end-of-sequence tokens.
+        """Read the model's config from config.json, but neither weight format nor end tokens.
 
-        Raises BadConfig for absent or malformed fields, UnsupportedModel for well-formed fields
-        whose values are not served.
+        Raises BadConfig for absent or malformed fields, UnsupportedModel for valid fields whose
+        values are not served.
         """
         ...
 
     def sizes(self, path: Path) -> ModelSizes:
-        """Read the sizes for planning, even of a model that is not served. Raises BadConfig."""
+        """Read the sizes for planning. Works for unserved models too. Raises BadConfig."""
         ...
 
     def layers(self, path: Path) -> tuple[LayerConfig, ...]:

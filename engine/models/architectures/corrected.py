@@ -1,7 +1,8 @@
-"""GLM-4.5 to 4.7, dots.llm1 and MiniMax-M2: experts chosen by sigmoids plus a bias.
+"""GLM-4.5 to 4.7, dots.llm1 and MiniMax-M2: experts are chosen by sigmoid scores plus a bias.
 
-GLM and dots follow DeepSeek V3, with groups of experts, shared experts and dense first layers.
-MiniMax-M2 has norms over all heads together. MiniMax-M2 and GLM rotate a part of each head.
+Like DeepSeek V3, GLM and dots have groups of experts, shared experts and dense first layers.
+MiniMax-M2 has norms over all heads together. In MiniMax-M2 and GLM, rope rotates only a part of
+each head.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ GLM_ROTATED = 0.5
 
 
 class GroupedMixture(msgspec.Struct, kw_only=True):
-    """The fields of DeepSeek V3's mixtures. Absent fields have GLM's defaults in `transformers`."""
+    """The config fields of DeepSeek V3's mixtures, with the defaults of GLM in `transformers`."""
 
     moe_intermediate_size: Positive = 1408
     n_routed_experts: ExpertCount = 128
@@ -50,11 +51,11 @@ class _Dots1Mixture(GroupedMixture, kw_only=True):
 
 
 def grouped_mixture(raw: GroupedMixture, *, group_best: int = 2, corrected: bool = True) -> InLayer:
-    """Make the mixture of layers after the first dense layers.
+    """Return a function from a layer's index to its mixture, or to None for the first layers.
 
-    Raises ModelError. Groups are ranked by the sum of their `group_best` best experts. If
-    `corrected`, scores are sigmoids, and experts are chosen by score plus a bias. Otherwise scores
-    are a softmax.
+    The first layers are dense. Groups are ranked by the sum of their `group_best` best experts. If
+    `corrected`, scores are sigmoids, and experts are chosen by score plus a bias. If not, scores
+    are a softmax. Raises ModelError.
     """
     check_value("scoring_func", raw.scoring_func, "sigmoid" if corrected else "softmax")
     check_value("moe_layer_freq", raw.moe_layer_freq, 1)

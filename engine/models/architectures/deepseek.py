@@ -1,7 +1,6 @@
 """DeepSeek-V2 and V3, GLM-4.7-Flash and Mistral Small 4: latent attention, grouped experts.
 
-The architectures differ in defaults, in scores of experts, and in YaRN's factor of attention
-scores.
+They differ in defaults, in the scores of experts, and in YaRN's factor on attention scores.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ SPARSE, DENSE = "sparse", "dense"
 
 
 class LatentFields(LlamaFields, kw_only=True):
-    """The fields of latent attention. Absent fields have DeepSeek's defaults in `transformers`."""
+    """The config fields of latent attention, with the defaults of DeepSeek in `transformers`."""
 
     kv_lora_rank: Positive = 512
     q_lora_rank: Positive | None = 1536
@@ -85,7 +84,8 @@ class LatentModel:
     fields: type[LatentFields] = LatentFields
     usual_rope: dict[str, Any] | None = None
     scales_queries: bool = False
-    within: str | None = None  # field with the decoder's config; None: the whole config.json
+    # Field of config.json that holds the decoder's config; None: the top level.
+    within: str | None = None
     names: CheckpointNames = PLAIN_NAMES
     examples: tuple[str, ...] = ()
 
@@ -97,7 +97,7 @@ class LatentModel:
         scaling = usual_rope(raw) or self.usual_rope
         rope = parse_rope(scaling, raw.rope_theta or 10000.0, raw.positions)
         queries = parse_query_scaling(scaling) if self.scales_queries else None
-        # The rotated numbers are a separate key, so every number of this key is rotated.
+        # The rotated numbers form a separate key, so rope rotates all numbers of this key.
         rope = replace(rope, partial=1.0, queries=queries)
         positions = stretched_positions(rope, raw.positions)
         layer = self._layer(raw, rope, parse_score_factor(scaling, raw.positions))
@@ -202,7 +202,10 @@ def _mistral4_mixture(path: Path, within: str | None) -> InLayer:
 
 
 def mistral4(within: str | None, names: CheckpointNames, *examples: str) -> MixtureModel:
-    """Describe Mistral 4 by the file or its field `within`. `names` are the names of tensors."""
+    """Return the architecture Mistral 4, read from config.json or from its field `within`.
+
+    `names` are the names of tensors in the files.
+    """
     dense = LatentModel("mistral4", _Mistral4, MISTRAL4_ROPE, True, within, names, examples)
     return MixtureModel(dense, partial(_mistral4_mixture, within=within))
 

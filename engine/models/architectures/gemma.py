@@ -1,8 +1,8 @@
 """Gemma 2 and 3, and the text model of a multimodal Gemma 3.
 
-Both have four norms of 1 + weight in a layer, GeGLU, scaled embeddings, and windows in most layers.
-Gemma 2 caps scores and logits. Gemma 3 has norms of queries and keys, and another rope base in
-layers with a window.
+Both have four norms in a layer (which multiply by 1 + weight), GeGLU, scaled embeddings, and
+windows in most layers. Gemma 2 soft-caps attention scores and logits. Gemma 3 has norms of queries
+and keys, and a different rope base in layers with a window.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def _ropes_of_gemma3(raw: _Fields) -> Ropes:
     parameters = dict(raw.rope_parameters or {})
     own = parameters.get(FULL) or {}
     if raw.rope_scaling and isinstance(own, dict):
-        # The older spelling describes the rope of layers without a window.
+        # The older field `rope_scaling` describes the rope of layers without a window.
         parameters[FULL] = {**own, **raw.rope_scaling}
     thetas = {FULL: raw.rope_theta, SLIDING: raw.rope_local_base_freq}
     return parse_rope_by_type(parameters, thetas, raw.max_position_embeddings)
@@ -121,7 +121,8 @@ class Gemma:
     ropes: Callable[[_Fields], Ropes]
     qk_norm: bool = False
     caps_scores: bool = False
-    within: str | None = None  # field with the decoder's config; None: the whole config.json
+    # Field of config.json that holds the decoder's config; None: the top level.
+    within: str | None = None
     names: CheckpointNames = PLAIN_NAMES
     examples: tuple[str, ...] = ()
 
@@ -212,7 +213,7 @@ GEMMA2 = Gemma(
     "gemma2", _Gemma2, _ropes_of_gemma2, caps_scores=True, examples=("Gemma 2 2B to 27B",)
 )
 GEMMA3 = Gemma("gemma3", _Gemma3, _ropes_of_gemma3, qk_norm=True, examples=("Gemma 3 1B",))
-# The decoder of a multimodal model, without its vision tensors.
+# The decoder of a multimodal model. The vision tensors are not loaded.
 GEMMA3_SEEING = replace(
     GEMMA3,
     within=TEXT,

@@ -1,8 +1,8 @@
 """Gemma 4, and the text model of a multimodal Gemma 4.
 
-Layers without a window have heads of another size, and may use one projection for keys and values.
-The last layers may read the KV of an earlier layer of the same type. Small models give each layer
-an input of its own. 26B-A4B has experts beside the MLPs.
+Layers without a window have heads of another size, and may use one projection for both keys and
+values. The last layers may read the KV of an earlier layer of the same type. In small models, each
+layer has an additional input (`layer_inputs`). 26B-A4B has experts in addition to the MLPs.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ from engine.models.layers.rope import RopeConfig
 from engine.models.names import CheckpointNames
 from kernels.norms.gate import GELU_TANH
 
-PERIOD = 6  # default number of layers of which one has no window
+PERIOD = 6  # by default, one in this many layers has no window
 THETAS = {FULL: 1_000_000.0, SLIDING: 10_000.0}
 ROPE_OF_FULL = {"rope_type": "proportional", "partial_rotary_factor": 0.25}
 Count = Annotated[int, msgspec.Meta(ge=0)]
 
 
 class _Heads(msgspec.Struct):
-    """The number and size of the heads of a layer that differs from most layers."""
+    """The number and size of heads in a layer whose heads differ from those of most layers."""
 
     head_dim: Positive | None = None
     num_key_value_heads: Positive | None = None
@@ -88,7 +88,7 @@ class _Fields(WindowFields, kw_only=True):
 
     @property
     def types(self) -> list[str]:
-        """The type of each layer. The last layer never has a window, whatever the file says."""
+        """The type of each layer. The last layer never has a window, even if the file says so."""
         count = self.num_hidden_layers
         usual = [SLIDING if (index + 1) % PERIOD else FULL for index in range(count)]
         return [*(self.layer_types or usual)[:-1], FULL]
@@ -142,7 +142,7 @@ class _Fields(WindowFields, kw_only=True):
 
 
 class _Unified(_Fields, kw_only=True):
-    """The fields of the 12B model, which reads images and sound without towers."""
+    """The config fields of the 12B model. It reads images and sound without separate encoders."""
 
     max_position_embeddings: Positive = 262_144
     sliding_window: int | msgspec.UnsetType | None = 1024
@@ -150,7 +150,7 @@ class _Unified(_Fields, kw_only=True):
 
 
 def is_number(name: str, index: int) -> bool:
-    """Return whether a key of `per_layer_config` is `index`, perhaps with leading zeros."""
+    """Return whether a key of `per_layer_config` is the number `index`, even with leading zeros."""
     return name.isdecimal() and name.lstrip("0") == str(index).lstrip("0")
 
 
@@ -160,7 +160,8 @@ class Gemma4:
 
     family: str
     fields: type[_Fields] = _Fields
-    within: str | None = None  # field with the decoder's config; None: the whole config.json
+    # Field of config.json that holds the decoder's config; None: the top level.
+    within: str | None = None
     prefixes: tuple[tuple[str, str], ...] = ()
     examples: tuple[str, ...] = ()
 
@@ -294,6 +295,6 @@ def _refuse_unsupported(raw: _Fields) -> None:
 GEMMA4 = Gemma4("gemma4", examples=("Gemma 4 E2B, E4B, 26B-A4B, 31B",))
 GEMMA4_UNIFIED = Gemma4("gemma4", _Unified, examples=("Gemma 4 12B",))
 SEEING = (("model.language_model.", "model."), ("language_model.model.", "model."))
-# The decoder of a multimodal model, without its towers' tensors.
+# The decoder of a multimodal model. The tensors of its encoders are not loaded.
 GEMMA4_SEEING = replace(GEMMA4, within=TEXT, prefixes=SEEING)
 GEMMA4_UNIFIED_SEEING = replace(GEMMA4_UNIFIED, within=TEXT, prefixes=SEEING)

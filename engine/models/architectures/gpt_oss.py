@@ -1,6 +1,6 @@
 """gpt-oss: windows in every second layer, sinks, YaRN, experts with biases and a clamped SwiGLU.
 
-Its model checkpoints have one tensor for all experts of a layer, in mxfp4 or unquantised.
+The model checkpoints have one tensor for all experts of a layer, in mxfp4 or unquantised.
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
-"""Granite 3 and 4.1, dense or with experts: Llama with four multipliers.
+"""Granite 3 and 4.1, dense or with experts. They are Llama models with four multipliers.
 
-    embedding_multiplier   of embeddings
-    residual_multiplier    of the outputs of attention and MLP, before they are added
-    attention_multiplier   of scores, instead of head_dim ** -0.5
+    embedding_multiplier   factor on embeddings
+    residual_multiplier    factor on the outputs of attention and MLP, before they are added
+    attention_multiplier   factor on attention scores, instead of head_dim ** -0.5
     logits_scaling         divisor of logits
 
-The residual is kept divided by the residual multiplier s, so outputs are added without a factor.
-Only the config changes, because norm(s y) with epsilon e equals norm(y) with epsilon e / s^2.
+The residual is stored divided by the residual multiplier s, so that outputs are added without a
+factor. This needs only other values in the config, because norm(s y) with epsilon e equals norm(y)
+with epsilon e / s^2.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ Multiplier = Annotated[float, msgspec.Meta(ge=1e-6, le=1e6)]
 
 
 class Multipliers(msgspec.Struct, kw_only=True):
-    """The multipliers of Granite. Absent fields have the defaults of `transformers`."""
+    """The multipliers of Granite, with the defaults of `transformers`."""
 
     embedding_multiplier: Multiplier = 1.0
     residual_multiplier: Multiplier = 1.0
@@ -48,7 +49,7 @@ class Multipliers(msgspec.Struct, kw_only=True):
     logits_scaling: Multiplier = 1.0
 
     def multiply(self, model: ModelConfig) -> ModelConfig:
-        """Return the model with the multipliers. The model's heads must have no norms."""
+        """Return the model with the multipliers applied. The model must not have norms of heads."""
         return replace(
             model,
             layers=tuple(self._layer(layer) for layer in model.layers),
@@ -69,7 +70,7 @@ class Multipliers(msgspec.Struct, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class Granite:
-    """A model with multipliers. Implements `Architecture`."""
+    """A Granite model, dense or with experts. Implements `Architecture`."""
 
     plain: Llama | MixtureModel
 

@@ -1,4 +1,4 @@
-"""Granite 4.0: Mamba-2 in most layers or none, shared MLPs, perhaps experts beside them.
+"""Granite 4.0: Mamba-2 in most layers or in none, shared MLPs, and in some models experts.
 
 Granite 4.0 has the multipliers of earlier Granite models (`granite`).
 """
@@ -42,14 +42,14 @@ from engine.models.layers.rope import RopeConfig
 from engine.models.names import CheckpointNames
 
 LINEAR = "linear_attention"
-# The types of layers in files written before and after `transformers` 5.
+# The layer types in files written before `transformers` 5, and the present names.
 OLDER_TYPES = {"mamba": LINEAR, "attention": FULL}
-Experts = Annotated[int, msgspec.Meta(ge=0, le=4096)]  # 0: the shared MLP alone
+Experts = Annotated[int, msgspec.Meta(ge=0, le=4096)]  # 0: only the shared MLP
 Limit = Annotated[float, msgspec.Meta(ge=0)]
 
 
 class _Infinity(msgspec.Struct):
-    """An infinite number, as `transformers` writes it."""
+    """An infinite number, in the form in which `transformers` writes it to JSON."""
 
     number: Literal["Infinity"] = msgspec.field(name="__float__")
 

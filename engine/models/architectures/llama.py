@@ -1,4 +1,4 @@
-"""Llama, Mistral, Qwen2 and Qwen3, which differ in biases, norms of heads and defaults."""
+"""Llama, Mistral, Qwen2 and Qwen3. They differ in biases, norms of heads and defaults."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from engine.models.layers.norms import RmsNormConfig
 from engine.models.layers.rope import RopeConfig
 from engine.models.names import PLAIN_NAMES, CheckpointNames
 
-Ropes = Sequence[RopeConfig | None]  # rope of each layer; None: no position encoding
+Ropes = Sequence[RopeConfig | None]  # rope of each layer; None: a layer without position encoding
 
 
 class _DualChunk(msgspec.Struct):
@@ -69,7 +69,7 @@ class LlamaFields(WindowFields, kw_only=True):
 
     @property
     def positions(self) -> int:
-        """The number of served positions, all with full attention."""
+        """The number of positions that are served."""
         chunks = self.dual_chunk_attention_config
         most = self.max_position_embeddings
         if chunks is None:
@@ -78,7 +78,7 @@ class LlamaFields(WindowFields, kw_only=True):
 
 
 def usual_rope(raw: LlamaFields) -> dict[str, Any] | None:
-    """Return the config's fields of the rope, with the part of a head that is rotated."""
+    """Return the rope fields of the config, including the fraction of a head that is rotated."""
     given = raw.rope_parameters or raw.rope_scaling
     if raw.partial_rotary_factor is None:
         return given
@@ -87,12 +87,12 @@ def usual_rope(raw: LlamaFields) -> dict[str, Any] | None:
 
 @dataclass(frozen=True, slots=True)
 class Llama:
-    """A Llama model, or a family that differs in these fields. Implements `Architecture`."""
+    """A Llama model, or a family that differs only in these fields. Implements `Architecture`."""
 
     family: str
-    # head size if config.json has none; None: hidden_size / heads
+    # head size if config.json does not say; None: hidden_size / heads
     default_head_dim: int | None = None
-    qkv_bias: bool = False  # True if QKV always have biases, whatever attention_bias says
+    qkv_bias: bool = False  # True: QKV always have biases, even if `attention_bias` is false
     reads_attention_bias: bool = False
     reads_mlp_bias: bool = False
     qk_norm: bool = False
@@ -101,14 +101,18 @@ class Llama:
     default_theta: float = 10000.0
     partial_rotary: bool = False
     fields: type[LlamaFields] = LlamaFields
-    output_bias: str | None = "attention_bias"  # field that gives the output a bias; None: no bias
-    qk_norm_by: str | None = None  # field that turns norms of heads on; None: `qk_norm` decides
-    norms_together: bool = False  # a head norm is over all heads together
-    rounds_once: bool = False  # norms multiply in float32 and round once
+    # Name of the field that says if the output has a bias; None: no bias.
+    output_bias: str | None = "attention_bias"
+    # Name of the field that says if heads have norms; None: `qk_norm` says it.
+    qk_norm_by: str | None = None
+    norms_together: bool = False  # True: one norm over all heads together
+    rounds_once: bool = False  # True: norms multiply in float32 and round only once
     scales_queries: bool = False
-    ropes: Callable[[Any, RopeConfig], Ropes] | None = None  # rope of each layer; None: all alike
+    # Returns the rope of each layer; None: the same rope in all layers.
+    ropes: Callable[[Any, RopeConfig], Ropes] | None = None
     layer: type[LayerConfig] = LayerConfig
-    within: str | None = None  # field with the decoder's config; None: the whole config.json
+    # Field of config.json that holds the decoder's config; None: the top level.
+    within: str | None = None
     names: CheckpointNames = PLAIN_NAMES
     examples: tuple[str, ...] = ()
 
@@ -140,7 +144,8 @@ class Llama:
         return read_sizes(path)
 
     def layers(self, path: Path) -> tuple[LayerConfig, ...]:
-        if self.windows is no_window:  # models planned as Llama may have any other fields
+        # An unserved model is planned as Llama, and may lack other fields.
+        if self.windows is no_window:
             sizes = read_sizes(path)
             return (self._layer(sizes),) * sizes.num_hidden_layers
         kind = WindowFields if self.fields is LlamaFields else self.fields

@@ -1,7 +1,7 @@
-"""Llama 4's decoder: rope of neighbouring numbers, layers without rope, one expert per token.
+"""Llama 4's decoder: rope on neighbouring numbers, layers without rope, one expert per token.
 
-In layers with rope, a token sees only the keys of its own chunk (`attention_chunk_size`). Served
-sequences are at most one chunk long, so every layer sees all keys.
+In layers with rope, a token attends only to the keys of its own chunk (`attention_chunk_size`).
+Served sequences are at most one chunk long, so that every layer attends to all keys.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ class _Llama4(LlamaFields, kw_only=True):
     moe_layers: list[int] | None = None
     interleave_moe_layer_step: Positive = 1
     use_qk_norm: bool = True
-    no_rope_layers: list[int] | None = None  # for each layer, 1 if it has rope
+    # One entry per layer: 1 if the layer has rope, despite the name.
+    no_rope_layers: list[int] | None = None
     no_rope_layer_interval: Positive = 4
     attention_chunk_size: Positive | None = 8192
     attn_temperature_tuning: bool | int = True
@@ -55,7 +56,7 @@ class _Llama4(LlamaFields, kw_only=True):
 
     @property
     def positions(self) -> int:
-        """The number of served positions, at most one chunk with chunked layers."""
+        """The number of positions that are served: at most one chunk if any layer is chunked."""
         is_chunked = CHUNKED in (self.layer_types or [CHUNKED])
         chunk = self.attention_chunk_size if is_chunked else None
         return min(self.max_position_embeddings, chunk or self.max_position_embeddings)
@@ -124,7 +125,7 @@ def _attention(raw: _Llama4, attention: AttentionConfig, *, is_rotated: bool) ->
 
 
 def _unrotated(raw: _Llama4) -> RopeConfig | None:
-    """Return the rope of a layer that does not rotate heads, but may scale queries."""
+    """Return the rope config of a layer without rotation. It may still scale queries."""
     if not raw.attn_temperature_tuning:
         return None
     queries = QueryScaling(raw.attn_scale, raw.floor_scale, shift=1)

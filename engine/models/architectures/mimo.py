@@ -1,4 +1,4 @@
-"""MiMo 7B: Qwen2's decoder, and a draft head with names of its own.
+"""MiMo 7B: the decoder of Qwen2, and a draft head whose tensors have other names.
 
 The head's projection reads the hidden state first, then the embedding.
 """

@@ -1,6 +1,6 @@
-"""Ministral 3, whose queries are scaled by position, and the decoders of vision models.
+"""Ministral 3, which scales queries by position, and the decoders of Mistral's vision models.
 
-`text_config.model_type` names the decoder of Mistral 3. Vision tensors are not loaded.
+For Mistral 3, `text_config.model_type` names the decoder. Vision tensors are not loaded.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class _Typed(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class Seeing:
-    """A vision model, read by the type of its decoder. Implements `Architecture`."""
+    """A vision model. The type of its decoder selects the reader. Implements `Architecture`."""
 
     decoders: Mapping[str, Architecture]
     examples: tuple[str, ...]

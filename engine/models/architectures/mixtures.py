@@ -29,12 +29,13 @@ from engine.models.layers.mlp import MlpConfig
 from kernels.errors import UnsupportedShape
 from kernels.limits import check_groups
 
-InLayer = Callable[[int], MixtureConfig | None]  # mixture of a layer; None: the dense model's MLP
+# Layer index -> mixture; None: the MLP of the dense model.
+InLayer = Callable[[int], MixtureConfig | None]
 
 
 @dataclass(frozen=True, slots=True)
 class MixtureModel:
-    """A model with the layers of `dense`, but with other MLPs. Implements `Architecture`."""
+    """A model like `dense`, but with mixtures instead of MLPs. Implements `Architecture`."""
 
     dense: Architecture
     read_mixtures: Callable[[Path], InLayer]
@@ -76,7 +77,7 @@ def _possible_head(model: ModelConfig, layers: tuple[LayerConfig, ...]) -> Draft
 
 
 def check_experts(mixture: MixtureConfig) -> MixtureConfig:
-    """Return the mixture. Raises ModelError if a token cannot choose `top_k` of its experts."""
+    """Return the mixture unchanged. Raises ModelError if it has too few experts for `top_k`."""
     if mixture.top_k > mixture.num_experts:
         raise BadConfig(
             f"num_experts_per_tok {mixture.top_k} is more than the {mixture.num_experts} experts"
@@ -146,7 +147,7 @@ class _Local(msgspec.Struct, kw_only=True):
 
 
 def local_experts(path: Path, **names: Any) -> InLayer:
-    """Read the fields of Mixtral and Granite. `names` are the tensors' names in `MixtureConfig`."""
+    """Read a mixture from the fields of Mixtral and Granite. `names` are passed to its config."""
     raw = read_json(path, _Local)
     sizes = raw.intermediate_size, raw.num_local_experts, raw.num_experts_per_tok
     mixture = check_experts(

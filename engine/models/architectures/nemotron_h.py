@@ -1,10 +1,10 @@
-"""Nemotron-H, Nemotron Nano 2, Nemotron 3: layers of one part each.
+"""Nemotron-H, Nemotron Nano 2, Nemotron 3, whose files call a mixer or an MLP alone a layer.
 
     in the files    mixer | mixer | MLP | mixer | experts    each with a norm before it
     served          mixer | mixer, MLP  | mixer, experts
 
-A part is a Mamba-2, attention or an MLP. Here a layer has a mixer and the MLP or mixture after it.
-Attention has no rope. MLPs and experts have no gate.
+A mixer is a Mamba-2 or attention. Here a layer has a mixer, and the MLP or mixture after it if
+there is one. Attention has no rope. MLPs and experts have no gate.
 """
 
 from __future__ import annotations
@@ -63,14 +63,16 @@ class _Raw(ModelSizes, kw_only=True):
     vocab_size: Positive = 131072
     hidden_size: Positive = 4096
     intermediate_size: Positive = 21504
-    num_hidden_layers: LayerCount = 4  # not used: the list of types has every layer
+    # Not used, because the list of types has an entry for every layer.
+    num_hidden_layers: LayerCount = 4
     num_attention_heads: Positive = 32
     num_key_value_heads: Positive | None = 8
     head_dim: Positive | None = 128
     max_position_embeddings: Positive = 4096
     layers_block_type: Annotated[list[str], Count] | None = None
     layer_types: Annotated[list[str], Count] | None = None
-    hybrid_override_pattern: Annotated[str, Count] | None = None  # the older spelling
+    # The older form of the list of types.
+    hybrid_override_pattern: Annotated[str, Count] | None = None
     layer_norm_epsilon: PositiveFloat = 1e-5
     mlp_hidden_act: str = "relu2"
     mlp_bias: bool = False
@@ -100,7 +102,7 @@ class _Raw(ModelSizes, kw_only=True):
 
     @property
     def has_served_head(self) -> bool:
-        """True if the config describes one draft head: an attention layer, then an expert layer."""
+        """True if the config has a draft head that is served: attention, then experts."""
         listed = self.mtp_layers_block_type
         if listed is None:
             listed = [LETTERS.get(one, one) for one in self.mtp_hybrid_override_pattern or "*E"]
@@ -232,7 +234,7 @@ def _names(raw: _Raw) -> CheckpointNames:
 
 
 def _prefixes(raw: _Raw) -> Iterator[tuple[str, str]]:
-    """Yield pairs of prefixes of names: the files' prefix, and the decoder's prefix for it."""
+    """Yield pairs of name prefixes: the prefix in the files, and the decoder's prefix."""
     yield "backbone.embeddings.", "model.embed_tokens."
     yield "backbone.norm_f.", "model.norm."
     for own, (layer, numbers) in enumerate(zip(_layers(raw), _joined(raw.types), strict=True)):
@@ -267,7 +269,7 @@ def _mamba(raw: _Raw) -> MambaConfig:
         state_size=raw.ssm_state_size,
         conv_width=raw.conv_kernel,
         eps=raw.layer_norm_epsilon,
-        dt_limit=(raw.time_step_min, inf),  # the file's limit is ignored, as in `transformers`
+        dt_limit=(raw.time_step_min, inf),  # the file's maximum is ignored, as in `transformers`
         conv_bias=raw.use_conv_bias,
         bias=raw.use_bias,
     )

@@ -1,6 +1,6 @@
 """Phi-3, Phi-3.5 and Phi-4 mini: Llama with joined QKV and joined gate and up matrices.
 
-The models with long contexts have LongRoPE. Phi-4 mini rotates three quarters of a head.
+The models with long contexts have LongRoPE. In Phi-4 mini, rope rotates three quarters of a head.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ OLDER_NAMES = ("su", "yarn")
 
 
 def _rope(raw: LlamaFields) -> dict[str, Any] | None:
-    """Return the scaling with the original context.
+    """Return the rope scaling, with the original context length added.
 
-    A field outside the scaling takes precedence.
+    The top-level field for this length takes precedence over the one in the scaling.
     """
     given = usual_rope(raw)
     if given is None:

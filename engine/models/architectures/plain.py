@@ -1,11 +1,11 @@
-"""The dense families that differ from Llama in a few fields.
+"""The dense families that differ from Llama only in a few config fields.
 
-SmolLM3   layers without rope
-Seed-OSS  another field for the output's bias
+SmolLM3   some layers without rope
+Seed-OSS  another config field for the output's bias
 CWM       windows in three of four layers
 OLMo 2    norms after attention and MLP, and head norms of all heads together
 OLMo 3    as OLMo 2, with windows, and scaled rope in layers without a window
-EXAONE 4  norms after attention and MLP, head norms; no rope in full layers beside window layers
+EXAONE 4  norms after attention and MLP, head norms; if some layers have windows, the others no rope
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ CWM_ROPE = {
 class _SmolLm3(LlamaFields, kw_only=True):
     tie_word_embeddings: bool = True
     num_key_value_heads: Positive | None = 4
-    no_rope_layers: list[int] | None = None  # for each layer, 1 if it has rope
+    # One entry per layer: 1 if the layer has rope, despite the name.
+    no_rope_layers: list[int] | None = None
     no_rope_layer_interval: Positive = 4
 
     @property

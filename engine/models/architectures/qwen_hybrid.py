@@ -1,8 +1,8 @@
 """Qwen3-Next and Qwen3.5: Gated DeltaNet in most layers, gated attention in the other layers.
 
-Norms are of 1 + weight, a quarter of each head is rotated, and mixtures have a shared expert. Only
-the decoder of a vision model is served, whose rope equals the plain rope for text. Qwen3.6 and 3.8
-have the architectures of Qwen3.5.
+Norms multiply by 1 + weight, rope rotates a quarter of each head, and mixtures have a shared
+expert. Only the decoder of a vision model is served. For text, its rope is the same as ordinary
+rope. Qwen3.6 and 3.8 have the architectures of Qwen3.5.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from engine.models.layers.rope import RopeConfig
 from engine.models.names import CheckpointNames
 
 LINEAR = "linear_attention"
-Experts = Annotated[int, msgspec.Meta(ge=0, le=4096)]  # 0: every MLP is dense
+Experts = Annotated[int, msgspec.Meta(ge=0, le=4096)]  # 0: all MLPs are dense
 ROTATED = 0.25
 
 
@@ -112,8 +112,9 @@ class QwenHybrid:
 
     family: str
     fields: type[_Raw]
-    joined: bool = False  # the files have one projection for a DeltaNet, ordered by head
-    within: str | None = None  # field with the decoder's config; None: the whole config.json
+    joined: bool = False  # True: the files have one projection for a DeltaNet, ordered by head
+    # Field of config.json that holds the decoder's config; None: the top level.
+    within: str | None = None
     examples: tuple[str, ...] = ()
 
     def read(self, path: Path) -> ModelConfig:
@@ -148,7 +149,7 @@ class QwenHybrid:
         return self._layers(self._raw(path), None)
 
     def _raw(self, path: Path) -> _Raw:
-        """Read the fields. `tie_word_embeddings` outside `within` takes precedence."""
+        """Read the fields. A top-level `tie_word_embeddings` overrides the one in `within`."""
         raw = read_json(path, self.fields, self.within)
         tied = read_json(path, _Whole).tie_word_embeddings
         return raw if tied is None else msgspec.structs.replace(raw, tie_word_embeddings=tied)
@@ -250,7 +251,7 @@ QWEN3_NEXT = QwenHybrid(
 )
 QWEN3_5 = QwenHybrid("qwen3_5", _Raw, examples=("Qwen3.5, its text model",))
 QWEN3_5_MOE = QwenHybrid("qwen3_5_moe", _Sparse, examples=("Qwen3.5-MoE, its text model",))
-# The decoders of multimodal models, without their vision tensors.
+# The decoders of multimodal models. The vision tensors are not loaded.
 QWEN3_5_SEEING = replace(QWEN3_5, within=TEXT, examples=("Qwen3.5 0.8B to 27B", "Qwen3.6 27B"))
 QWEN3_5_MOE_SEEING = replace(
     QWEN3_5_MOE, within=TEXT, examples=("Qwen3.5 35B-A3B to 397B-A17B", "Qwen3.6 35B-A3B")

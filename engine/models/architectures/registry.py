@@ -1,8 +1,8 @@
 """The served architectures and weight formats, by their names in config.json.
 
-An architecture is one file and an entry here, and so is a weight format
-(`docs/how-to/add-a-model.md`). Configs are read without torch, since commands that only make plans
-read configs too.
+To add an architecture or a weight format, write one file and add an entry here
+(`docs/how-to/add-a-model.md`). This module does not import torch, because commands that only make
+plans also read configs.
 """
 
 from __future__ import annotations
@@ -70,11 +70,11 @@ ReadFormat = Callable[[dict[str, Any]], WeightFormat]
 
 @dataclass(frozen=True, slots=True)
 class ServedModels:
-    """The architectures by their names in `architectures`, and formats by their `quant_method`."""
+    """The served architectures by their name in `architectures`, and formats by `quant_method`."""
 
     architectures: Mapping[str, Architecture]
     formats: Mapping[str, ReadFormat] = field(default_factory=dict)
-    # A weight format of each kind, for planning a model's memory.
+    # One weight format of each kind, for which a model's memory can be planned.
     planned_formats: tuple[WeightFormat, ...] = (PLAIN,)
 
 
@@ -85,7 +85,10 @@ COMPRESSED_TENSORS: Mapping[str, ReadFormat] = {
 
 
 def read_compressed_tensors(quantization: dict[str, Any]) -> WeightFormat:
-    """Read `quant_method` compressed-tensors. Raises BadConfig, UnsupportedModel."""
+    """Read the weight format for `quant_method` "compressed-tensors".
+
+    Raises BadConfig, UnsupportedModel.
+    """
     given = quantization.get("format")
     served = isinstance(given, str) and given in COMPRESSED_TENSORS
     refuse_unless(served, "format", given, " or ".join(COMPRESSED_TENSORS))
@@ -148,7 +151,7 @@ SERVED = ServedModels(
     },
     (PLAIN, ONLINE_FP8, PLANNED_INT4, MXFP4),
 )
-# The files that describe quantised weights if config.json does not, with the tools that write them.
+# Files that may describe quantised weights instead of config.json, and the tool that writes each.
 QUANTISED_BESIDE: Mapping[str, str] = {
     "hf_quant_config.json": "ModelOpt",
     "quantize_config.json": "AutoGPTQ, older than quantization_config",
@@ -160,7 +163,7 @@ ONLINE: Mapping[Quantization, WeightFormat] = {"none": PLAIN, "fp8": ONLINE_FP8}
 class _Quantised(msgspec.Struct, kw_only=True):
     quantization_config: dict[str, Any] | None = None
     compression_config: dict[str, Any] | None = None
-    quantization: Any = None  # MLX's field
+    quantization: Any = None  # the field that MLX writes
 
     @property
     def quantised(self) -> dict[str, Any] | None:
@@ -168,7 +171,7 @@ class _Quantised(msgspec.Struct, kw_only=True):
 
 
 class _Beside(msgspec.Struct):
-    """The fields of a file beside config.json. transformers.js also writes such files."""
+    """The fields of a file in `QUANTISED_BESIDE`. transformers.js also writes such files."""
 
     quantization: Any = None
     bits: Any = None
@@ -190,10 +193,10 @@ class _MayBeNamed(_Quantised):
 def read_model_config(
     model_dir: Path, served: ServedModels = SERVED, quantization: Quantization = "none"
 ) -> ModelConfig:
-    """Read the model of a directory with config.json.
+    """Read the config of the model in a directory.
 
-    Raises like `Architecture.read`. Weights that are unquantised in the files are quantised as
-    `quantization` says.
+    Weights that are unquantised in the files are to be quantised as `quantization` says. Raises the
+    errors of `Architecture.read`.
     """
     path = model_dir / "config.json"
     named, known = read_json(path, _Named), served.architectures
@@ -226,7 +229,7 @@ def _refuse_quantised_beside(model_dir: Path, served: ServedModels) -> None:
 
 
 def check_format(weight_format: WeightFormat, layers: Sequence[LayerConfig]) -> None:
-    """Raise UnsupportedModel for layers that are not served in this weight format."""
+    """Raise UnsupportedModel if a layer is not served in this weight format."""
     mixtures = [layer.mlp for layer in layers if isinstance(layer.mlp, MixtureConfig)]
     packed = any(mixture.packed for mixture in mixtures)
     if packed and not isinstance(weight_format, PlainFormat | Mxfp4Format):
@@ -243,7 +246,7 @@ def check_format(weight_format: WeightFormat, layers: Sequence[LayerConfig]) -> 
 
 
 def planned_format(path: Path) -> WeightFormat:
-    """Return the weight format of a config.json, or unquantised for an unserved format."""
+    """Return the weight format in a config.json, or `PLAIN` if the format is not served."""
     try:
         return _weight_format(read_json(path, _MayBeNamed), SERVED)
     except UnsupportedModel:
@@ -261,9 +264,9 @@ def planned_layers(path: Path, served: ServedModels = SERVED) -> tuple[LayerConf
 
 
 def planned_head(path: Path) -> DraftHeadConfig | None:
-    """Return the draft head that the model's config describes, or None.
+    """Return the draft head in a model's config, or None without one.
 
-    The weight files may lack it. None also for a model that is not served.
+    The weight files may lack the head. Returns None also for a model that is not served.
     """
     try:
         return _planned(path, SERVED).read(path).possible_head

@@ -1,8 +1,8 @@
 """The fields of config.json for rotary position embedding.
 
-    rope_theta, rope_scaling         the older spelling
-    rope_parameters                  the newer spelling, which includes the base
-    rope_parameters.full_attention   the newer spelling where types of layers differ
+    rope_theta, rope_scaling         the older fields
+    rope_parameters                  the newer field, which includes the base
+    rope_parameters.full_attention   the newer field if the rope differs between layer types
 
 `layers.rope` computes the scalings. This module does not import torch.
 """
@@ -30,12 +30,13 @@ from engine.models.layers.rope import (
 T = TypeVar("T")
 PositiveFloat = Annotated[float, msgspec.Meta(gt=0)]
 PositiveInt = Annotated[int, msgspec.Meta(gt=0)]
-ROPES = ("default", "linear", "llama3", "longrope", "proportional", "yarn")  # types that are served
+# Values of `rope_type` that are served.
+ROPES = ("default", "linear", "llama3", "longrope", "proportional", "yarn")
 
 
 class _Common(msgspec.Struct):
     rope_type: str | None = None
-    type: str | None = None  # the older spelling of `rope_type`
+    type: str | None = None  # older name of `rope_type`
     rope_theta: PositiveFloat | None = None
     partial_rotary_factor: Annotated[float, msgspec.Meta(gt=0, le=1)] = 1.0
 
@@ -67,7 +68,7 @@ class _Yarn(msgspec.Struct):
     beta_slow: PositiveFloat | None = None
     truncate: bool = True
     attention_factor: PositiveFloat | None = None
-    attn_factor: PositiveFloat | None = None  # the older spelling of the attention factor
+    attn_factor: PositiveFloat | None = None  # older name of the attention factor
     mscale: float | None = None
     mscale_all_dim: float | None = None
 
@@ -83,8 +84,8 @@ class _LongRope(msgspec.Struct):
 def parse_rope(scaling: dict[str, Any] | None, theta: float, max_positions: int) -> RopeConfig:
     """Read `rope_scaling` or `rope_parameters`.
 
-    `theta` is the base if the fields have none. Raises BadConfig for malformed fields,
-    UnsupportedModel for a scaling that is not served.
+    `theta` is the default of the base. Raises BadConfig for malformed fields, UnsupportedModel for
+    a scaling that is not served.
     """
     if scaling is None:
         return RopeConfig(theta)
@@ -98,7 +99,7 @@ def parse_rope(scaling: dict[str, Any] | None, theta: float, max_positions: int)
 
 
 def parse_query_scaling(scaling: dict[str, Any] | None) -> QueryScaling | None:
-    """Read Ministral 3's scaling of queries from the fields of its rope. Raises BadConfig."""
+    """Read Ministral 3's scaling of queries from its rope fields. Raises BadConfig."""
     raw = _convert(scaling or {}, _Queries)
     beta, context = raw.llama_4_scaling_beta, raw.original_max_position_embeddings
     if not beta:
@@ -111,7 +112,7 @@ def parse_query_scaling(scaling: dict[str, Any] | None) -> QueryScaling | None:
 
 
 def parse_score_factor(scaling: dict[str, Any] | None, max_positions: int) -> float:
-    """Return DeepSeek's extra factor of attention scores, the square of YaRN's mscale."""
+    """Return DeepSeek's extra factor on attention scores: the square of YaRN's mscale."""
     raw = _convert(scaling or {}, _Yarn)
     common = _convert(scaling or {}, _Common)
     if (common.rope_type or common.type or "default") == "default" or not raw.mscale_all_dim:
@@ -143,10 +144,10 @@ def _scaled(
 def parse_rope_by_type(
     parameters: dict[str, Any] | None, thetas: dict[str, float], max_positions: int
 ) -> dict[str, RopeConfig]:
-    """Read `rope_parameters` of each type of layer.
+    """Read the rope of each layer type from `rope_parameters`.
 
-    Raises like `parse_rope`. `thetas` has the types and their default bases. A type that is absent
-    or null has its default base and no scaling.
+    `thetas` maps each layer type to its default base. A type that is absent or null has the default
+    base and no scaling. Raises the errors of `parse_rope`.
     """
     given = {name: value for name, value in (parameters or {}).items() if value is not None}
     for name in given:
@@ -159,10 +160,10 @@ def parse_rope_by_type(
 
 
 def stretched_positions(rope: RopeConfig, max_positions: int) -> int:
-    """Return the number of positions, which YaRN may extend.
+    """Return the number of positions, which may be larger with YaRN.
 
-    Makers of models tell users to add YaRN to config.json and not to change
-    `max_position_embeddings`.
+    Model cards tell users to add YaRN to config.json without changing `max_position_embeddings`, so
+    the extension is computed here.
     """
     match rope.scaling:
         case YarnScaling(factor, original):
@@ -193,9 +194,9 @@ def _yarn(raw: _Yarn, theta: float, max_positions: int) -> RopeConfig:
 def _yarn_attention_factor(raw: _Yarn, factor: float) -> float:
     """Return YaRN's attention factor.
 
-    If both fields of DeepSeek are set, the factor is their ratio. YaRN's authors and vLLM also
-    multiply by `attn_factor`, which `transformers` does not read. DeepSeek-R1-0528-Qwen3-8B has the
-    field, and its whole factor is 1.
+    If `mscale` and `mscale_all_dim` of DeepSeek are set, the factor is their ratio. If not, the
+    factor is multiplied by `attn_factor`, as YaRN's authors and vLLM do, although `transformers`
+    ignores this field. In DeepSeek-R1-0528-Qwen3-8B, the product is 1.
     """
     if raw.mscale and raw.mscale_all_dim:
         return _mscale(factor, raw.mscale) / _mscale(factor, raw.mscale_all_dim)
@@ -217,8 +218,8 @@ def _long_rope(raw: _LongRope, theta: float, max_positions: int) -> RopeConfig:
 def check_rotary(rope: RopeConfig, head_dim: int, *, served: bool = False) -> None:
     """Check that a rope fits heads of this size.
 
-    Raises BadConfig. Raises UnsupportedModel if only a part of a head is rotated, unless `served`
-    allows that.
+    Raises BadConfig. Raises UnsupportedModel if only a part of a head is rotated and `served` is
+    False.
     """
     if rope.partial != 1.0 and not served:
         raise UnsupportedModel(f"partial_rotary_factor {rope.partial}: served is 1")

@@ -1,6 +1,6 @@
-"""The causal models of `transformers` 5.23 that are not served, and the missing parts.
+"""The causal models of `transformers` 5.23 that are not served, and what each one needs.
 
-Names are as in `architectures` of config.json. A model may need more than is listed.
+The names are those in `architectures` of config.json. A model may need more than is listed.
 """
 
 from __future__ import annotations
@@ -74,5 +74,5 @@ UNSERVED: Mapping[str, tuple[str, ...]] = MappingProxyType(
 
 
 def missing_for(architecture: str) -> str | None:
-    """Return the missing part that an architecture needs, or None if no part is listed."""
+    """Return the feature that an architecture needs and that is missing here, or None."""
     return next((missing for missing, names in UNSERVED.items() if architecture in names), None)

@@ -1,12 +1,12 @@
 """The sliding windows of attention layers, in tokens.
 
-    sliding_window                          in every layer (Mistral, Mixtral)
-    use_sliding_window, max_window_layers   in layer `max_window_layers` and later (Qwen2, Qwen3)
-    layer_types                             in its sliding layers (Qwen2, Qwen3, gpt-oss, Gemma)
+    sliding_window                          a window in every layer (Mistral, Mixtral)
+    use_sliding_window, max_window_layers   from layer `max_window_layers` on (Qwen2, Qwen3)
+    layer_types                             in the sliding layers (Qwen2, Qwen3, gpt-oss, Gemma)
 
-A token sees as many keys as the window has tokens, its own key included.
+A token attends to as many keys as the window has tokens, including its own key.
 
-Elsewhere: what a layer is (`layers`).
+Elsewhere: the layers (`layers`).
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from engine.models.config import ModelSizes, Positive
 from engine.models.errors import BadConfig, UnsupportedModel
 
 FULL, SLIDING = "full_attention", "sliding_attention"
-# The default window of families whose configs may omit it.
+# The defaults for families whose configs may omit these fields.
 USUAL_WINDOW = 4096
 USUAL_FULL_LAYERS = 28
 
-Windows = tuple[int | None, ...]  # window of each layer; None: the whole context
+Windows = tuple[int | None, ...]  # window of each layer in tokens; None: the whole context
 T = TypeVar("T")
 
 
 class WindowFields(ModelSizes, kw_only=True):
-    """The fields of config.json for windows, in addition to the sizes."""
+    """The fields of config.json about windows, in addition to the sizes."""
 
     max_position_embeddings: Positive | None = None
     sliding_window: int | msgspec.UnsetType | None = msgspec.UNSET
@@ -40,7 +40,7 @@ class WindowFields(ModelSizes, kw_only=True):
     def window(self, default: int | None) -> int | None:
         """Return `sliding_window`, or `default` if the field is absent.
 
-        Raises BadConfig below 1.
+        Raises BadConfig if it is less than 1.
         """
         window = default if self.sliding_window is msgspec.UNSET else self.sliding_window
         if window is not None and window < 1:
@@ -52,28 +52,31 @@ WindowRule = Callable[[WindowFields], Windows]
 
 
 def no_window(raw: WindowFields) -> Windows:
-    """Return no windows, whatever the config says (Llama)."""
+    """Return no window for any layer, even if the config has one (Llama)."""
     return (None,) * raw.num_hidden_layers
 
 
 def in_every_layer(raw: WindowFields) -> Windows:
-    """Return a window in every layer, if the config has a window (Mixtral)."""
+    """Return a window for every layer if the config has a window (Mixtral)."""
     return (raw.window(None),) * raw.num_hidden_layers
 
 
 def in_every_layer_by_default(raw: WindowFields) -> Windows:
-    """Return a window in every layer, unless the config has null (Mistral)."""
+    """Return a window for every layer, the default if the config omits it (Mistral).
+
+    A config with null has no windows.
+    """
     return (raw.window(USUAL_WINDOW),) * raw.num_hidden_layers
 
 
 def in_every_layer_by_flag(raw: WindowFields) -> Windows:
-    """Return a window in every layer if `use_sliding_window` (Qwen3-MoE)."""
+    """Return a window for every layer if `use_sliding_window` is true (Qwen3-MoE)."""
     window = raw.window(USUAL_WINDOW) if raw.use_sliding_window else None
     return (window,) * raw.num_hidden_layers
 
 
 def by_layer(raw: WindowFields) -> Windows:
-    """Return windows for the layers that fields or `layer_types` name (Qwen2 and Qwen3)."""
+    """Return windows for the layers in `layer_types`, or from `max_window_layers` on (Qwen2, 3)."""
     window, layers = raw.window(USUAL_WINDOW), raw.num_hidden_layers
     if raw.use_sliding_window and raw.layer_types is None:
         given = raw.max_window_layers
@@ -85,7 +88,7 @@ def by_layer(raw: WindowFields) -> Windows:
 
 
 def one_full_in(period: int, window: int = USUAL_WINDOW, *, first: bool = False) -> WindowRule:
-    """Return a rule: windows as in `layer_types`, or else in all but one of `period` layers."""
+    """Return a rule: windows as in `layer_types`, by default in all but one of `period` layers."""
 
     def rule(raw: WindowFields) -> Windows:
         count = raw.num_hidden_layers
@@ -97,14 +100,14 @@ def one_full_in(period: int, window: int = USUAL_WINDOW, *, first: bool = False)
 
 
 def windows_of(layer_types: Sequence[str], layers: int, window: int | None) -> Windows:
-    """Return the window of each layer by its type. Raises ModelError."""
+    """Return the window of each layer, from its type. Raises ModelError."""
     if window is None and SLIDING in layer_types:
         raise BadConfig(f"layer_types has {SLIDING}, and sliding_window is null")
     return by_type(layer_types, layers, {FULL: None, SLIDING: window})
 
 
 def by_type(layer_types: Sequence[str], layers: int, of_type: dict[str, T]) -> tuple[T, ...]:
-    """Return each layer's value of `of_type`, by the layer's type. Raises ModelError."""
+    """Return `of_type[type]` for the type of each layer. Raises ModelError."""
     if len(layer_types) != layers:
         raise BadConfig(f"layer_types has {len(layer_types)} entries, of {layers} layers")
     for kind in layer_types:
@@ -114,7 +117,7 @@ def by_type(layer_types: Sequence[str], layers: int, of_type: dict[str, T]) -> t
 
 
 def in_use(windows: Windows, positions: int | None) -> Windows:
-    """Drop windows that hold the longest context of `positions` tokens, if known."""
+    """Replace windows that are not shorter than the maximum context, `positions`, by None."""
     return tuple(
         None if window is None or (positions is not None and window >= positions) else window
         for window in windows

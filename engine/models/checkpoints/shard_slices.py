@@ -1,10 +1,10 @@
-"""The slices of a model checkpoint's tensors that one rank holds.
+"""The slices of a model checkpoint's tensors that each rank holds.
 
-    shard_dim    rows of the first rank | of the second | ...      None: every rank has the tensor
+    shard_dim    rows of the first rank | of the second | ...      None: all ranks have all rows
 
-The sizes tell a rank's part. A tensor of the whole model that is n times as long as the rank's
-tensor has n parts. There are fewer parts than ranks if several ranks have the same KV head. If a
-tensor has sections, such as queries, keys and values, a rank has its part of each section.
+The sizes determine a rank's part: if the model's tensor is n times as long as the rank's tensor, it
+has n parts. There are fewer parts than ranks if several ranks have the same KV head. If a tensor
+has sections, such as queries, keys and values, a rank has a part of each section.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class TensorSlice(Protocol):
         ...
 
     def __getitem__(self, index: tuple[slice, ...]) -> Tensor:
-        """Read a part of the tensor."""
+        """Read a part of the tensor from the file."""
         ...
 
 
@@ -47,7 +47,7 @@ class TensorFile(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Cut:
-    """A part `index` of `count` parts of a dimension, or of each of its sections."""
+    """The part `index` of `count` equal parts, of a dimension or of each of its sections."""
 
     dim: int
     index: int
@@ -55,7 +55,10 @@ class _Cut:
     sections: tuple[int, ...]
 
     def of(self, tensor: TensorSlice | Tensor, size: int) -> Tensor:
-        """Read this part of a tensor with `size` in `dim`, or all if `size` does not divide."""
+        """Read this part of a tensor whose size in `dim` is `size`.
+
+        Read the full tensor if `size` is not divisible.
+        """
         before = [slice(None)] * self.dim
         parts = [tensor[(*before, one)] for one in self._slices(size)]
         return parts[0] if len(parts) == 1 else torch.cat(parts, self.dim)
@@ -75,7 +78,7 @@ class _Cut:
 class ShardSlices:
     """The part of each tensor that `rank` of `num_ranks` holds.
 
-    `whole` has the tensors of the model, `parts` the tensors of the rank, both by name.
+    `whole` has the tensors of the model, and `parts` has the tensors of the rank, by name.
     """
 
     def __init__(
@@ -85,7 +88,7 @@ class ShardSlices:
         rank: int,
         num_ranks: int,
     ) -> None:
-        """Divide tensors. Raises UnsupportedModel for a divided tensor without a rule."""
+        """Divide tensors. Raises UnsupportedModel if a tensor must be divided but has no rule."""
         self._cuts = {
             name: cut
             for name, part in parts.items()
@@ -95,13 +98,13 @@ class ShardSlices:
         self._left = whole.keys() - parts.keys()
 
     def has(self, name: str) -> bool:
-        """Return whether the rank holds a part of this tensor. True for names not in the model."""
+        """Return whether the rank holds a part of this tensor, or the name is not in the model."""
         return name not in self._left
 
     def read(self, file: TensorFile, stored_name: str, name: str) -> Tensor:
         """Read the rank's part of the tensor `name`, which is stored under `stored_name`.
 
-        A stored tensor that does not divide, such as one scale for all rows, is read whole.
+        A stored tensor that is not divisible, such as one scale for all rows, is read completely.
         """
         if name not in self._cuts:
             return file.get_tensor(stored_name)
@@ -124,12 +127,12 @@ class ShardSlices:
         return self._whole[name].shard_dim
 
     def size_of_whole(self, name: str, dim: int) -> int:
-        """Return the size in `dim` of the tensor `name` in the files, of all ranks together."""
+        """Return the size of dimension `dim` of the full tensor `name` in the files."""
         return int(_sizes(self._whole[name])[dim])
 
 
 def _cut(whole: CheckpointTensor, part: CheckpointTensor, rank: int, num_ranks: int) -> _Cut | None:
-    """Return the cut of a rank's part, or None if the rank has the whole tensor."""
+    """Return the cut that gives a rank's part, or None if the rank has the full tensor."""
     of_whole, of_part, dim = list(_sizes(whole)), list(_sizes(part)), part.shard_dim
     if of_whole == of_part:
         return None
@@ -142,5 +145,5 @@ def _cut(whole: CheckpointTensor, part: CheckpointTensor, rank: int, num_ranks: 
 
 
 def _sizes(tensor: CheckpointTensor) -> tuple[int, ...]:
-    """Return the sizes in the files if known, since the tensor in memory may be padded."""
+    """Return the sizes in the files if known, because the tensor in memory may be padded."""
     return tensor.stored_shape or tuple(tensor.view.shape)

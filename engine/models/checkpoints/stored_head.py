@@ -1,7 +1,7 @@
 """The draft head in a model checkpoint's files.
 
-Published files have no head, a head in the model's weight format, or a head of unquantised
-matrices. The names of the stored tensors tell which.
+Published files have no head, or a head in the model's weight format, or an unquantised head. The
+names of the stored tensors show the case.
 """
 
 from __future__ import annotations
@@ -13,12 +13,15 @@ from engine.models.checkpoints.weight_files import stored_names
 from engine.models.config import ModelConfig
 from engine.models.weight_formats.fp8 import Fp8Format
 
-# The endings of names that only tensors of quantised matrices have.
+# Endings of tensor names that only quantised matrices have.
 QUANTISED = (".weight_scale", ".weight_scale_inv", ".weight_packed", ".qweight")
 
 
 def with_stored_head(model: ModelConfig, model_dir: Path) -> ModelConfig:
-    """Return the model with the draft head of its files, if any. Raises like `weight_files`."""
+    """Return the model with the draft head of its files, if any.
+
+    Raises the errors of `weight_files`.
+    """
     head = model.possible_head
     if head is None:
         return model

@@ -1,9 +1,9 @@
-"""The weight files of a model directory, and files of unserved formats.
+"""The weight files of a model directory, and the errors for formats that are not served.
 
     model.safetensors | model.safetensors.index.json | model-00001-of-00003.safetensors ... |
     the only safetensors file, whatever its name | model.gguf
 
-The command line uses this module before anything is started, so it does not import torch.
+This module does not import torch, because the command line uses it before the engine starts.
 
 Elsewhere: the use of tensors (`names`).
 """
@@ -21,12 +21,13 @@ from engine.models.model_files import decode, read_file
 
 SINGLE_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"
-GGUF_FILE = "model.gguf"  # stands beside the files that describe it (`cli.gguf`)
+GGUF_FILE = "model.gguf"  # in one folder with the JSON files that describe it (`cli.gguf`)
 TIED_HEAD = "lm_head.weight"
-_DECODER_ALONE = "embed_tokens.weight"  # the embedding in a decoder saved without an output head
+# Name of the embedding if a decoder was saved without its head.
+_DECODER_ALONE = "embed_tokens.weight"
 _SHARD = re.compile(r"(?P<stem>.+)-\d+-of-(?P<count>\d+)\.safetensors")
 _SERVED = "served are safetensors with Hugging Face's names"
-# The errors for directories without safetensors, by the pattern of their files' names.
+# The errors for directories without safetensors, by a pattern of file names.
 _OTHERS: tuple[tuple[str, type[ModelError], str], ...] = (
     ("adapter_config.json", UnsupportedModel, "a LoRA adapter, to be merged into its model,"),
     ("*.gguf", UnsupportedModel, "weights in GGUF (--model may name the file)"),
@@ -50,8 +51,7 @@ class _Entry(msgspec.Struct):
 def weight_files(model_dir: Path) -> list[Path]:
     """List the safetensors files of a model checkpoint, sorted by name.
 
-    Raises CheckpointError if files are absent or incomplete, UnsupportedModel for weights of
-    another format.
+    Raises CheckpointError if files are missing, UnsupportedModel for weights in another format.
     """
     files = _named_files(model_dir)
     for path in files:
@@ -127,9 +127,9 @@ def _indexed_files(model_dir: Path) -> list[Path]:
 
 
 def lacks_head(model_dir: Path) -> bool:
-    """Return whether the files have a decoder without an output head, as embedding models do.
+    """Return whether the files have a decoder without an output head (an embedding model).
 
-    False without weights, or with GGUF weights. Raises like `weight_files`.
+    Returns False without weights, and for GGUF weights. Raises the errors of `weight_files`.
     """
     if not any(model_dir.glob("*.safetensors")):
         return False
@@ -138,7 +138,10 @@ def lacks_head(model_dir: Path) -> bool:
 
 
 def stored_names(model_dir: Path) -> list[str]:
-    """List the names of tensors in safetensors, or none for GGUF. Raises like `weight_files`."""
+    """List the tensors' names in safetensors files, or nothing for a GGUF file.
+
+    Raises the errors of `weight_files`.
+    """
     files = weight_files(model_dir)
     if files[0].name == GGUF_FILE:
         return []

@@ -1,8 +1,8 @@
 """The loading of a model checkpoint's safetensors into a decoder's parameters.
 
-Each tensor goes from the file straight to the device, into the joined matrices. The host holds no
-copy of the model, except the layers that stay in host memory. Tensors that text does not need are
-not loaded, and are logged.
+Each tensor is read from the file directly to the device, into the decoder's joined matrices. The
+host never holds a copy of the model, except for offloaded layers. Tensors that are not needed for
+text are not loaded, and their names are logged.
 """
 
 from __future__ import annotations
@@ -52,9 +52,8 @@ def load_parameters(
 ) -> Parameters:
     """Load the weights of `model_dir` to `device` as `dtype`.
 
-    Raises ModelError. Load all weights, those of one stage, or the parts of this rank of a `group`.
-    Layers that stay in host memory are filled on the device first, so placement does not change
-    values.
+    Load all weights, or those of one stage, or the part of this rank in a `group`. Offloaded layers
+    are filled on the device first, so that offloading does not change values. Raises ModelError.
     """
     files = weight_files(model_dir)
     parameters = empty_parameters(config, dtype, device, group, homes, stage)
@@ -84,7 +83,7 @@ def _slices(
 
 
 class _Loading:
-    """The tensors yet to be filled while the files are read one after the other."""
+    """The loading of files one after the other, with the tensors that are not filled yet."""
 
     def __init__(self, parameters: Parameters, names: CheckpointNames, slices: ShardSlices) -> None:
         self._names = names
@@ -125,7 +124,10 @@ class _Loading:
             self._fill(part, self._slices.cut(part, one))
 
     def _divided(self, name: str, value: Tensor, parts: Sequence[str]) -> Sequence[Tensor]:
-        """Divide a tensor by rows among its matrices. A number, or a whole tensor, goes to all."""
+        """Divide a tensor by rows among its matrices.
+
+        A single number, or a tensor that is not divided by rows, goes to all of them.
+        """
         if self._names.experts(name):
             return self._unstacked(name, value, len(parts))
         dim = self._slices.shard_dim(parts[0])
@@ -177,7 +179,7 @@ class _Loading:
 
         The head of a tied model checkpoint may only be a copy of the embedding.
 
-        Only a stage with the embedding can compare the head with the embedding.
+        Only a stage that has the embedding can check this.
         """
         if len(self._embedding) and not torch.equal(
             head.to(self._embedding.dtype), self._embedding
@@ -205,7 +207,10 @@ def _check_shape(name: str, value: Tensor, wanted: Sequence[int]) -> None:
 
 
 def _is_accepted(value: Tensor, wanted: CheckpointTensor | None) -> bool:
-    """Return whether a value can be cast to the tensor. Packed values need the same dtype."""
+    """Return whether a value can be converted to the dtype of the tensor `wanted`.
+
+    Packed values must already have this dtype.
+    """
     if wanted is None or wanted.view.dtype in WEIGHT_DTYPES:
         return value.dtype in WEIGHT_DTYPES
     return value.dtype == wanted.view.dtype

@@ -1,4 +1,4 @@
-"""The header and the tensors of a model in one GGUF file, the format of llama.cpp.
+"""The reading of a model from one GGUF file, the format of llama.cpp.
 
-Only `tensors` imports torch, so the command line can describe a file without torch.
+Only `tensors` imports torch, so that the command line can describe a file without torch.
 """

@@ -1,4 +1,4 @@
-"""The served architectures of GGUF files, and the Hugging Face architecture of each."""
+"""The architectures of GGUF files that are served, and the Hugging Face architecture of each."""
 
 from __future__ import annotations
 
@@ -33,20 +33,20 @@ _EXPERTS = {
     "ffn_up_exps": "mlp.experts.{expert}.up_proj",
     "ffn_down_exps": "mlp.experts.{expert}.down_proj",
 }
-ROPE_FACTORS = "rope_freqs.weight"  # divisor of each pair's rotary frequency
+ROPE_FACTORS = "rope_freqs.weight"  # tensor with a divisor for each rotary frequency
 OUTSIDE_LAYERS = {"token_embd": "model.embed_tokens", "output_norm": "model.norm"}
 OUTSIDE_LAYERS |= {"output": "lm_head"}
 
 
 @dataclass(frozen=True, slots=True)
 class GgufFamily:
-    """A value of `general.architecture`, which names a family of models.
+    """A family of models, named by the field `general.architecture` of a file.
 
-    `in_layer` has the decoder's name for each tensor within a layer, by its name in the file. With
-    `pairs`, rows of queries and keys are ordered in pairs, as llama.cpp's rope rotates them. With
-    `norms_less_one`, the file has norms' weights plus 1, and the decoder adds 1 itself. `fields`
-    are fields of config.json that have another name in the file. `constants` are fields that no
-    file has.
+    `in_layer` maps the name of a tensor within a layer to the decoder's name. With `pairs`, the
+    rows of queries and keys are ordered in the pairs that llama.cpp's rope rotates. With
+    `norms_less_one`, the file has the weights of norms plus 1; the 1 is subtracted, because the
+    decoder adds it itself. `fields` are the fields of config.json that have another name in the
+    file. `constants` are the fields of config.json that no file has.
     """
 
     architecture: str
@@ -103,10 +103,10 @@ def family_of(header: GgufHeader) -> GgufFamily:
 
 
 def one_number(value: Any, name: str) -> Any:
-    """Return the number of a field, which may list the same number for every layer.
+    """Return the number in a field. The field may be a list of one number for every layer.
 
-    The file has float32. The shortest decimal that rounds to the stored number is probably the
-    original number.
+    All numbers of a list must be equal. A stored float32 becomes the shortest decimal that rounds
+    to it, which is probably the original number.
     """
     if isinstance(value, list):
         if len(set(value)) != 1:

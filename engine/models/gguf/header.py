@@ -1,9 +1,9 @@
-"""The header of a GGUF file: fields of the model, and positions of its tensors.
+"""The header of a GGUF file: the model's fields, and the positions of its tensors.
 
     magic | version | number of tensors, of fields | fields | tensors' names, shapes, types, offsets
     padding to the alignment | data of the tensors
 
-The file is not trusted. Every length is compared with the bytes that the header can still have.
+The file is not trusted. Every length is compared with the number of bytes left in the header.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from engine.models.model_files import MAX_BYTES, opened
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)
 MAX_ALIGNMENT = 1 << 20
-MAX_DIMS = 4  # maximum number of dimensions of a tensor, by the format
+MAX_DIMS = 4  # maximum number of dimensions of a tensor in the format
 
 _NUMBERS = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<?"}
 _NUMBERS |= {10: "<Q", 11: "<q", 12: "<d"}
@@ -31,7 +31,7 @@ _TEXT, _ARRAY = 8, 9
 
 @dataclass(frozen=True, slots=True)
 class StoredTensor:
-    """A tensor in the file. `shape` has rows first, `begin` is in bytes from the file's start."""
+    """A tensor in the file. `shape` has rows first. `begin` is in bytes from the file's start."""
 
     shape: tuple[int, ...]
     kind: GGMLQuantizationType
@@ -41,7 +41,7 @@ class StoredTensor:
 
 @dataclass(frozen=True, slots=True)
 class GgufHeader:
-    """The header's fields and its tensors, each by name."""
+    """The fields and the tensors of the header, by name."""
 
     fields: dict[str, Any]
     tensors: dict[str, StoredTensor]
@@ -50,8 +50,8 @@ class GgufHeader:
 def read_header(path: Path) -> GgufHeader:
     """Read the header of `path`.
 
-    Raises CheckpointError if the file is damaged or is no GGUF file, UnsupportedModel for an
-    unknown version or type of weights.
+    Raises CheckpointError if the file is damaged or not a GGUF file, UnsupportedModel if its
+    version or a type of weights is unknown.
     """
     try:
         with opened(path) as file:

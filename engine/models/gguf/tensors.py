@@ -1,6 +1,7 @@
-"""The tensors of a GGUF file under a decoder's names, as numbers.
+"""The tensors of a GGUF file, unpacked, by the decoder's names.
 
-Packed weights become float32 when they are read, one tensor at a time (`gguf.dequantize`).
+Packed weights are converted to float32 when they are read, one tensor at a time
+(`gguf.dequantize`).
 """
 
 from __future__ import annotations
@@ -33,11 +34,11 @@ _IN_LAYER = re.compile(r"blk\.(\d+)\.(\w+)\.(weight|bias)")
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """The place of a decoder's tensor in the file.
+    """The location of a decoder's tensor in the file.
 
-    `expert` is the expert's index in a stored tensor of all experts. `heads` is the number of
-    heads, if their rows are ordered in pairs. With `less_one`, 1 is subtracted from the stored
-    numbers.
+    `expert` is the index in a stored tensor of all experts, if it is one. `heads` is the number of
+    heads if the rows of heads are ordered in pairs. With `less_one`, 1 is subtracted from the
+    stored numbers.
     """
 
     stored: StoredTensor
@@ -47,10 +48,10 @@ class _Place:
 
 
 class GgufFile:
-    """An open file, with the interface of `safetensors.safe_open`."""
+    """An open GGUF file with the interface of `safetensors.safe_open`."""
 
     def __init__(self, path: Path, device: torch.device) -> None:
-        """Open a file. Raises CheckpointError, UnsupportedModel."""
+        """Open a GGUF file. Raises CheckpointError, UnsupportedModel."""
         self._device = device
         header = read_header(path)
         self._places = dict(_places(header, family_of(header)))
@@ -86,20 +87,20 @@ class GgufFile:
         return torch.tensor(rows, device=self._device)
 
     def get_slice(self, name: str) -> GgufSlice:
-        """Return a tensor that can be indexed for a part."""
+        """Return a tensor whose parts can be read by indexing."""
         return GgufSlice(self, name, self._places[name])
 
 
 @dataclass(frozen=True, slots=True)
 class GgufSlice:
-    """A tensor of which a part can be read. Packed weights are read whole."""
+    """A tensor whose parts can be read. Packed weights are always unpacked completely."""
 
     file: GgufFile
     name: str
     place: _Place
 
     def get_shape(self) -> list[int]:
-        """Return the tensor's shape. An expert's tensor lacks the dimension of experts."""
+        """Return the tensor's shape. The tensor of one expert has no dimension for experts."""
         return list(self.place.stored.shape[0 if self.place.expert is None else 1 :])
 
     def __getitem__(self, index: tuple[slice, ...]) -> Tensor:
@@ -107,9 +108,10 @@ class GgufSlice:
 
 
 def unpaired(name: str, rows: NDArray[np.float32], heads: int) -> NDArray[np.float32]:
-    """Reorder `rows` (heads x head size, ...), which are ordered in pairs.
+    """Reorder `rows` (heads x head size, ...) from pairs to halves.
 
-    The first numbers of a head's pairs come first, then the second numbers. Raises CheckpointError.
+    Afterwards a head has the first numbers of all its pairs, then the second numbers. Raises
+    CheckpointError.
     """
     if len(rows) % (2 * heads):
         raise CheckpointError(f"{name} has {len(rows)} rows for {heads} heads")
@@ -135,7 +137,7 @@ def _places(header: GgufHeader, family: GgufFamily) -> Iterator[tuple[str, _Plac
         if "{expert}" in own:
             for expert in range(stored.shape[0]):
                 yield before + own.format(expert=expert), replace(place, expert=expert)
-        elif name != ROPE_FACTORS:  # the config has these factors
+        elif name != ROPE_FACTORS:  # the rope factors are in the config instead
             yield before + own, place
 
 

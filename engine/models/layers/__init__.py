@@ -1,1 +1,1 @@
-"""The layers of decoders: their sizes as data, and their computation."""
+"""The layers of decoders: their configs, and their computation."""

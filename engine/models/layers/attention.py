@@ -1,8 +1,8 @@
-"""The attention of a layer: its config as data, and its computation.
+"""The attention of a layer: its config, and its computation.
 
     x -> QKV -> head norms, rope, KV -> attention -> gates, if any -> output
 
-Torch is imported only for types, as in `modules`.
+At import, torch is needed only for types, as in `modules`.
 """
 
 from __future__ import annotations
@@ -54,17 +54,19 @@ class AttentionConfig(KvConfig):
     qkv_bias: bool = False
     output_bias: bool = False
     qk_norm: bool = False
-    norms_together: bool = False  # norms of queries and keys are over all heads together
-    window: int | None = None  # keys that a token attends to, itself included; None: all
+    norms_together: bool = False  # True: one norm over all heads' queries, and one over all keys
+    # Number of keys that a token attends to, including its own; None: all.
+    window: int | None = None
     softcap: float | None = None  # scores become softcap * tanh(score / softcap)
-    sinks: bool = False  # each head has an extra logit in its softmax, without a value
-    scale: float | None = None  # scale of scores; None: head_dim ** -0.5
-    gated: bool = False  # heads' outputs are multiplied by sigmoids of gates, made like queries
-    norms_values: bool = False  # values are normed like keys, but without weights
-    interleaved: bool = False  # rope rotates neighbouring numbers of a head, not halves
-    norms_heads: bool = False  # each head's queries and keys are normed without weights
-    values_of_keys: bool = False  # values are the keys before their norm and rope
-    kv_of: int | None = None  # number of the layer whose KV is read; None: this layer
+    sinks: bool = False  # True: each head has one more logit in its softmax, without a value
+    scale: float | None = None  # factor on scores; None: head_dim ** -0.5
+    # True: outputs are multiplied by the sigmoid of gates, projected like queries.
+    gated: bool = False
+    norms_values: bool = False  # True: values are normed like keys, but without weights
+    interleaved: bool = False  # True: rope pairs neighbouring numbers of a head, not its two halves
+    norms_heads: bool = False  # True: each head's queries and keys are normed without weights
+    values_of_keys: bool = False  # True: the values are the keys before norm and rope
+    kv_of: int | None = None  # index of the layer whose KV is read; None: this layer
     place: str = "self_attn."
 
     @property
@@ -74,7 +76,7 @@ class AttentionConfig(KvConfig):
 
     @property
     def kv_size(self) -> int:
-        """The width of all key heads together, equal to the width of all value heads."""
+        """The width of all key heads together. All value heads have the same width."""
         return self.num_kv_heads * self.head_dim
 
     @property
@@ -127,7 +129,7 @@ class AttentionConfig(KvConfig):
 
     @property
     def projections(self) -> tuple[str, ...]:
-        """The names of the projections to keys and values, none if another layer's KV is read."""
+        """The names of the projections to keys and values. Empty if another layer's KV is read."""
         if self.kv_of is not None:
             return ()
         return ("k_proj",) if self.values_of_keys else ("k_proj", "v_proj")
@@ -141,10 +143,10 @@ class AttentionConfig(KvConfig):
         yield self.output(prefix, hidden)
 
     def qkv(self, prefix: str, hidden: int) -> LinearConfig:
-        """Return the joined projection to queries and the layer's own keys and values.
+        """Return the joined projection to queries, and to keys and values if the layer has its own.
 
-        With gates, the rows of each head's gate follow the rows of its query. The product is whole,
-        not in parts, if there are gates, norms over all heads together, or interleaved heads.
+        With gates, the rows of each head's gate follow the rows of its query. If there are gates,
+        norms over all heads together, or interleaved heads, the product is not computed in parts.
         """
         queries = self.query_size * (1 + self.gated)
         sizes = {"q_proj": queries, **dict.fromkeys(self.projections, self.kv_size)}
@@ -152,7 +154,7 @@ class AttentionConfig(KvConfig):
         return side_by_side(prefix, sizes, hidden, bias=self.qkv_bias, in_parts=in_parts)
 
     def output(self, prefix: str, hidden: int, *, in_parts: bool = True) -> LinearConfig:
-        """Return the output projection. `in_parts` is as in `LinearConfig`."""
+        """Return the output projection. For `in_parts`, see `LinearConfig`."""
         rows = ((f"{prefix}o_proj", hidden),)
         return LinearConfig(rows, self.query_size, self.output_bias, "columns", in_parts)
 
@@ -178,10 +180,14 @@ class AttentionConfig(KvConfig):
 
 @dataclass(frozen=True, slots=True)
 class Attention(Mixer):
-    """The attention with its tensors. H hidden, D head dim, Hq and Hkv heads."""
+    """The attention with its tensors.
+
+    H is the hidden size, D the head size, Hq and Hkv the numbers of query and KV heads.
+    """
 
     config: AttentionConfig
-    qkv: Linear  # ((Hq + 2 Hkv) D, H); fewer rows with fewer `projections`, Hq D more with gates
+    # ((Hq + 2 Hkv) D, H); fewer rows with fewer `projections`; Hq D more rows with gates.
+    qkv: Linear
     q_norm: RmsNorm | None  # (D,), or (Hq D,) if norms are over all heads together
     k_norm: RmsNorm | None  # (D,), or (Hkv D,)
     sinks: Sinks | None
@@ -196,7 +202,7 @@ class Attention(Mixer):
     def enter(
         self, ops: Ops, x: Tensor | Fp8Rows, layout: BatchLayout, memory: Memory, dtype: torch.dtype
     ) -> Entered:
-        """Compute queries (T, Hq, D), and gates (T, Hq, D) if any. Write the layer's own KV."""
+        """Compute queries (T, Hq, D), and gates (T, Hq, D) if any. Write the layer's KV, if any."""
         assert isinstance(memory, KvMemory)
         qkv, gates = self.qkv.product(ops, x), Entered()
         if self.config.gated:
@@ -227,20 +233,20 @@ class Attention(Mixer):
         return queries, *gates
 
     def _apart(self, product: Tensor) -> tuple[Tensor, Entered]:
-        """Split a product with gates into queries, keys and values side by side, and the gates."""
+        """Split a product with gates into a tensor of queries, keys and values, and the gates."""
         count = 2 * self.config.num_heads
-        import torch  # imported here, since sizes are read without torch
+        import torch  # imported here, so that configs can be read without torch
 
         heads = product.view(len(product), -1, self.config.head_dim)
         qkv = torch.cat((heads[:, :count:2], heads[:, count:]), dim=1)
         return qkv.flatten(1), (heads[:, 1:count:2],)
 
     def _in_halves(self, qkv: Tensor) -> Tensor:
-        """Reorder heads of queries and keys for a rope of halves.
+        """Reorder the numbers of each query and key head for a rope that pairs two halves.
 
-        The order does not change scores. With `norms_heads`, the heads are normed before the rope.
+        The order does not change scores. With `norms_heads`, also norm the heads, before the rope.
         """
-        import torch  # imported here, since sizes are read without torch
+        import torch  # imported here, so that configs can be read without torch
 
         size = self.config.head_dim
         count = self.config.num_heads + self.config.num_kv_heads
@@ -264,7 +270,7 @@ class Attention(Mixer):
         queries, *gates = entered
         sinks = None if self.sinks is None else self.sinks.logits
         attended = ops.paged_attention(queries, memory.kv, layout, self.variant, sinks)
-        if outputs is not None:  # the other tokens only write KV
+        if outputs is not None:  # the other tokens were needed only for their KV
             attended = attended.index_select(0, outputs)
             gates = [gate.index_select(0, outputs) for gate in gates]
         for gate in gates:
@@ -275,14 +281,14 @@ class Attention(Mixer):
 def _joined(
     ops: Ops, q_norm: RmsNorm, k_norm: RmsNorm, queries: Tensor, keys: Tensor, values: Tensor
 ) -> Tensor:
-    import torch  # imported here, since sizes are read without torch
+    import torch  # imported here, so that configs can be read without torch
 
     return torch.cat((q_norm.norm(ops, queries), k_norm.norm(ops, keys), values), dim=1)
 
 
 @dataclass(frozen=True, slots=True)
 class Sinks(Module):
-    """A logit for each query head (Hq,), in the model's dtype."""
+    """The additional softmax logits of query heads (Hq,), in the model's dtype."""
 
     name: str
     logits: Tensor

@@ -1,11 +1,11 @@
-"""The Gated DeltaNet of a layer (arXiv 2412.06464): its config as data, and its computation.
+"""The Gated DeltaNet of a layer (arXiv 2412.06464): its config, and its computation.
 
     x -> queries, keys, values, z -> convolution of the first three -> gated delta rule
       -> norm of each head, times silu(z) -> output
 
-The recurrent state of a layer is the last inputs of the convolution, and a matrix for each value
-head. The convolution and the vectors are unquantised in every weight format, and so are the gates'
-projections. Torch is imported only for types, as in `modules`.
+The recurrent state of a layer consists of the last inputs of the convolution, and a matrix for each
+value head. The convolution, the vectors and the gates' projections are unquantised in every weight
+format. At import, torch is needed only for types, as in `modules`.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ class DeltaNetConfig(RecurrentConfig):
     """The config of a Gated DeltaNet.
 
     Every key head serves the same number of value heads. If `joined`, the model checkpoint has one
-    projection, ordered by key head (Qwen3-Next). The projection has a key head's query and key, and
-    the values and z of its value heads. Else the checkpoint has one projection to all queries, keys
-    and values, and a projection to all z.
+    projection, ordered by key head (Qwen3-Next): first the query and key of a key head, then the
+    values and z of its value heads. If not, the checkpoint has one projection to all queries, keys
+    and values, and another to all z.
     """
 
     key_heads: int
@@ -59,7 +59,7 @@ class DeltaNetConfig(RecurrentConfig):
 
     @property
     def key_size(self) -> int:
-        """The width of all keys together, equal to the width of all queries."""
+        """The width of all keys together. All queries have the same width."""
         return self.key_heads * self.key_dim
 
     @property
@@ -69,7 +69,7 @@ class DeltaNetConfig(RecurrentConfig):
 
     @property
     def mixed_sizes(self) -> tuple[int, int, int]:
-        """The channels of the convolution, in its order: queries, keys, values."""
+        """The numbers of the convolution's channels for queries, keys and values, in this order."""
         return self.key_size, self.key_size, self.value_size
 
     @property
@@ -122,7 +122,7 @@ class DeltaNetConfig(RecurrentConfig):
         check_divides(num_ranks, "linear_num_key_heads", self.key_heads)
 
     def shard(self, num_ranks: int) -> DeltaNetConfig:
-        """Divide key heads, each with its value heads, their channels and their states."""
+        """Divide the key heads among ranks, each with its value heads, channels and states."""
         heads = self.key_heads // num_ranks, self.value_heads // num_ranks
         return replace(self, key_heads=heads[0], value_heads=heads[1])
 
@@ -145,7 +145,10 @@ class DeltaNetConfig(RecurrentConfig):
 
 @dataclass(frozen=True, slots=True)
 class DeltaNet(Mixer):
-    """A Gated DeltaNet with its tensors. H hidden, V value dim, Hv value heads."""
+    """A Gated DeltaNet with its tensors.
+
+    H is the hidden size, V the size of a value head, Hv the number of value heads.
+    """
 
     config: DeltaNetConfig
     mixed: Linear  # queries, keys, values, z
@@ -159,7 +162,7 @@ class DeltaNet(Mixer):
 
     @property
     def takes_fp8(self) -> Scaling | None:
-        """None, since an unquantised projection (`gates`) reads the same input."""
+        """None, because an unquantised projection (`gates`) reads the same input."""
         return None
 
     def enter(
@@ -170,7 +173,7 @@ class DeltaNet(Mixer):
         memory: Memory,
         dtype: torch.dtype,  # noqa: ARG002
     ) -> Entered:
-        """Compute the gated delta rule and z, both (T, Hv V). Write the recurrent states."""
+        """Compute the gated delta rule's output and z, both (T, Hv V). Write the states."""
         assert isinstance(memory, StateMemory)
         state, rows = memory
         mixed, gates = self.mixed.product(ops, x), self.gates.product(ops, x)
@@ -197,7 +200,7 @@ class DeltaNet(Mixer):
 def _apart(
     config: DeltaNetConfig, mixed: Tensor, gates: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return queries, keys and values together, then z, learning rates, decays, all as views."""
+    """Return views of the joined queries, keys and values, of z, of learning rates, of decays."""
     channels, heads = config.channels, config.value_heads
     return mixed[:, :channels], mixed[:, channels:], gates[:, :heads], gates[:, heads:]
 
@@ -205,7 +208,7 @@ def _apart(
 def _apart_by_head(
     config: DeltaNetConfig, mixed: Tensor, gates: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return the parts as `_apart` does, but as copies: the columns are ordered by key head."""
+    """Return the parts as `_apart` does, but copied, because columns are ordered by key head."""
     heads, per_key = config.key_heads, config.value_heads // config.key_heads
     values = per_key * config.value_dim
     sizes = [config.key_dim, config.key_dim, values, values]

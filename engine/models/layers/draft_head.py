@@ -4,9 +4,9 @@ r"""The draft head of a model checkpoint: multi-token prediction (MTP) by one la
     hidden state of a token     -> norm -- joined -> projection -> layer -> norm -> output head
 
 The hidden state is the decoder's, after its final norm. The draft head's logits at a token predict
-the token after the next. The layer has its own KV in the pool. The embedding and the output head
-are the decoder's. Torch is imported only for types, as in `modules`. Source: DeepSeek-V3 (arXiv
-2412.19437), 2.2.
+the token after the next token. The layer has its own KV in the pool. The embedding and the output
+head are those of the decoder. At import, torch is needed only for types, as in `modules`. Source:
+DeepSeek-V3 (arXiv 2412.19437), section 2.2.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ OF_QWEN = HeadNames("mtp.fc", "mtp.pre_fc_norm_embedding", "mtp.pre_fc_norm_hidd
 
 
 def names_beside(index: int) -> HeadNames:
-    """Return DeepSeek's names, which have the prefix of the model's layer `index`."""
+    """Return the names in DeepSeek's files, which begin with the prefix of layer `index`."""
     names = "eh_proj", "enorm", "hnorm", "shared_head.norm"
     return HeadNames(*(f"model.layers.{index}.{name}" for name in names))
 
 
 @dataclass(frozen=True, slots=True)
 class DraftHeadConfig:
-    """The config of a draft head, without tensors: its layer, and its other norms."""
+    """The config of a draft head: its layer, and its norms outside the layer."""
 
     layer: LayerConfig
     norm: RmsNormConfig
@@ -58,7 +58,7 @@ class DraftHeadConfig:
     hidden_first: bool = False  # True if the projection reads the hidden state first (MiMo)
 
     def build(self, index: int, new: Allocator) -> DraftHead:
-        """Build the draft head. `index` is its layer's number, after the decoder's layers."""
+        """Build the draft head. Its layer gets the number `index`, after the decoder's layers."""
         hidden, plain = self.layer.hidden_size, replace(new, weight_format=PLAIN)
         names = self.names
         projection = LinearConfig(((names.projection, hidden),), 2 * hidden, False, "rows", False)
@@ -74,7 +74,7 @@ class DraftHeadConfig:
 
 @dataclass(frozen=True, slots=True)
 class DraftHead:
-    """A draft head with its tensors, of H hidden."""
+    """A draft head with its tensors. H is the hidden size."""
 
     embedding_norm: RmsNorm
     hidden_norm: RmsNorm
@@ -94,10 +94,10 @@ class DraftHead:
     ) -> Tensor:
         """Compute the draft head's hidden states (S, H) of the tokens `outputs` (S,).
 
-        Write all KV. `hidden` (T, H) are the decoder's hidden states of T tokens. `embedded` (T, H)
-        are embeddings of the tokens after these T.
+        Write the KV of all T tokens. `hidden` (T, H) are the decoder's hidden states of the T
+        tokens. `embedded` (T, H) are the embeddings of their next tokens.
         """
-        import torch  # imported here, since sizes are read without torch
+        import torch  # imported here, so that configs can be read without torch
 
         joined = self.embedding_norm.norm(ops, embedded), self.hidden_norm.norm(ops, hidden)
         if self.hidden_first:

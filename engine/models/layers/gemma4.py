@@ -1,4 +1,4 @@
-"""The layers of Gemma 4, with norms before and after each part.
+"""The layers of Gemma 4, which have norms before and after attention and MLP.
 
     x -> norm -> attention -> norm -> + -> norm -> MLP -> norm -> + x
     x -> norm -> MLP -> norm -> +                               with a mixture as well
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Gemma4LayerConfig(LayerConfig):
-    """The config of a layer. The MLP beside a mixture is described as its shared expert."""
+    """The config of a layer. If a layer has an MLP and a mixture, the MLP is the shared expert."""
 
     mlp: MlpConfig | MixtureConfig
-    own_input: int = 0  # size of the layer's own input, or 0
+    own_input: int = 0  # size of the layer's additional input; 0 without one
     before_mlp: ClassVar[str] = "pre_feedforward_layernorm"
     adds_parts: ClassVar[bool] = False
 
@@ -51,7 +51,7 @@ class Gemma4LayerConfig(LayerConfig):
             yield from self._of_input(f"model.layers.{index}.")
 
     def _of_input(self, prefix: str) -> tuple[LinearConfig, LinearConfig]:
-        """Return the gate and projection of the layer's input. Every rank has both whole."""
+        """Return the gate and projection of the additional input. Every rank has all of both."""
         hidden, size = self.hidden_size, self.own_input
         gate = LinearConfig(
             ((f"{prefix}per_layer_input_gate", size),), hidden, False, "rows", in_parts=False
@@ -78,7 +78,7 @@ class Gemma4LayerConfig(LayerConfig):
         )
 
     def build_mlp(self, prefix: str, new: Allocator) -> GatedMlp | Mixture:
-        """Build the MLP or mixture. A dense MLP's product is whole, not in parts."""
+        """Build the MLP or mixture. The product of a dense MLP is not computed in parts."""
         place, hidden = prefix + self.mlp.place, self.hidden_size
         if isinstance(self.mlp, MixtureConfig):
             return self.mlp.build(place, hidden, new)
@@ -106,7 +106,7 @@ class Gemma4LayerConfig(LayerConfig):
 
 @dataclass(frozen=True, slots=True)
 class BesideNorms:
-    """The norms of a layer with a mixture beside its MLP."""
+    """The additional norms of a layer that has both an MLP and a mixture."""
 
     after_mlp: RmsNorm
     router: RmsNorm
@@ -116,15 +116,16 @@ class BesideNorms:
 
 @dataclass(frozen=True, slots=True)
 class OwnInput:
-    """The tensors that read a layer's own input of P numbers: gate (P, H), projection (H, P)."""
+    """The tensors for a layer's additional input of P numbers: gate (P, H), projection (H, P)."""
 
     gate: Linear
     projection: Linear
     norm: RmsNorm
 
     def product(self, ops: Ops, x: Tensor, own_input: Tensor) -> Tensor:
-        """Compute from the input (T, P) the term (T, H) that is added to x (T, H)."""
-        from torch.nn.functional import gelu  # imported here, since sizes are read without torch
+        """Compute the term (T, H) that is added to `x` (T, H), from the additional input (T, P)."""
+        # Imported here, so that configs can be read without torch.
+        from torch.nn.functional import gelu
 
         gated = gelu(self.gate.product(ops, x), approximate="tanh") * own_input
         return self.norm.norm(ops, self.projection.product(ops, gated))
@@ -160,9 +161,9 @@ class Gemma4Layer(SandwichLayer):
         return None, (residual + added).mul_(self.scalar.values)
 
     def _mlps(self, ops: Ops, normed: Tensor | Fp8Rows, residual: Tensor) -> Tensor:
-        """Compute the MLP of `normed` (T, H), and add the mixture of the residual if there is one.
+        """Return the MLP of `normed` (T, H), plus the mixture of the residual if there is one.
 
-        The result (T, H) is whole and summed over all ranks.
+        The result (T, H) is not in parts, and is summed over all ranks.
         """
         if not isinstance(self.mlp, Mixture):
             return self._whole(self.mlp.product(ops, normed), residual)

@@ -3,9 +3,9 @@
     x -> [queries' latent | latent and rotated key] -> norms -> queries; rope; the latent is kept
       -> attention over latents -> output
 
-A token keeps one latent vector that all heads share, instead of keys and values. Attention gets the
-matrix that turns latents into keys and values, and decides how to use this matrix. Torch is
-imported only for types, as in `modules`.
+For each token, one latent vector that all heads share is stored instead of keys and values. The
+attention kernels get the matrix that turns latents into keys and values, and choose how to use it.
+At import, torch is needed only for types, as in `modules`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from kernels.linear.fp8_rows import Fp8Rows, Scaling
     from kernels.ops import Ops
 
-NORM = RmsNormConfig(1e-6)  # epsilon of latents' norms, whatever the config says
+NORM = RmsNormConfig(1e-6)  # norms of latents always have this epsilon, not that of the config
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +48,8 @@ class LatentConfig(KvConfig):
     num_heads: int
     shape: LatentShape
     rope: RopeConfig | None
-    query_rank: int | None = None  # size of the queries' latent, if any
-    interleaved: bool = True  # rope rotates neighbouring numbers, not halves
+    query_rank: int | None = None  # size of the queries' latent; None: queries have no latent
+    interleaved: bool = True  # True: rope pairs neighbouring numbers, not two halves
     window: int | None = None
     place: str = "self_attn."
 
@@ -63,7 +63,7 @@ class LatentConfig(KvConfig):
 
     @property
     def attention_flops(self) -> float:
-        """The FLOPs of a prompt's attention for one token and one earlier position."""
+        """The FLOPs of a prompt's attention per token and per earlier position."""
         return 2.0 * self.num_heads * (self.shape.head_dim + self.shape.values)
 
     @property
@@ -103,7 +103,7 @@ class LatentConfig(KvConfig):
         yield self.output(prefix, hidden)
 
     def first(self, prefix: str, hidden: int) -> LinearConfig:
-        """Return the joined projection to queries (or their latent) and to the kept latent."""
+        """Return the joined projection to queries (or their latent) and to the stored latent."""
         name, size = "q_proj", self.query_size
         if self.query_rank is not None:
             name, size = "q_a_proj", self.query_rank
@@ -120,7 +120,7 @@ class LatentConfig(KvConfig):
         return side_by_side(prefix, sizes, self.shape.rank, bias=False, in_parts=False)
 
     def output(self, prefix: str, hidden: int, *, in_parts: bool = True) -> LinearConfig:
-        """Return the output projection. `in_parts` is as in `LinearConfig`."""
+        """Return the output projection. For `in_parts`, see `LinearConfig`."""
         rows = ((f"{prefix}o_proj", hidden),)
         return LinearConfig(rows, self.num_heads * self.shape.values, False, "columns", in_parts)
 
@@ -152,8 +152,8 @@ class LatentConfig(KvConfig):
 class LatentAttention(Mixer):
     """The latent attention with its tensors.
 
-    H hidden, Q queries' rank, R rank, P rotated, Hq heads. N and V are the sizes of a head's keys
-    without position and of its values.
+    H is the hidden size, Hq the number of heads, Q the size of the queries' latent, and R that of
+    the stored latent. A head's key has P rotated numbers and N others, and its value V numbers.
     """
 
     config: LatentConfig
@@ -169,7 +169,7 @@ class LatentAttention(Mixer):
         return self.first.takes_fp8
 
     def dequantised(self) -> LatentAttention:
-        """Return this mixer with `keys_values` dequantised, since each step absorbs that matrix."""
+        """Return this mixer with `keys_values` dequantised, because each step absorbs it."""
         if isinstance(self.keys_values, PlainLinear):
             return self
         weight = self.keys_values.dense(self.norm.weight.dtype)
@@ -214,6 +214,6 @@ class LatentAttention(Mixer):
         weight = self.keys_values.dense(queries.dtype)
         by_head = weight.view(self.config.num_heads, -1, shape.rank)
         attended = ops.latent_attention(queries, memory.kv, by_head, layout, shape)
-        if outputs is not None:  # the other tokens only write latents
+        if outputs is not None:  # the other tokens were needed only for their latents
             attended = attended.index_select(0, outputs)
         return self.output.product(ops, attended.flatten(1))

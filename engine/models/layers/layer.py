@@ -1,12 +1,12 @@
-"""The layers of Llama and similar models: their sizes as data, and their computation.
+"""The layers of Llama and similar models: their configs, and their computation.
 
-    config.json -> LayerConfig of each layer -> DecoderLayer, with tensors
+    config.json -> LayerConfig of each layer -> DecoderLayer, which has tensors
     x -> norm -> mixer -> + -> norm -> MLP -> + x        mixer: attention, or a recurrence
     x -> norm -> mixer -> + x                            in a layer without an MLP
 
-Configs are compared and hashed, since layers with equal configs launch the same kernels. An
-architecture with another order of norms has its own configs (`sandwich`). Torch is imported only
-for types, as in `modules`.
+Configs can be compared and hashed, because layers with equal configs launch the same kernels. An
+architecture with another order of norms has its own configs (`sandwich`). At import, torch is
+needed only for types, as in `modules`.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ class LayerConfig:
 
     hidden_size: int
     mixer: AttentionConfig | LatentConfig | DeltaNetConfig | MambaConfig
-    mlp: MlpConfig | MixtureConfig | None  # None: no MLP and no norm before it
+    mlp: MlpConfig | MixtureConfig | None  # None: neither MLP nor norm before it
     norm: RmsNormConfig
     before_mlp: ClassVar[str] = "post_attention_layernorm"
-    adds_parts: ClassVar[bool] = True  # the layer's norms add the parts of products
+    adds_parts: ClassVar[bool] = True  # True: the layer's norms can add the parts of a product
 
     @property
     def attention(self) -> AttentionConfig:
-        """The mixer with keys and values. Raises TypeError for latents or recurrence."""
+        """The mixer, which must be attention. Raises TypeError for latents or recurrence."""
         if not isinstance(self.mixer, AttentionConfig):
             raise TypeError("the layer is recurrent, or has latents")
         return self.mixer
@@ -61,7 +61,7 @@ class LayerConfig:
         return self.mixer.num_weights(hidden) + of_mlp
 
     def matrices(self, index: int) -> Iterator[LinearConfig]:
-        """Yield all matrices of the layer at `index` of the model."""
+        """Yield all matrices of this layer, which is number `index` in the model."""
         prefix, hidden = f"model.layers.{index}.", self.hidden_size
         yield from self.mixer.matrices(prefix + self.mixer.place, hidden)
         if self.mlp is not None:
@@ -69,11 +69,11 @@ class LayerConfig:
 
     @property
     def num_held_weights(self) -> int:
-        """The number of weights of the layer, with all experts, without norms and biases."""
+        """The number of weights of the layer, with all experts but without norms and biases."""
         return sum(one.size_out * one.size_in for one in self.matrices(0))
 
     def build(self, index: int, new: Allocator) -> DecoderLayer:
-        """Build the layer at `index` of the model."""
+        """Build this layer, which is number `index` in the model."""
         prefix, hidden = f"model.layers.{index}.", self.hidden_size
 
         def norm(name: str, takes_fp8: Scaling | None) -> RmsNorm:
@@ -93,7 +93,7 @@ class LayerConfig:
         )
 
     def build_mlp(self, prefix: str, new: Allocator) -> GatedMlp | Mixture | None:
-        """Build the MLP, if there is one. Its product is in parts where possible."""
+        """Build the MLP, if there is one. Its product is computed in parts if possible."""
         if self.mlp is None:
             return None
         return self.mlp.build(prefix + self.mlp.place, self.hidden_size, new)
@@ -111,7 +111,7 @@ def keeps_kv(layer: LayerConfig) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class DecoderLayer:
-    """A layer with its tensors and a hidden size of H. `index` is its number in the model."""
+    """A layer with its tensors. H is the hidden size, `index` the layer's number in the model."""
 
     config: LayerConfig
     index: int
@@ -129,10 +129,10 @@ class DecoderLayer:
         layout: BatchLayout,
         memory: Memory,
     ) -> tuple[Entered, Tensor]:
-        """Compute the mixer's first half and the residual (T, H).
+        """Compute the first half of the mixer, and the residual (T, H).
 
-        Write KV or recurrent states. `hidden` is the output of the layer before, whole or in parts.
-        `hidden` is None in the first layer, or if the residual includes it.
+        Write KV or recurrent states. `hidden` is the output of the previous layer, complete or in
+        parts. It is None in the first layer, or if the residual already includes it.
         """
         normed: Tensor | Fp8Rows
         if hidden is None:
@@ -150,10 +150,10 @@ class DecoderLayer:
         memory: Memory,
         outputs: Tensor | None,
     ) -> tuple[Tensor | PeerProduct | None, Tensor]:
-        """Compute the layer's output, whole or in parts, and the residual, both (T, H).
+        """Compute the layer's output, complete or in parts, and the residual, both (T, H).
 
-        The output is None if the residual includes it. With `outputs`, in the last layer, both are
-        (S, H), of these tokens.
+        The output is None if the residual already includes it. If `outputs` is given (last layer
+        only), both are (S, H), of the tokens `outputs`.
         """
         mixed, residual = self.mix(ops, entered, residual, layout, memory, outputs)
         if self.post_norm is None or self.mlp is None:
@@ -170,14 +170,14 @@ class DecoderLayer:
         memory: Memory,
         outputs: Tensor | None,
     ) -> tuple[Tensor | PeerProduct, Tensor]:
-        """Compute the mixer's output, whole or in parts, and the residual, for `finish`."""
+        """Compute the mixer's output, complete or in parts, and the residual, for `finish`."""
         mixed = self.mixer.leave(ops, entered, layout, memory, outputs)
         if outputs is not None:
             residual = residual.index_select(0, outputs)
         return self.of_all_ranks(mixed, residual), residual
 
     def of_all_ranks(self, product: Tensor, residual: Tensor) -> Tensor | PeerProduct:
-        """Sum the ranks' products (T, H) in a form that the layer's norms can read."""
+        """Sum the products (T, H) of all ranks, in a form that the layer's norms can read."""
         if self.group is None:
             return product
         return self.group.total(product, residual.dtype, in_parts=self.config.adds_parts)

@@ -1,9 +1,9 @@
-"""The inputs of layers beside the residual: per-layer embeddings (Gemma 4).
+"""The additional inputs of layers: per-layer embeddings (Gemma 4).
 
     token     -> its row of a table, scaled ---------------------------> + -> the layer's input
     embedding -> projection for all layers -> a norm for each layer -> +
 
-Torch is imported only for types, as in `modules`.
+At import, torch is needed only for types, as in `modules`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class LayerInputsConfig:
-    """The config of layer inputs: `size` numbers for each of `num_layers` layers."""
+    """The config of the inputs: `size` numbers for each of `num_layers` layers."""
 
     vocab_size: int
     hidden_size: int
@@ -55,7 +55,7 @@ class LayerInputsConfig:
 
 @dataclass(frozen=True, slots=True)
 class Table(Module):
-    """A row for each token of the vocabulary: `rows` (V, N)."""
+    """A table with a row for each token of the vocabulary: `rows` (V, N)."""
 
     name: str
     rows: Tensor
@@ -79,7 +79,7 @@ class LayerInputs:
 
     def of(self, ops: Ops, token_ids: Tensor, embedded: Tensor) -> Tensor:
         """Compute the inputs (T, L, P) of tokens (T,) int64 with scaled embeddings (T, H)."""
-        import torch  # imported here, since sizes are read without torch
+        import torch  # imported here, so that configs can be read without torch
 
         size = self.config.size
         looked_up = torch.nn.functional.embedding(token_ids, self.table.rows).mul_(size**0.5)

@@ -1,12 +1,12 @@
-"""The Mamba-2 of a layer (Dao and Gu, Transformers are SSMs, 2024): config and computation.
+"""The Mamba-2 of a layer (Dao and Gu, "Transformers are SSMs", 2024): config and computation.
 
     x -> gate, x B C, dt -> convolution of x B C -> state space model
       -> times silu(gate), norm of each group -> output
 
-The recurrent state of a layer is the last inputs of the convolution, and a matrix for each head.
-The limits of dt hold for prompts and decodes alike, as in training. `transformers` ignores the
-limits for a single token with a cache. The convolution and the vectors are unquantised in every
-weight format. Torch is imported only for types, as in `modules`.
+The recurrent state of a layer consists of the last inputs of the convolution, and a matrix for each
+head. The limits of dt apply to both prompts and decodes, as in training. (`transformers` ignores
+the limits when it computes a single token with a cache.) The convolution and the vectors are
+unquantised in every weight format. At import, torch is needed only for types, as in `modules`.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class MambaConfig(RecurrentConfig):
     heads: int
     groups: int
     head_dim: int
-    state_size: int  # size of a group's B, and of its C
+    state_size: int  # size of B and of C for each group
     conv_width: int
     eps: float
     dt_limit: tuple[float, float] = (0.0, inf)
@@ -57,12 +57,12 @@ class MambaConfig(RecurrentConfig):
 
     @property
     def inner_size(self) -> int:
-        """The width of all heads together, equal to the width of the gate."""
+        """The width of all heads together. The gate has the same width."""
         return self.heads * self.head_dim
 
     @property
     def mixed_sizes(self) -> tuple[int, int, int]:
-        """The channels of the convolution, in its order: heads, groups of B, groups of C."""
+        """The numbers of the convolution's channels for x, B and C, in this order."""
         return self.inner_size, self.groups * self.state_size, self.groups * self.state_size
 
     @property
@@ -100,9 +100,9 @@ class MambaConfig(RecurrentConfig):
         check_divides(num_ranks, "the groups of Mamba-2,", self.groups)
 
     def shard(self, num_ranks: int) -> MambaConfig:
-        """Divide groups, each with its heads, their channels and their states.
+        """Divide the groups among ranks, each with its heads, channels and states.
 
-        One rank therefore computes the whole norm of a group.
+        The norm of a group is therefore computed by one rank.
         """
         return replace(self, groups=self.groups // num_ranks, heads=self.heads // num_ranks)
 
@@ -130,7 +130,10 @@ class MambaConfig(RecurrentConfig):
 
 @dataclass(frozen=True, slots=True)
 class Mamba(Mixer):
-    """A Mamba-2 with its tensors. H hidden, Hs heads, P head dim, C channels."""
+    """A Mamba-2 with its tensors.
+
+    H is the hidden size, Hs the number of heads, P the head size, C the number of channels.
+    """
 
     config: MambaConfig
     projected: Linear  # (Hs P + C + Hs, H): gate, x B C, dt
@@ -153,7 +156,7 @@ class Mamba(Mixer):
         memory: Memory,
         dtype: torch.dtype,  # noqa: ARG002
     ) -> Entered:
-        """Compute the state space model and the gate, both (T, Hs P). Write recurrent states."""
+        """Compute the state space model's output and the gate, both (T, Hs P). Write the states."""
         assert isinstance(memory, StateMemory)
         (state, rows), config = memory, self.config
         product = self.projected.product(ops, x)
