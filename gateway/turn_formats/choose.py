@@ -150,8 +150,8 @@ def tool_format(
         if _LISTED in shown.source:
             return llama.LlamaFormat(special_tokens)
         tokens = frozenset(special_tokens or ())
-        marked = (one for one in formats if one.markers)
-        return next((one for one in marked if tokens.issuperset(one.markers)), None)
+        marked = (one for one in formats if one.call_marks)
+        return next((one for one in marked if tokens.issuperset(one.call_marks)), None)
     return found
 
 

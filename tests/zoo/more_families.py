@@ -70,6 +70,11 @@ _GIGACHAT3 = {
     "reasons": False,
 }
 
+_LLAMA4: dict[str, Any] = {
+    "ends": ("<|eot|>", "<|end_of_text|>"),
+    "special": ("<|header_start|>", "<|header_end|>", "<|python_start|>", "<|python_end|>"),
+    "is_own": False,
+}
 
 _INTERNLM = {"special": InternLm2Format.markers, **_ELSEWHERE}
 _FUNCTION_GEMMA = FunctionGemmaFormat.markers
@@ -114,7 +119,7 @@ def _vllm(other: str, *sources: str, **more: Any) -> tuple[Family, ...]:
 MORE: tuple[Family, ...] = (
     _like("llama3.1-8b", "llama3.1", "meta-llama-Llama-3.1-8B-Instruct"),
     _like("llama3.2-3b", "llama3.2", "meta-llama-Llama-3.2-3B-Instruct"),
-    replace(_other("llama4", "llama3.2", "", "llama3_json"), source=Ollama("llama4:latest")),
+    replace(family("llama3.2"), name="llama4", source=Ollama("llama4:latest"), **_LLAMA4),
     _like("llama3.3", "llama3.1", "meta-llama-Llama-3.3-70B-Instruct"),
     _like(
         "functionary-v3.1",

@@ -159,6 +159,17 @@ TURNS: dict[str, list[tuple[str, Said]]] = {
 }
 # The same for families that only `make test-zoo` has.
 MORE_TURNS: dict[str, list[tuple[str, Said]]] = {
+    "llama4": [
+        (
+            '<|python_start|>So.<|python_end|>{"name": "get_weather", "parameters": {"city": '
+            '"Oslo", "days": 3}}{"name": "get_time", "parameters": {}}',
+            Said("So.", calls=(OSLO, TIME)),
+        ),
+        (
+            '<|python_start|>{"name": "get_time", "parameters": {}}<|python_end|>',
+            Said(calls=(TIME,)),
+        ),
+    ],
     "glm4": [
         ('get_weather\n{"city": "Oslo", "days": 3}<|assistant|>get_time\n{}', BOTH),
         ("\nIt is cold.\nget_time\n{}", Said("\nIt is cold.\nget_time\n{}")),

@@ -3,8 +3,11 @@
     {"name": "get_weather", "parameters": {"city": "Oslo"}}
 
 `; ` separates calls. The parser also reads a list of calls, and a call in a Markdown fence that is
-the whole turn. Both may follow Llama 4's markers of Python. JSON within a text is no call, so after
-text only the tag begins a call. An object with a member that calls do not have is text.
+the whole turn. JSON within a text is no call, so after text only the tag begins a call. An object
+with a member that calls do not have is text.
+
+Llama 4 writes a text before its calls between `<|python_start|>` and `<|python_end|>`. Some of its
+calls stand there too.
 """
 
 import re
@@ -20,7 +23,8 @@ from gateway.turn_formats.turn_format import ToolSpec
 
 _TAG = "<|python_tag|>"
 _TAGS, _FENCES, _FENCE_ENDS = Markers(_TAG), Markers("```json", "```"), Markers("```")
-_LLAMA4 = Markers("<|python_start|>", "<|python_end|>", "<|python_start|><|python_end|>")
+_START, _END = "<|python_start|>", "<|python_end|>"
+_STARTS, _ENDS = Markers(_START), Markers(_TAG, _END)
 _BETWEEN = r'"; "'
 _SPACE = r"[ \t\r\n]*"
 _BEGINS_AS_CALL = rf"{_SPACE}\{{{_SPACE}\"({'|'.join(MEMBERS)})\""
@@ -30,7 +34,7 @@ class LlamaFormat(UnmarkedText):
     """The `ToolFormat` of Llama 3 and 4 with JSON calls."""
 
     name: ClassVar[str] = "llama3_json"
-    markers: ClassVar[tuple[str, ...]] = (_TAG,)
+    markers: ClassVar[tuple[str, ...]] = (_TAG, _START, _END)
     call_marks: ClassVar[tuple[str, ...]] = (_TAG,)
 
     def is_in(self, template: str) -> bool:
@@ -70,12 +74,18 @@ def _call(grammar: GrammarText, tools: Sequence[ToolSpec]) -> str:
 class _LlamaReader(CallReader):
     def turn(self) -> Read[None]:
         yield from self.spaces()
-        yield from self.literal(_LLAMA4)
+        marks = _TAGS
+        if self.tools and (yield from self.literal(_STARTS)):
+            self.drop()
+            yield from self.spaces()
+            marks = _ENDS
         fence = yield from self.literal(_FENCES)
         yield from self.spaces()
         if (yield from self.peek()) in ("{", "["):
             yield from self._calls(is_fenced=bool(fence))
-        while (yield from self.until(_TAGS, TextPiece)):
+        while found := (yield from self.until(marks, TextPiece)):
+            if found == _END:
+                self.drop()
             yield from self._calls()
         self.send(TextPiece)
 

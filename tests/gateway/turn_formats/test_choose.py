@@ -95,7 +95,7 @@ def test_where_calls_are_shown_without_marks_the_tokenizer_tells() -> None:
     shown = '[{"name": "get_weather", "arguments": {"city": "Oslo"}, "id": "a"}]<|eot_id|>'
     assert shown_format(shown) is None
     assert shown_format(shown, ("<tool_call>", "</tool_call>", "<|python_tag|>")) == "hermes"
-    assert shown_format(shown, ("<tool_call>", "<|python_tag|>")) == "llama3_json"
+    assert shown_format(shown, ("</tool_call>", "<|python_tag|>")) == "llama3_json"
     assert shown_format("<x>" + shown, ("<tool_call>", "</tool_call>")) is None
 
 

@@ -11,6 +11,16 @@ TIME = '{"name": "clock", "parameters": {}}'
 TURNS: dict[str, Turn] = {
     "after the tag": (f"<|python_tag|>{TIME}", call("clock", "{}")),
     "after Llama 4's marks": (f"<|python_start|><|python_end|>{TIME}", call("clock", "{}")),
+    "between Llama 4's marks": (f"<|python_start|>{TIME}<|python_end|>", call("clock", "{}")),
+    "after a text between the marks": (
+        f"<|python_start|>So. <|python_end|>{TIME}{TIME}",
+        [text("So."), *call("clock", "{}") * 2],
+    ),
+    "a text between the marks": ("<|python_start|>print(1)<|python_end|>", [text("print(1)")]),
+    "text after the marks": (
+        f"<|python_start|>{TIME}<|python_end|> ok",
+        [*call("clock", "{}"), text(" ok")],
+    ),
     "after text and the tag": (f"So. <|python_tag|> {TIME}", [text("So."), *call("clock", "{}")]),
     "the tag before each": (f"<|python_tag|>{TIME}; <|python_tag|>{TIME}", call("clock", "{}") * 2),
     "without whitespace": (f"{TIME};{TIME}", call("clock", "{}") * 2),
@@ -46,6 +56,7 @@ AS_TEXT = {
     "a builtin tool": '<|python_tag|>brave_search.call(query="x")',
     "code": '<|python_tag|>print("{}")',
     "a tag in a string of an object": f'{{"note": "<|python_tag|>{TIME[:9]}"}}',
+    "the last mark alone": f"So.<|python_end|>{TIME}",
     "look-alikes": "<|python_tag> <|python| <python_tag|> {;}",
 }
 
