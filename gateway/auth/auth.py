@@ -2,8 +2,8 @@
 
 A credential is `Authorization: Bearer KEY`, `x-api-key: KEY`, or Azure's and Google's `api-key:
 KEY` and `x-goog-api-key: KEY`. A request with two different credentials is refused. Otherwise the
-order in which code reads the headers would decide which credential counts. The operator's page has
-a cookie in place of its key.
+order in which code reads the headers would decide which credential counts. A browser that is signed
+in to the operator's page sends a cookie in place of the key.
 
 The operator's key is valid only on the admin routes, and gets 401 on tenants' routes. A tenant's
 key on an admin route gets 401 too, not 403. The answer must not reveal whether a stolen string is

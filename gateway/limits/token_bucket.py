@@ -87,10 +87,10 @@ class Spending(msgspec.Struct, array_like=True):
     month: int = 0
 
     def turn(self, month: int) -> None:
-        """Begin a new month if the calendar month is later. An earlier month changes nothing.
+        """Begin a new month if `month` is later. The month before changes nothing.
 
-        If the calendar goes back by more than a month, a clock was ahead before. The month is then
-        set back, so that the next month begins as always.
+        If `month` is earlier still, a clock was ahead before. The month is then set back, so that
+        the next month begins as usual.
         """
         if month > self.month:
             self.spent, self.month = 0, month

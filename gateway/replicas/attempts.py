@@ -80,7 +80,7 @@ class Attempts:
 
     @property
     def tokens(self) -> int:
-        """The number of tokens of the prompt and the longest answer."""
+        """The number of tokens of the prompt and of the longest possible answer."""
         return tokens_needed(self.request)
 
     def next_request(self) -> Generate:
@@ -155,7 +155,7 @@ class Attempts:
 
 
 def tokens_needed(request: Generate) -> int:
-    """Count the tokens of a request's prompt and of its longest answer."""
+    """Count the tokens of a request's prompt and of its longest possible answer."""
     return request.prompt_tokens + request.sampling.max_tokens
 
 

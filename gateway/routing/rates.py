@@ -9,7 +9,7 @@ prompts are computed counts once:
 
 The learned rate is the replica's real throughput, with the decodes that run at the same time.
 
-Blocks are fetched by one of two ways, from this host or from another host. The source's address
+Blocks are fetched in one of two ways: from this host, or from another host. The source's address
 tells the ways apart. A way that was never tried has no measured rate. Before its first fetch,
 fetching a token is therefore assumed to take at most a fifth of the time to compute it. After a
 fetch that brought nothing, no fetch is tried for a while in the same namespace. Other tenants'
@@ -36,7 +36,8 @@ PRIOR_COMPUTED = 8_192
 OLD_S = 60.0
 LATE_S = 60.0  # seconds; if an engine's clock goes back by more, it has restarted
 HOLD_OFF_S = 5.0  # seconds without fetches in a namespace after a fetch that brought nothing
-# maximum number of namespaces without fetches; beyond it, the longest held off may fetch again
+# maximum number of namespaces without fetches; beyond this number, the namespace that has been
+# without fetches for the longest time may fetch again
 MOST_HELD_OFF = 256
 
 

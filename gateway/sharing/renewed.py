@@ -11,7 +11,10 @@ REFRESH_S = 2.0  # seconds within which another worker's change is noticed
 
 
 class Renewed(ABC):
-    """A listener (`gateway.state.store.Listener`) that renews itself. Used in one event loop."""
+    """The base of listeners (`gateway.state.store.Listener`) that renew themselves.
+
+    Used in one event loop.
+    """
 
     def __init__(self) -> None:
         self._news = asyncio.Event()
@@ -37,7 +40,7 @@ class Renewed(ABC):
             self.reload()
 
     async def renew_when_due(self) -> None:
-        """Wait until a renewal is due, and try it. If the state is away, the next turn retries."""
+        """Wait until a renewal is due, and try it. If the state is away, the next call retries."""
         with suppress(TimeoutError):
             async with asyncio.timeout(REFRESH_S):
                 await self._news.wait()

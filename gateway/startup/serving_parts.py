@@ -91,7 +91,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class TenantRouteParts:
-    """The parts of tenants' routes, and their memories."""
+    """The parts that the dialects' routes use, the latest misses, and the tenants' memories."""
 
     parts: RouteParts
     misses: LastMisses

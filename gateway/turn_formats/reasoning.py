@@ -33,7 +33,8 @@ class ReasoningFormat(Struct, frozen=True):
     """The tags around reasoning.
 
     A turn has one block of reasoning at its beginning. If `repeats`, a turn may have further
-    blocks, and stray tags are dropped: Gemma 4 writes them in and after its answers.
+    blocks, and stray tags are dropped. Gemma 4 writes further blocks and stray tags in and after
+    its answers.
     """
 
     name: str
@@ -80,8 +81,8 @@ class ReasoningFormat(Struct, frozen=True):
         """Make a parser that reads the reasoning, and the rest with a parser from `make`.
 
         `calls` are the markers that begin calls. A model may forget to close the reasoning before
-        its last calls. If the turn ends within reasoning that ends with calls, they are read as
-        calls.
+        its last calls. If the turn ends within the reasoning, calls at the reasoning's end are read
+        as calls.
         """
         return _ReasoningReader(self, make, calls, is_open=is_open)
 

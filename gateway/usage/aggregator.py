@@ -43,7 +43,7 @@ class UsageKey(NamedTuple):
 
     The engine is given the row's key as a label, which it never parses. The engine stores the label
     with the KV blocks and returns the label when the blocks are found. This may happen days later,
-    to another gateway, for another tenant's request.
+    at another gateway, for another tenant's request.
     """
 
     day: str

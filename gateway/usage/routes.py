@@ -1,6 +1,6 @@
 """`/v1/usage`: the calling tenant's usage by key and day; `/admin/usage`: every tenant's usage.
 
-Both answer for a range of days, as JSON or CSV.
+Both routes answer for a range of days, as JSON or CSV.
 """
 # `from __future__ import annotations` would break FastAPI: it evaluates the handlers' annotations,
 # which name local variables.

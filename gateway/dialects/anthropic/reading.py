@@ -1,6 +1,6 @@
 """The parsing of request bodies in Anthropic's dialect into generation requests.
 
-`chats` converts the conversation, and `routes.py` answers.
+`chats` converts the conversation, and `routes.py` answers the requests.
 """
 
 from __future__ import annotations

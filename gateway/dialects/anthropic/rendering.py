@@ -2,8 +2,8 @@
 
 A stream begins with the message without content. Each block follows, from its start to its stop,
 and then the stop reason and the usage. Only one block is open at a time. The first event reports
-the cached prompt tokens, so it waits for the first token of the answer. Until then the stream has
-pings.
+the cached prompt tokens, so it waits for the first token of the answer. Until then, pings keep the
+stream alive.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,6 +1,6 @@
 """The parsing of request bodies in Gemini's dialect into generation requests.
 
-`chats` converts the conversation, and `routes.py` answers.
+`chats` converts the conversation, and `routes.py` answers the requests.
 """
 
 from collections.abc import Callable

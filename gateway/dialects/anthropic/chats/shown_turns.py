@@ -2,8 +2,8 @@
 
     {"role": "system", "clear_at": "next_user_message", "content": "3,200 tokens are left."}
 
-The client sends this message again in each request. The model is shown the message until a later
-turn of the user follows. Then the prompt after the message is computed again.
+The client sends a system message with `clear_at` again in each request. The model is shown the
+message until a later turn of the user follows. Then the prompt after the message is computed again.
 
 Elsewhere: which messages a turn becomes (`turns.py`).
 """
