@@ -119,6 +119,7 @@ class _Bodies:
     def _body(self, schema: Mapping[str, Any], page: str, *, is_request: bool) -> str:
         text = " ".join(schema.get("description", "").split())
         text = _OF_A_ROUTE.sub("", text)  # the table of routes links here
+        text = re.sub(r"\bNone\b", "null", text)  # as JSON has it
         said = self._fields(schema, page, is_request=is_request)
         shared = ""
         if like := self._like(said, schema, page, is_request=is_request):
