@@ -1,1 +1,1 @@
-"""Tests across rooms: real processes, real sockets, official clients."""
+"""Tests across packages, with real processes, real sockets and official clients."""

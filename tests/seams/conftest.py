@@ -1,4 +1,4 @@
-"""Fixtures of the seam tests: one server with the embedded model, one tiny random checkpoint."""
+"""Fixtures of these tests: one server with the embedded model, and one tiny random checkpoint."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.seams.support.mix import Alone, alone_on
 from tests.seams.support.server import Server, running_server
 
 
-# not for the whole session, since an idle server uses a hundredth of a core
+# not "session", since an idle server still uses a hundredth of a core
 @pytest.fixture(scope="package")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """Run a server for tests that leave it unchanged."""
@@ -21,7 +21,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 @pytest.fixture(scope="session")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
-    """Make a tiny random Qwen3, which must not be changed."""
+    """Make a tiny random Qwen3, which tests must not change."""
     return make_checkpoint(RECIPES["qwen3"], tmp_path_factory.mktemp("checkpoint"))
 
 

@@ -22,7 +22,7 @@ HOUR = {"type": "ephemeral", "ttl": "1h"}
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """Run a server whose tenants have parts of 1,800 and 200 tokens, without lower tiers."""
+    """Run a server whose tenants have partitions of 1,800 and 200 tokens, without lower tiers."""
     with running_server(tmp_path_factory.mktemp("small") / "data", SMALL) as server:
         yield server
 
@@ -34,7 +34,7 @@ def claude(server: Server, key: str | None = None) -> anthropic.Anthropic:
 
 
 def handbook(number: int, mark: Any = None) -> list[Any]:
-    """Make about 190 tokens that share no prefix with other numbers."""
+    """Write a prompt of about 190 tokens that shares no prefix with prompts of other numbers."""
     rules = [
         f"The door code for {city} is {1000 + 17 * number + i}." for i, city in enumerate(CITIES)
     ]

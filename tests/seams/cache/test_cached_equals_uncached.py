@@ -1,4 +1,4 @@
-"""Real weights and KV: cached answers equal those of prompts that run alone without a cache.
+"""Cached answers of a real model equal the answers of each prompt alone, without a cache.
 
 Prompts share prefixes, and are chunked, preempted and evicted.
 """
@@ -15,7 +15,7 @@ from tests.seams.support.real_engine import Bounds, RealEngine
 
 @st.composite
 def bounds(draw: st.DrawFn) -> Bounds:
-    """Draw pools from one request's need upwards, so that preemption and eviction are common."""
+    """Draw pools with room for one request or more, so that preemption and eviction are common."""
     block_size = draw(st.sampled_from([16, 32]))
     max_running = draw(st.integers(1, 5))
     return Bounds(

@@ -1,7 +1,7 @@
 """A model whose files or settings were changed in place finds none of its earlier blocks.
 
-This holds on the disk after a restart, and over the exchange. Shapes, names and the directory are
-the same, so only the fingerprint differs.
+Neither the disk after a restart nor the exchange with another engine gives it such blocks. Shapes,
+names and the directory are the same, so only the fingerprint differs.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Change = Callable[[Path], object]
 
 
 def with_one_more(name: str) -> Change:
-    """Change one number of a tensor in the same file."""
+    """Return a function that changes one number of the tensor `name`, in the same file."""
 
     def change(model_dir: Path) -> None:
         tensors = load_file(model_dir / "model.safetensors")
@@ -47,7 +47,7 @@ def with_kv_scales(number: float) -> Change:
 
 
 def saying(**fields: object) -> Change:
-    """Change config.json."""
+    """Return a function that changes these fields of config.json."""
 
     def change(model_dir: Path) -> None:
         path = model_dir / "config.json"
@@ -110,12 +110,12 @@ def before(checkpoint: Checkpoint, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 def reused(engine: RealEngine, name: str) -> int:
-    """Return the blocks that a request found in any tier."""
+    """Return the number of blocks that a request found in any tier."""
     return engine.finished(name).reused.tokens // BOUNDS.block_size
 
 
 def found_by(model_dir: Path, bounds: Bounds, before: Before, tmp_path: Path) -> tuple[int, int]:
-    """Return the blocks of PROMPT that come over the exchange, and from disk after a restart."""
+    """Return how many blocks of PROMPT come over the exchange, and from disk after a restart."""
     exchange = before.engine.exchange
     assert exchange is not None
     assert exchange.address is not None

@@ -1,4 +1,4 @@
-"""An fp8 cache in a whole engine: cached equals uncached in every tier, and after a restart."""
+"""An fp8 cache in a whole engine: in every tier, cached answers equal uncached ones."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ def test_any_reuse_gives_the_tokens_of_each_request_alone(
 ) -> None:
     engine = RealEngine(str(checkpoint.model_dir), PRESSED[tier], disk=tmp_path)
     run_mix(engine, MIX)
-    # A value halfway between two numbers of e4m3 is rounded by a sum's last bit, which depends on
-    # how many rows are computed at once.
+    # The last bit of a sum decides how a value halfway between two numbers of e4m3 is rounded, and
+    # depends on how many rows are computed at once. So one answer may differ.
     assert sum(engine.tokens(str(i)) != in_fp8(ask) for i, ask in enumerate(MIX)) <= 1
     stats = engine.core.stats()
     assert stats.preemptions > 0
@@ -97,7 +97,7 @@ def test_blocks_of_one_format_are_never_found_under_another(
 def test_scales_of_kv_that_a_checkpoint_brings_are_named_and_change_nothing(
     checkpoint: Checkpoint, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Each head of each token has a scale that clips nothing, unlike the checkpoint's at 448."""
+    """The engine's own scales, one per head and token, clip nothing. The checkpoint's would."""
     bounds = replace(UNPRESSED, kv_dtype="fp8")
     model_dir = Path(shutil.copytree(checkpoint.model_dir, tmp_path / "model"))
     scales = {

@@ -1,4 +1,4 @@
-"""Weights in int4: cached equals uncached, and blocks have one format, in every tier."""
+"""With int4 weights, cached answers equal uncached ones, and other formats find no blocks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ GREEDY = SamplingParams(max_tokens=4, temperature=0.0, ignore_eos=True)
 
 @pytest.mark.parametrize("kind", ["awq", "gptq"])
 def test_any_reuse_gives_the_tokens_of_each_request_alone(kind: str, tmp_path: Path) -> None:
-    """This holds under preemption and eviction, in captured steps and others."""
+    """The requests are preempted and evicted, and run in captured steps and in other steps."""
     model_dir = make_int4(KINDS[kind], tmp_path).int4.model_dir
     alone, mix = alone_on(model_dir), drawn_mix(SEED)
     for pressure in PRESSURES:

@@ -1,4 +1,4 @@
-"""Layers of two geometries in one pool: every copy, the disk, and a restart."""
+"""Layers with two KV shapes in one pool: copies between all tiers, the disk, and a restart."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ every_ops = pytest.mark.parametrize("ops", [torch_ops, triton_ops])
 
 
 def written(number: int, layer: int, view: Tensor) -> Tensor:
-    """Make the content of block `number` in `layer`, unlike any other block's."""
+    """Make the content of block `number` in `layer`, different from that of any other block."""
     generator = torch.Generator().manual_seed(100 * number + layer)
     return torch.randn(view.shape[1:], generator=generator).to(view.dtype)
 

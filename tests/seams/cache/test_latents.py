@@ -1,4 +1,4 @@
-"""Latents of a real model below the device: a next turn finds them in the host, or after a restart.
+"""Latents of a real model in lower tiers: the next turn finds them in the host, or after a restart.
 
 Takes about ten seconds.
 """

@@ -1,7 +1,7 @@
-"""Cached equals uncached, under preemption and eviction, for every kind of model.
+"""Cached answers equal uncached ones, under preemption and eviction, for every kind of model.
 
-Weights in fp8 and in four bits, mixtures, windows, sinks and caps, with a plain and an fp8 cache.
-Contexts are longer than the windows.
+The models have weights in fp8 and in four bits, mixtures, windows, sinks and caps, with a plain and
+an fp8 cache. Contexts are longer than the windows.
 
 A value that is rounded to fp8 may be halfway between two numbers. Then a sum's last bit decides,
 which depends on how many rows are computed at once. With fp8, one answer of many may therefore
@@ -35,7 +35,7 @@ from tests.seams.support.real_engine import Bounds, RealEngine
 GPT_OSS = Recipe("GptOss", GPT_OSS_SIZES)
 PRESSED = Bounds(6, 16, 24, 4, host_blocks=8)
 PRESSURES = (PRESSED, replace(PRESSED, graph_tokens=64, overlap_scheduling=True))
-SEED = 4  # a mix in which blocks are found, preempted and loaded
+SEED = 4  # a mix in which blocks are found and loaded, and requests preempted
 PLAIN_KINDS = (
     *("qwen3-moe", "mixtral", "mistral-window", "gpt-oss", "gemma2", "gemma3", "phi3"),
     *("glm4-moe", "ministral3", "olmo3", "gemma4", "gemma4-shared", "gemma4-moe"),
@@ -71,14 +71,14 @@ def drawn_mix(seed: int) -> list[Ask]:
 
 
 def pressure(kind: str, kv_dtype: KvDtype) -> Bounds:
-    """Return one of the two `PRESSURES`. Each kind of model gets the other one with its fp8 KV."""
+    """Return one of the two `PRESSURES`. With fp8 KV, each kind of model gets the other of them."""
     return replace(
         PRESSURES[(list(MAKES).index(kind) + (kv_dtype == "fp8")) % 2], kv_dtype=kv_dtype
     )
 
 
 CASES = [*((kind, "auto") for kind in MAKES), *((kind, "fp8") for kind in KV_IN_FP8)]
-# Models whose parts other cases have.
+# models left out, because other cases test their parts
 ALIKE = [
     *((kind, "auto") for kind in ("fp8-static", "mixtral-channel", "mistral-window", "glm4-moe")),
     *((kind, "auto") for kind in ("phi3", "ministral3", "olmo3", "mistral4", "gemma4-moe")),
@@ -96,7 +96,7 @@ def with_windows(windows: WindowsName, config: EngineConfig) -> EngineConfig:
 def test_any_reuse_gives_the_tokens_of_each_request_alone(
     kind: str, kv_dtype: KvDtype, tmp_path: Path
 ) -> None:
-    """Alone, windows are freed if that saves memory. Together, windows are kept whole."""
+    """The reference engine frees windows if that saves memory. The tested engine frees none."""
     MAKES[kind](tmp_path)
     model_dir = tmp_path / IN_DIRECTORY.get(kind, "")
     alone = alone_on(model_dir, bounds=replace(UNPRESSED, kv_dtype=kv_dtype))

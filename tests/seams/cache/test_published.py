@@ -1,7 +1,7 @@
 """Published prefixes are shared by all tenants, and private blocks by none, in the real server.
 
-Every tenant is new, so its hits are not its own blocks. Each miss is tested beside a hit that shows
-that the blocks are cached.
+Every tenant is new, so it hits only blocks of others. Each test of a miss also has a hit, which
+shows that the blocks are cached.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ HANDBOOK = Path(__file__).parents[3] / "handbook" / "model"
 def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     directory = tmp_path_factory.mktemp("published")
     settings = {
-        "RATOON_CACHE_TOKENS": "6144",  # fills up soon
-        "RATOON_HOST_CACHE_TOKENS": "0",  # only the device
+        "RATOON_CACHE_TOKENS": "6144",  # so small that the cache fills up soon
+        "RATOON_HOST_CACHE_TOKENS": "0",  # no tier below the device
         "RATOON_DISK_CACHE_GIB": "0",
-        "RATOON_CACHE_SHARING": "pooled",  # one tenant competes with all others
+        "RATOON_CACHE_SHARING": "pooled",  # one tenant competes with all others for the whole cache
         "RATOON_MODEL": str(model_that_is_shown_tools(directory / "handbook")),
     }
     with running_server(directory / "data", settings) as running:
@@ -153,7 +153,7 @@ def test_published_tools_are_hit_by_chats_that_send_the_same(house: Server) -> N
     assert cached(house, one, text, question(1), **with_tools) > made["tokens"] + 64
     changed = {**with_tools, "tools": [*tools[:2], tool("parking")]}
     shared = cached(house, one, text, question(1), **changed)
-    assert 16 <= shared < made["tokens"] // 2  # up to the third tool
+    assert 16 <= shared < made["tokens"] // 2  # the prompts are equal up to the third tool
     assert cached(house, other, text, question(1)) < 16
 
 
@@ -259,7 +259,7 @@ def test_tenants_cannot_publish(house: Server) -> None:
     assert made["name"] in listed
     assert wanted["name"] not in listed
     for method, path, sent in asked:
-        admin(house, method, path, json=sent)  # raises an error unless it is allowed
+        admin(house, method, path, json=sent)  # raises an error if the server refuses
     admin(house, "DELETE", one)
     listed = {prefix["name"] for prefix in admin(house, "GET", PREFIXES)["prefixes"]}
     assert made["name"] not in listed

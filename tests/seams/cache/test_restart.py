@@ -24,7 +24,8 @@ def ask(server: Server) -> tuple[str, dict[str, Any]]:
         model = client.get("/v1/models").json()["data"][0]["id"]
         answer = client.post(
             "/v1/completions",
-            headers={"X-Ratoon-Operator": server.admin_key},  # only the operator sees tiers
+            # the operator's key, since usage shows tiers only to operators
+            headers={"X-Ratoon-Operator": server.admin_key},
             json={
                 "model": model,
                 "prompt": PROMPT,
@@ -42,7 +43,8 @@ def kill(server: Server) -> None:
     """Kill supervisor, gateway and engine at once, and wait until they are gone."""
     pids = [server.process.pid, *server.children().values()]
     for pid in pids:
-        with suppress(ProcessLookupError):  # the process noticed the end of its parent, and ended
+        # the process may have ended already, after its parent's end
+        with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
     server.process.wait(10)
     wait_for(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids[1:]), 10)

@@ -1,4 +1,4 @@
-"""States and freed windows of real models below the device: the next turn starts from them.
+"""Recurrent states and freed windows of real models in lower tiers: the next turn starts from them.
 
 Takes about twenty seconds.
 """
@@ -22,10 +22,10 @@ from tests.seams.support.real_engine import Bounds, RealEngine
 BOUNDS = Bounds(num_blocks=96, block_size=16, max_batch_tokens=64, max_running=1, host_blocks=600)
 GREEDY = SamplingParams(max_tokens=6, temperature=0.0, ignore_eos=True)
 CHATS = 5
-Told = dict[int, tuple[list[int], list[int]]]  # answers by chat
+Told = dict[int, tuple[list[int], list[int]]]  # for each chat: its second prompt, and the answer
 
 
-# A window needs the room of eight blocks.
+# A window takes as many bytes as eight blocks.
 SIZES = {"qwen3.5": BOUNDS, "gpt-oss": replace(BOUNDS, num_blocks=400, host_blocks=2400)}
 
 
@@ -37,7 +37,7 @@ def saved(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 @pytest.fixture
 def sizes(saved: Checkpoint) -> Bounds:
-    return SIZES[saved.model_dir.name[:-1]]  # the directory's name is the model's and a number
+    return SIZES[saved.model_dir.name[:-1]]  # the directory's name is the model's name and a digit
 
 
 def few_states(config: EngineConfig) -> EngineConfig:
@@ -51,7 +51,7 @@ def prompt(chat: int) -> list[int]:
 
 
 def ask(engine: RealEngine, name: str, ids: list[int], *, use_cache: bool = True) -> list[int]:
-    """Return a request's tokens. Blocks in lower tiers are loaded even if computing is faster."""
+    """Return a request's tokens. It loads blocks from lower tiers even if computing is faster."""
     engine.submit(name, ids, GREEDY, namespace=NAMESPACES[0], use_cache=use_cache, loads="always")
     engine.run()
     while engine.core.components.copies.pending:
@@ -102,7 +102,7 @@ def test_a_restart_brings_the_states_back(
     *,
     has_host: bool,
 ) -> None:
-    """Without records of states, each prompt is computed again, and right."""
+    """If no states are on disk, prompts are computed again, with right answers."""
     host_blocks = sizes.host_blocks if has_host else 0
     bounds = replace(sizes, host_blocks=host_blocks, disk_bytes=64 << 20)
     first = RealEngine(str(saved.model_dir), bounds, over=few_states, disk=tmp_path)

@@ -1,4 +1,4 @@
-"""Real weights, host memory and disk: answers equal those of prompts that run alone, uncached.
+"""With host memory and disk, answers of a real model equal those of each prompt alone, uncached.
 
 Pools are so small that every block is moved.
 """
@@ -114,7 +114,7 @@ def test_any_mix_with_all_tiers(
 
 
 def flood(engine: RealEngine, rounds: int) -> None:
-    """Ask other prompts twice each, to push all other blocks to lower tiers."""
+    """Send other prompts, each twice, to push all earlier blocks to lower tiers."""
     for number in range(rounds):
         other = tuple((number * 13 + 7 * i) % 50 + 5 for i in range(70))
         for time_ in range(2):
@@ -125,7 +125,7 @@ def flood(engine: RealEngine, rounds: int) -> None:
 def test_the_mixes_do_move_blocks_every_way(
     tmp_path: Path, checkpoint: Checkpoint, disk_bytes: int
 ) -> None:
-    """Positive control: blocks are offloaded and loaded, from both tiers, with right contents."""
+    """Positive control: blocks move to and from both lower tiers, with the right contents."""
     bounds = replace(TINY, host_blocks=5, disk_bytes=disk_bytes)
     engine = engine_on(checkpoint, bounds, tmp_path)
     first = ask_for(engine, "a", PROMPT)
@@ -197,7 +197,7 @@ def filled(
 
 
 CHANGES = {
-    "nothing": ORIGIN,  # positive control: it is found
+    "nothing": ORIGIN,  # positive control: PROMPT is found
     "rope": replace(ORIGIN, model=attending(rope=RopeConfig(20000.0))),
     "kv_dtype": replace(
         ORIGIN, kv=replace(ORIGIN.kv, groups=(replace(ORIGIN.kv.groups[0], dtype="float16"),))
@@ -238,13 +238,14 @@ def test_a_host_pool_of_which_all_is_in_use_drops_what_would_go_there(
     tiers = engine.core.stats().tiers
     assert tiers.lower["host"].total == 1
     assert sum(way.blocks for way in tiers.ways if (way.source, way.target) == DOWN) > 0
-    assert sum(tiers.evictions["device"].values()) > 0  # blocks without room below were evicted
+    # some blocks had no room in lower tiers and were evicted
+    assert sum(tiers.evictions["device"].values()) > 0
     engine.expect_nothing_left()
     engine.close()
 
 
 def test_an_eviction_storm_with_preemption(checkpoint: Checkpoint, alone: Alone) -> None:
-    """The pool holds little more than the longest request, and serves 64 of all kinds."""
+    """The pool has room for little more than the longest of the 64 requests."""
     engine = engine_on(
         checkpoint, replace(TINY, num_blocks=5, host_blocks=8, overlap_scheduling=True)
     )

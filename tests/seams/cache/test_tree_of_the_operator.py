@@ -1,7 +1,7 @@
-"""The cache's tree as the operator sees it: owners and sizes, but no tenant's text.
+"""The cache's tree, as shown to the operator: owners and sizes, but no tenant's text.
 
-Two tenants ask after a published prefix, in a real server. The prefix is shown with its text, as a
-positive control for the tenants' canaries, which are never shown.
+Two tenants send prompts that continue a published prefix, in a real server. The prefix is shown
+with its text, as a positive control for the tenants' canaries, which are never shown.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SETTINGS = {"RATOON_HOST_CACHE_TOKENS": "0", "RATOON_DISK_CACHE_GIB": "0"}
 
 
 class House:
-    """A server with a published prefix, and two tenants that asked after it."""
+    """A server with a published prefix, and two tenants whose prompts continued the prefix."""
 
     def __init__(self, server: Server) -> None:
         self.server = server
@@ -83,7 +83,7 @@ class House:
         return made
 
     def _ask(self, name: str, text: str) -> str:
-        """Ask twice, so that the second time hits."""
+        """Send the same prompt twice, so that the second request hits the cache."""
         with self.server.client(self.server.admin_key) as client:
             made = client.post("/admin/tenants", json={"name": name}).json()
             key = client.post(f"/admin/tenants/{made['id']}/keys").json()["key"]
@@ -134,7 +134,8 @@ def test_the_tree_can_be_walked_to_its_leaves_and_adds_up(house: House) -> None:
         while waiting:
             node = waiting.pop()
             if node["tenant"] != row["tenant"]:
-                continue  # a child of a published node, in its own namespace
+                # a child of a published node, which is listed in the tenant's own namespace
+                continue
             tokens += node["tokens"]
             waiting += house.below(node)
         assert tokens == row["tokens"]

@@ -1,4 +1,4 @@
-"""Reasons for misses in a whole server, through the official clients, with the engine's counts."""
+"""Reasons for cache misses, from a whole server to official clients and in the engine's counts."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def new_tenant(house: Server, group_id: str | None = None) -> str:
 
 
 class Key:
-    """A key, and its part of the tenant's own report."""
+    """An API key, and the key's part of the tenant's usage report."""
 
     def __init__(self, house: Server, tenant: str) -> None:
         issued = admin(house, f"tenants/{tenant}/keys")
@@ -63,7 +63,7 @@ class Key:
         return {name: sum(row[name] for row in rows) for name in names}
 
     def wait(self, requests: int) -> tuple[int, int]:
-        """Wait for `requests` requests in the ledger; return the written and unread tokens."""
+        """Wait until `requests` requests are stored, and return their written and unread tokens."""
         wait_for(lambda: self.report()["requests"] == requests, WITHIN_S)
         told = self.report()
         return told["cache_written_tokens"], told["cache_unread_tokens"]

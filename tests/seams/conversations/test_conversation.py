@@ -1,4 +1,4 @@
-"""The purpose in one file: a second answer is the same, and comes from the caller's own cache.
+"""Ratoon's purpose: a second request gets the same answer, from the tenant's own cache.
 
 Every test uses keys of new tenants, so "nothing from the cache" is exactly 0.
 """
@@ -59,7 +59,8 @@ def test_another_tenant_gets_nothing_from_it(server: Server) -> None:
     first, second = server.new_tenant(), server.new_tenant()
     ask(server, first)
     answer, cached = ask(server, second)
-    again, cached_again = ask(server, second)  # positive control: its own cache works
+    # positive control: the second tenant's own cache works
+    again, cached_again = ask(server, second)
     assert CODES["Berlin"] in answer
     assert again == answer
     assert cached == 0

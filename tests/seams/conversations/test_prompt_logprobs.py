@@ -30,7 +30,7 @@ NEIGHBOUR = sampling(12, 1.0, seed=4, presence_penalty=0.5, num_logprobs=2, igno
 
 
 def told(engine: RealEngine, request_id: str) -> tuple[TokenLogprobs, ...]:
-    """Return the log-probabilities of the prompt; check that they were sent once."""
+    """Return the log-probabilities of the prompt, and check that they were sent exactly once."""
     events = [event for event in engine.link.events(request_id) if not isinstance(event, Failed)]
     [scores] = [event.prompt_logprobs for event in events if event.prompt_logprobs is not None]
     return scores
@@ -52,7 +52,7 @@ def expect_right(checkpoint: Checkpoint, prompt: list[int], scores: Any, likelie
 def test_every_token_of_a_prompt_has_its_log_probability(
     checkpoint: Checkpoint, machine: str
 ) -> None:
-    """Even with the same prompts in the cache, and beside neighbours with penalties."""
+    """The prompts may be cached, and run beside requests with penalties."""
     engine = RealEngine(str(checkpoint.model_dir), MACHINES[machine])
     for length, prompt in PROMPTS.items():
         engine.submit(f"warm-{length}", prompt, sampling(2, ignore_eos=True), namespace=NAMESPACE)

@@ -1,6 +1,6 @@
 """The loop of agents with the shipped model: question, call, result, answer.
 
-Unless a test says so, nothing is forced: the model itself decides to call, and what.
+Unless a test says so, no call is forced: the model itself decides whether and what to call.
 """
 
 from __future__ import annotations

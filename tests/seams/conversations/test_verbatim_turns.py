@@ -1,7 +1,7 @@
-"""Turns put back as tokens in a whole server: the answer equals that of the same token ids.
+"""Earlier turns are reused as the generated tokens: the answer equals that for the same token ids.
 
-The model is tiny and random, and may write only a few letters. Tokenised again, these letters are
-other tokens, since the vocabulary has words made of them.
+The model is tiny and random, and may write only a few letters. If the text were tokenised again, it
+would give other tokens, since the vocabulary has words of these letters.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ FAMILY = FAMILIES["qwen2"]()
 QUESTION = "Which animals are there in the sentence that everybody writes to try a font? " * 4
 BIASES = {str(FAMILY.id_of(letter)): 100 for letter in "theouwn"}
 HOW: dict[str, Any] = {"temperature": 1, "seed": 7, "logit_bias": BIASES, "max_tokens": 48}
-MODEL = "qwen2"  # the name of its directory
+MODEL = "qwen2"  # name of the model's directory
 Messages = list[dict[str, str]]
 
 

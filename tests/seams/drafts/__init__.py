@@ -1,1 +1,1 @@
-"""Drafts: answers with and without them are equal."""
+"""Tests that answers with drafts equal answers without drafts."""

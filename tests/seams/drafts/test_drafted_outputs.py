@@ -1,4 +1,4 @@
-"""Requests of every kind get the same answers with any drafts as one token at a time.
+"""Requests of every kind get the same answers with any drafts as without drafts.
 
 This uses the embedded model with its own tokenizer and grammars. It compares tokens, reasons of
 ends, and log-probabilities up to rounding. `tests.engine.sampling.test_drafts` compares samples
@@ -70,7 +70,7 @@ class Answer:
 
 
 def answer_of(engine: RealEngine, name: str) -> Answer:
-    """Collect a request's events; a grammar and other options may leave no allowed token."""
+    """Collect a request's answer, which may end early because options together allow no token."""
     answer = Answer(engine.link.tokens(name))
     for event in engine.link.events(name):
         match event:
@@ -86,7 +86,7 @@ def answer_of(engine: RealEngine, name: str) -> Answer:
 
 
 def wish_of(random: Random) -> SamplingParams:
-    """Draw options, alone and together."""
+    """Draw sampling options: a single option, or several together."""
     options: dict[str, Any] = {}
     if random.random() < 0.5:
         options |= {"presence_penalty": random.uniform(-1, 1), "frequency_penalty": 0.3}
@@ -115,7 +115,7 @@ def wish_of(random: Random) -> SamplingParams:
 
 @pytest.fixture
 def grammars() -> Iterator[Grammars]:
-    """Make grammars with an hour in each step, so that a busy host also finds forced tokens."""
+    """Make grammars with an hour of time per step, so that even a busy host finds forced tokens."""
     compiler = GrammarCompiler(read_vocabulary(MODEL, vocab_size=2048, eos_token_ids=(1,)))
     made = Grammars(compiler, step_time=StepTime(step_s=3600.0))
     yield made
@@ -137,7 +137,7 @@ class Requests:
             self.asked.append((tokenizer.encode(text).ids, wish_of(random)))
 
     def answers(self, engine: RealEngine, time: str = "") -> dict[str, Answer]:
-        """Let an engine answer all requests together; each `time` has its own request ids."""
+        """Let an engine answer all requests together. Request ids contain `time`."""
         for number, (prompt, wish) in enumerate(self.asked):
             engine.submit(f"{time}{number}", prompt, wish, namespace=NAMESPACE)
         engine.run()
@@ -156,7 +156,8 @@ class WithForced(ScriptedDrafting):
             is_drawn, drafter = self.random.random() < 0.9, forced_tokens(sequence)
             if drafter is None or not is_drawn:
                 continue
-            while drafter.constraint.is_busy:  # on a busy machine all masks are late
+            # wait for the mask, since on a busy machine all masks are late
+            while drafter.constraint.is_busy:
                 time.sleep(0.001)
             if token_ids := drafter.draft(sequence.num_tokens, self.most):
                 drafts[sequence] = Draft(token_ids, drafter.source)
@@ -165,7 +166,7 @@ class WithForced(ScriptedDrafting):
 
 
 def drafting(told: dict[str, Answer], wrong: float, seed: int) -> WithForced:
-    """Return a drafter that drafts the known answers."""
+    """Return a drafter of the answers in `told`, in which the share `wrong` of tokens is wrong."""
 
     def follows(sequence: Sequence, most: int) -> list[int]:
         return told[sequence.request_id].tokens[sequence.num_output :][:most]
@@ -174,7 +175,7 @@ def drafting(told: dict[str, Answer], wrong: float, seed: int) -> WithForced:
 
 
 def expect_same(answers: dict[str, Answer], told: dict[str, Answer]) -> None:
-    """Check that every answer equals the known one."""
+    """Check that every answer equals the answer in `told`."""
     for name, answer in answers.items():
         assert answer.logprobs == pytest.approx(told[name].logprobs, abs=1e-4)
         assert replace(answer, logprobs=[]) == replace(told[name], logprobs=[])
@@ -235,7 +236,7 @@ class Later(NoDrafts):
 
 @pytest.mark.parametrize("overlap_scheduling", [False, True])
 def test_an_engines_own_drafts_change_nothing(grammars: Grammars, overlap_scheduling: bool) -> None:
-    """The second time, the first answers are cached and can be drafted."""
+    """The requests are sent twice, and the second time the first answers can be drafted."""
     requests, drafting = Requests(7), Later()
     bounds = replace(BOUNDS, overlap_scheduling=overlap_scheduling)
     engine = RealEngine(

@@ -74,7 +74,7 @@ def test_windows_and_fp8_kv_say_the_same(
 
 
 def test_nothing_is_drafted_from_another_namespace(checkpoint: Checkpoint) -> None:
-    """Positive control: the same prompt in the same namespace, above."""
+    """Positive control: the test above, with the same prompt in the same namespace."""
     one = engine(checkpoint)
     wish = WISHES["drawn"]
     one.submit("mine", PROMPT, wish, namespace=NAMESPACE)
@@ -86,7 +86,7 @@ def test_nothing_is_drafted_from_another_namespace(checkpoint: Checkpoint) -> No
 
 
 def test_an_answer_is_drafted_for_another_prompt_of_its_namespace(checkpoint: Checkpoint) -> None:
-    """A tiny model's greedy answers to prompts with equal ends have equal ends."""
+    """The prompts have equal ends, and so a tiny model's greedy answers to them have equal ends."""
     one, plain = engine(checkpoint), engine(checkpoint, drafts=False)
     for other, is_drafted in ((b"o", False), (b"n", True)):
         for number, prompt in enumerate((PROMPT, PROMPT[1:])):

@@ -1,4 +1,4 @@
-"""A step may give a sequence several tokens, of which the accepted ones count."""
+"""A step may give a sequence several tokens, of which only the accepted tokens are used."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ class House:
         return sequence
 
     def verify(self, given: list[int], values: list[Sampled] | None = None) -> list[AddressedEvent]:
-        """Run a step of the last token and `given` after it, from launch to commit.
+        """Run a step, from launch to commit, with the last token and the drafts `given`.
 
-        `values` are settled in place of the step's samples.
+        `values`, if given, replace the step's samples.
         """
         parts, sequence = self.engine.core.components, self.sequence
         row = verify_row(sequence, Draft(tuple(given), "own"))

@@ -57,7 +57,7 @@ def test_a_gateway_is_served_by_an_engine_on_another_machine(tmp_path: Path, add
         wait_for((engines / "link.key").exists, START_S)
         expect_a_stranger_to_be_told(tmp_path / "stranger", place, engines.parent / "engine.log")
         gateways.mkdir(mode=0o700)
-        shutil.copy(engines / "link.key", gateways / "link.key")  # as an operator does
+        shutil.copy(engines / "link.key", gateways / "link.key")  # operators copy the key like this
         with started(gateways, *place) as gateway:
             wait_for(lambda: gateway.status() == "ready", START_S)
             first = ask(gateway)
@@ -81,7 +81,7 @@ def told_of_few(directory: Path) -> list[str]:
 
 
 def expect_a_stranger_to_be_told(data_dir: Path, place: list[str], engine_log: Path) -> None:
-    """Check that both ends report a gateway with another key, and name the setting."""
+    """Check that both processes report the gateway's wrong key, and name the setting."""
     data_dir.mkdir(mode=0o700)
     other = data_dir / "link.key"
     other.write_bytes(zmq.curve_keypair()[1])

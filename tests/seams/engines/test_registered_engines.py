@@ -70,7 +70,8 @@ def test_a_gateway_finds_engines_and_goes_on_without_them(tmp_path: Path) -> Non
                 assert one.wait(START_S) == 0
                 wait_for(lambda: states(gateway) == {second: "ready"}, 15)
                 assert ask(gateway).json()["choices"] == answer.json()["choices"]
-                two.send_signal(signal.SIGKILL)  # the engine dies too, without deregistering
+                # the engine dies with its host, without deregistering
+                two.send_signal(signal.SIGKILL)
                 wait_for(lambda: states(gateway).get(second) in (None, "absent"), 15)
                 assert ask(gateway).status_code == 503
 

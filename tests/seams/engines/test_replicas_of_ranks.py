@@ -1,4 +1,4 @@
-"""Two replicas of two ranks each, in one start: both compute, and neither fetches.
+"""One server with two replicas of two ranks each: both compute, and neither fetches blocks.
 
 The model is tiny and untrained: answers are noise, but equal on every engine.
 """
@@ -30,7 +30,7 @@ LENGTH = 800  # tokens of a prompt, long enough that the next one goes to the ot
 
 
 def answers(server: Server, **more: object) -> list[list[str]]:
-    """Return the answers to one prompt, asked AT_ONCE times at once."""
+    """Send one prompt AT_ONCE times at the same time, and return the answers."""
     with server.client() as client, ThreadPoolExecutor(AT_ONCE) as pool:
         sent = [body(0, 20) | {"cache_salt": str(number)} | more for number in range(AT_ONCE)]
         asked = pool.map(lambda one: client.post("/v1/completions", json=one).json(), sent)

@@ -1,1 +1,1 @@
-"""Blocks exchanged between two engines: bytes and tokens equal computed ones."""
+"""Blocks exchanged between engines: their bytes and the answers are those of computed blocks."""

@@ -1,9 +1,9 @@
-"""A real engine that computes one prompt, slowly, and sends its blocks to who asks.
+"""A real engine that computes one prompt slowly, and sends the prompt's blocks to engines that ask.
 
     python -m tests.seams.exchange.answering_engine MODEL_DIR ADDRESS PACE_S
 
-It prints a line once it can be asked. Each of its steps takes `PACE_S` more seconds; the request
-is called "first".
+The engine prints a line once other engines can ask. Each step takes `PACE_S` additional seconds.
+The request's id is "first".
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import replace
 from tests.seams.exchange.pair import BOUNDS, GREEDY, PROMPT, A
 from tests.seams.support.real_engine import ExchangeAt, RealEngine
 
-STEP_TOKENS = 17  # about a block in each step
+STEP_TOKENS = 17  # maximum number of tokens in a step, about one block
 
 
 def main(model_dir: str, where: str, pace_s: str) -> None:

@@ -1,4 +1,4 @@
-"""Two engines with one checkpoint in this process, stepped in turn; one fetches from the other."""
+"""Two engines with one checkpoint in this process, stepped in turn. One fetches from the other."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PROMPT = tuple((13 * i * i + 7 * i + 5) % 50 + 5 for i in range(11 * SIZE + 5))
 WHOLE = 11  # blocks of the prompt
 A, B = Namespace(b"a" * 16), Namespace(b"b" * 16)
 GREEDY = SamplingParams(max_tokens=6, temperature=0.0, ignore_eos=True)
-PATIENT = Patience(least=60.0, unmeasured=60.0, stream=60.0)  # for a busy machine
+PATIENT = Patience(least=60.0, unmeasured=60.0, stream=60.0)  # long time limits, for a busy machine
 GIVE_UP_S = 120.0
 
 
@@ -49,7 +49,7 @@ def keys_of(prompt: Sequence[int], namespace: Namespace) -> bytes:
 
 @dataclass
 class Pair:
-    """Two engines: `there` has prompts, and `here` fetches them."""
+    """Two engines: `there` computes prompts, and `here` fetches their blocks."""
 
     there: RealEngine
     here: RealEngine
@@ -71,10 +71,9 @@ class Pair:
         namespace: Namespace,
         source: FetchSource | None = None,
     ) -> list[int]:
-        """Let the other engine answer with fetched blocks; return its tokens.
+        """Let the fetching engine answer the prompt with fetched blocks, and return its tokens.
 
-        It fetches whatever is predicted, since a model this small computes faster than blocks are
-        sent.
+        The engine fetches even if computing is predicted to be faster, as with a model this small.
         """
         asked = source or self.source()
         self.here.submit(name, prompt, GREEDY, namespace=namespace, source=asked, loads="always")
@@ -86,7 +85,7 @@ class Pair:
         self.here.step()
 
     def until(self, is_so: Callable[[], bool], *, is_stepped: bool = True) -> None:
-        """Step both until the condition holds; `is_stepped` False: step only this one."""
+        """Step both engines until the condition is true, or only `here` if not `is_stepped`."""
         give_up = time.monotonic() + GIVE_UP_S
         while True:
             if is_stepped:
@@ -97,12 +96,12 @@ class Pair:
             assert time.monotonic() < give_up, "it goes on for ever"
 
     def fetched(self) -> FetchStats:
-        """Return the counts of fetches of this engine, over one way."""
+        """Return the fetching engine's counts of fetches."""
         ways = self.here.core.stats().exchange.fetched.values()
         return next(iter(ways), FetchStats())
 
     def counted(self) -> tuple[int, int, int, int]:
-        """Return the prompt tokens looked up here, found, fetched and computed since the start."""
+        """Return the prompt tokens that `here` has looked up, found, fetched and computed."""
         counted: tuple[int, int, int, int] = msgspec.structs.astuple(
             self.here.core.stats().windows["all"]
         )
@@ -115,7 +114,7 @@ class Pair:
             one.link.sent.clear()
 
     def expect_nothing_left(self) -> None:
-        """Check that neither engine holds anything, once each knows that the other is done."""
+        """Wait until each engine knows that the other is done. Check that neither holds a block."""
         give_up = time.monotonic() + GIVE_UP_S
         while any(one.core.components.exchange.is_busy or leased(one) for one in self.both()):
             assert time.monotonic() < give_up, "a lease is held for ever"
@@ -146,9 +145,9 @@ def pair_of(
     disk_there: Path | None = None,
     over: Callable[[EngineConfig], EngineConfig] = as_it_is,
 ) -> Iterator[Pair]:
-    """Make both engines; `there` bounds the answering one, whose disk is `disk_there`.
+    """Make both engines. The answering engine has the bounds `there` and the disk `disk_there`.
 
-    `over` changes both configs.
+    `over` changes the configs of both engines.
     """
     answers = ExchangeAt(where, key)
     asks = ExchangeAt(None, key, patience, silence_s)

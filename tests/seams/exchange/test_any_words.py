@@ -1,4 +1,4 @@
-"""Another engine may send any messages to any rank, and nothing ends because of them."""
+"""Another engine may send any messages to any rank, and neither engine nor requests end."""
 
 from __future__ import annotations
 

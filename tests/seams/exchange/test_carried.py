@@ -98,7 +98,7 @@ def model_dir(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
 
 
 def freed(config: EngineConfig) -> EngineConfig:
-    """Return the config with windows freed, if the model has sliding windows."""
+    """Return the config in which KV outside windows is freed, if the model has sliding windows."""
     if "gpt-oss" not in config.model.model_dir:
         return config
     return replace(config, cache=replace(config.cache, windows="freed"))
@@ -150,7 +150,8 @@ def test_several_ranks_carry_every_rank_s_part(
         assert read(one, 0, 3).payload == before, "also between steps under way"
         one.run()
         assert len(one.tokens("running")) == GREEDY.max_tokens
-        assert single.fingerprint != one.fingerprint  # an import compares fingerprints
+        # different, so an import between these engines is refused
+        assert single.fingerprint != one.fingerprint
 
 
 def expect_carried(one: RealEngine, other: RealEngine) -> None:

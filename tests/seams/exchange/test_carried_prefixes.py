@@ -19,7 +19,7 @@ SETTINGS = {"RATOON_DISK_CACHE_GIB": "0.25", "RATOON_DISK_ENCRYPTION": "true"}
 
 @dataclass(frozen=True)
 class Two:
-    """Two installations, the file of the first one's prefix, and its keys."""
+    """Two installations, the exported file of the first one's prefix, and the file's keys."""
 
     one: Server
     other: Server
@@ -120,7 +120,7 @@ def test_the_other_installation_computes_nothing_of_it(two: Two, tmp_path: Path)
     assert status == 0, said
     assert "Imported rules version 1" in said
     again = ask(two.other, two.other.new_tenant())
-    # Without drafted tokens, whose number depends on measured step times.
+    # Drafted tokens are not compared, because their number depends on measured step times.
     for part in ("prompt_tokens", "completion_tokens", "prompt_tokens_details"):
         assert again["usage"][part] == first["usage"][part]
     assert again["choices"][0]["message"] == first["choices"][0]["message"]

@@ -1,4 +1,4 @@
-"""Whatever fails in a fetch, the request gets the tokens that it would have computed."""
+"""If a fetch fails in any way, the request gets the same tokens as without a fetch."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ from tests.seams.exchange.pair import (
 from tests.seams.support.real_engine import CLIENT, ExchangeAt, RealEngine
 
 HASTY = Patience(least=0.5, unmeasured=0.5, stream=0.5)
-SHORT_S = 1.0  # seconds of silence
-FROZEN_S = 3.0  # by then a process has sent a block, even on a busy machine
-FEW = 24  # open files, fewer than this process has
+SHORT_S = 1.0  # time limit for silence, in seconds
+FROZEN_S = 3.0  # seconds in which a process sends a block, even on a busy machine
+FEW = 24  # limit on open files, lower than the number that this process has open
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +72,8 @@ def test_nobody_is_there_and_for_a_while_nobody_is_asked(pair: Pair, computed: l
     assert pair.fetched().fetches == 1, "it was asked again at once"
     pair.here.cache.flush()
     pair.compute("first", PROMPT, A)
-    assert pair.fetch("fourth", PROMPT, A) == computed  # positive control: an engine that answers
+    # positive control: a fetch from an engine that answers
+    assert pair.fetch("fourth", PROMPT, A) == computed
     assert reused(pair, "fourth") == WHOLE * SIZE
 
 
@@ -86,7 +87,7 @@ def test_an_address_that_is_none_or_needs_a_key(
 
 @contextmanager
 def no_descriptors() -> Iterator[None]:
-    """Hold every descriptor that this process may have, as a flood of connections would."""
+    """Open files until this process may open no more, as a flood of connections would."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (FEW, hard))
     held = list[int]()
@@ -135,7 +136,7 @@ def test_another_fingerprint_is_refused(
 
 
 def test_without_the_key_nobody_is_heard(checkpoint: Checkpoint, computed: list[int]) -> None:
-    """A fetch without the key ends by a time-out; with the key it succeeds (`test_fetched`)."""
+    """A fetch without the key times out. A fetch with the key succeeds (`test_fetched`)."""
     key, strangers = (LinkKey(zmq.curve_keypair()[1]) for _ in range(2))
     with pair_of(checkpoint.model_dir, "tcp://127.0.0.1:*", key=key) as pair:
         pair.compute("first", PROMPT, A)
@@ -152,7 +153,7 @@ def test_without_the_key_nobody_is_heard(checkpoint: Checkpoint, computed: list[
 def test_an_engine_whose_steps_stand_is_waited_for_within_bounds(
     checkpoint: Checkpoint, tmp_path: Path, computed: list[int]
 ) -> None:
-    """The engine's thread answers, but its owner does not step: neither silence nor a block."""
+    """The engine's exchange thread answers, but no step runs, so no block comes."""
     with pair_of(checkpoint.model_dir, str(tmp_path / "x.sock"), patience=HASTY) as pair:
         pair.compute("first", PROMPT, A)
         pair.here.submit("again", PROMPT, GREEDY, namespace=A, source=pair.source(), loads="always")
@@ -177,7 +178,7 @@ def test_a_request_that_is_cancelled_gives_its_blocks_back_at_once(pair: Pair) -
 def slow_engine(
     checkpoint: Checkpoint, where: str, log: Path
 ) -> AbstractContextManager[ForkedProcess]:
-    """Run an engine that computes the prompt at a block in a tenth of a second."""
+    """Run an engine that computes one block of the prompt every tenth of a second."""
     return apart("answering_engine", log, str(checkpoint.model_dir), where, "0.1")
 
 

@@ -42,7 +42,7 @@ def kept(checkpoint: Checkpoint, tmp_path_factory: pytest.TempPathFactory) -> It
 
 @pytest.fixture
 def pair(kept: Pair) -> Iterator[Pair]:
-    """Make two engines with empty caches; check that neither holds a block afterwards."""
+    """Yield two engines with empty caches, and check afterwards that neither holds a block."""
     yield kept
     kept.forget()
 
@@ -113,7 +113,7 @@ def test_what_is_only_to_be_fetched_is_not_computed(pair: Pair) -> None:
 
 
 def test_fetched_blocks_are_the_askers_own(pair: Pair) -> None:
-    """Fetched blocks are charged to the asker's flow here, and reported as read, not as written."""
+    """The fetching engine charges the blocks to the request's flow, and reports them as read."""
     pair.there.submit("first", PROMPT, GREEDY, namespace=A, writer="a label")
     pair.there.run()
     pair.here.submit(
@@ -122,7 +122,7 @@ def test_fetched_blocks_are_the_askers_own(pair: Pair) -> None:
     pair.until(lambda: pair.here.core.is_idle)
     told = pair.here.finished("again").cache
     assert told.first_reads == {"a label": WHOLE * SIZE}
-    assert told.written == 0  # the answer itself fills no block
+    assert told.written == 0  # the answer does not fill a block
     assert pair.here.core.stats().flows[A.hex()].blocks_held == WHOLE
 
 
@@ -137,12 +137,13 @@ def test_blocks_in_lower_tiers_are_sent_too(
         disk = pair.there.tiers.disk
         pair.until(lambda: disk is None or (disk.state is DiskState.UP and disk.is_answering))
         computed = pair.compute("first", PROMPT, A)
-        pair.compute("twice", PROMPT, A)  # unused blocks are not written to the disk
+        # used a second time, since blocks used only once are not written to the disk
+        pair.compute("twice", PROMPT, A)
         pair.compute("others", [(3 * i) % 50 for i in range(12 * SIZE)], B)
         settle(pair.there)
         path, ids = NamespacePath.single(A), np.array(PROMPT, np.int32)
         found = pair.there.cache.match(path, ids).found
-        assert found.total > found.device  # otherwise the test shows nothing
+        assert found.total > found.device  # positive control: some blocks are in lower tiers
         assert pair.fetch("again", PROMPT, A) == computed
         assert pair.here.finished("again").reused.fetched == found.total * SIZE
         pair.expect_nothing_left()

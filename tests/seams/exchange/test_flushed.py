@@ -1,4 +1,4 @@
-"""Flushed blocks do not return from another engine, whether pending or still cached there."""
+"""Flushed blocks do not come back from another engine, whether being sent or still cached there."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ FLUSHES: list[dict[str, Any]] = [{}, {"flow": A.hex()}, {"namespace": bytes(A)}]
 
 @contextmanager
 def flushed_pair(checkpoint: Checkpoint, tmp_path: Path, *, flush_s: float) -> Iterator[Pair]:
-    """Make engines that fetch no flushed blocks for `flush_s` seconds."""
+    """Make two engines that do not fetch blocks for `flush_s` seconds after a flush of them."""
     patience = replace(PATIENT, flush=flush_s)
     with pair_of(checkpoint.model_dir, str(tmp_path / "x.sock"), patience=patience) as pair:
         yield pair
@@ -55,7 +55,7 @@ def fetched(pair: Pair, name: str) -> int:
 
 
 def on_the_way(pair: Pair, name: str, source: FetchSource) -> None:
-    """Advance a fetch until all blocks are sent, but its owner has not looked yet."""
+    """Advance a fetch until all blocks are sent but the engine has not taken them yet."""
     before = pair.there.core.stats().exchange.sent_blocks
     pair.here.submit(name, PROMPT, GREEDY, namespace=A, source=source, loads="always")
     pair.here.step()
@@ -107,7 +107,7 @@ def test_nothing_is_fetched_soon_from_an_engine_that_hears_of_the_flush_later(
         flush(pair.here, which)
         pair.fetch("again", PROMPT, A)
         assert fetched(pair, "again") == (0 if flush_s else WHOLE * SIZE)
-        if which:  # positive control: another tenant's
+        if which:  # positive control: only another tenant's blocks were flushed
             pair.fetch("others", PROMPT, B)
             assert fetched(pair, "others") == WHOLE * SIZE
 
@@ -116,7 +116,7 @@ def test_nothing_is_fetched_soon_from_an_engine_that_hears_of_the_flush_later(
 def test_a_prefix_that_its_tenant_has_deleted_is_not_fetched_back(
     checkpoint: Checkpoint, tmp_path: Path, is_marked: bool
 ) -> None:
-    """The other engine learns of it later, and has the prefix without a mark, as may this one."""
+    """The other engine learns of the deletion later. Its copy of the prefix has no mark."""
     with flushed_pair(checkpoint, tmp_path, flush_s=60.0) as pair:
         pair.compute("first", PROMPT, A)
         pair.compute("others", PROMPT, B)
@@ -149,7 +149,7 @@ def mark(engine: RealEngine, prompt: Sequence[int]) -> None:
 
 
 def delete(engine: RealEngine, key: bytes, *, is_marked: bool) -> None:
-    """Delete as a gateway asks all engines; again if another engine had marked the prefix."""
+    """Delete a prefix. With `is_marked` False, delete it even if this engine has no mark."""
     said = ForgetMarked(query_id="", flow=A.hex(), prefix_id=key, is_marked=is_marked)
     engine.link.say(said, CLIENT)
     engine.step()

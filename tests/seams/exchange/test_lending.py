@@ -1,4 +1,4 @@
-"""An engine continues while another one reads its blocks, and gets them back in the end."""
+"""An engine serves on while another engine reads its blocks, which are free again at the end."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_a_request_waits_for_blocks_that_are_lent(checkpoint: Checkpoint, tmp_pa
 
 
 def ask(engine: RealEngine) -> Ask:
-    """Make a request of an engine that reads nothing."""
+    """Make the request of an engine that asks for blocks and never reads."""
     return Ask(
         number=1,
         fingerprint=engine.core.components.welcome.fingerprint,

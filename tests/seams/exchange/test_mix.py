@@ -1,4 +1,4 @@
-"""Two engines that fetch from each other under pressure give all tokens of a single engine."""
+"""Two engines that fetch from each other, in small pools, give the same tokens as one engine."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from tests.seams.support.real_engine import CLIENT, Bounds, ExchangeAt, RealEngi
 
 BOUNDS = Bounds(num_blocks=10, block_size=16, max_batch_tokens=24, max_running=3, host_blocks=6)
 TURNS = 400
-LATER = 8  # number of turns
-BEGIN_TOKENS = 51  # three blocks and a part
+LATER = 8  # delay of a repeated request, in turns
+BEGIN_TOKENS = 51  # length of the common beginning: three blocks and a part
 
 
 @dataclass(frozen=True)
@@ -36,12 +36,12 @@ class Longer(Ask):
 
 @dataclass(frozen=True)
 class Asked:
-    """One request: its engine, whether the other one is its source, and whether it is cancelled."""
+    """One request: its engine, whether it fetches from the other, and whether it is cancelled."""
 
     ask: Longer
     to: int
     source: bool
-    streams_from: int | None  # request number whose prompt the source is said to compute
+    streams_from: int | None  # number of the request whose prompt the source engine computes
     only: bool
     loads: Loads
     cancel_at: int | None
@@ -111,7 +111,8 @@ def run(engines: list[RealEngine], mix: list[Asked]) -> None:
             engine.step()
         if turn > max(one.ask.at_step for one in mix) and all(e.core.is_idle for e in engines):
             return
-    while not all(engine.core.is_idle for engine in engines):  # ends within their time-outs
+    # all fetches end within their time limits
+    while not all(engine.core.is_idle for engine in engines):
         for engine in engines:
             engine.step()
 
@@ -127,7 +128,7 @@ def test_any_mix_gives_the_tokens_of_each_alone(both: list[RealEngine], alone: A
         release_all(both)
 
     any_mix()
-    for engine in both:  # the first two are the positive control
+    for engine in both:  # the positive control
         fetched = engine.core.stats().exchange.fetched["socket"]
         assert fetched.blocks > 10
         assert fetched.fetches > fetched.failed
@@ -135,7 +136,7 @@ def test_any_mix_gives_the_tokens_of_each_alone(both: list[RealEngine], alone: A
 
 
 def expect_told(engine: RealEngine, request: str, one: Asked, expected: list[int]) -> None:
-    """Check the request's tokens: all, the first ones if cancelled, or none of a prefill."""
+    """Check a request's tokens: all, only the first if cancelled, or none if it only prefills."""
     tokens, last = engine.tokens(request), engine.finished(request)
     assert tokens == expected[: len(tokens)]
     if last.reason == "length" and not one.only:

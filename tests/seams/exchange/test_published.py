@@ -1,4 +1,4 @@
-"""A prefix fetched in order to be pinned is there when it is pinned, with any sharing of tiers."""
+"""A prefix that is fetched before its pin is not computed again, in shared tiers or partitions."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def pin(engine: RealEngine) -> int:
 
 
 def fetch(pair: Pair) -> None:
-    """Fetch the prefix, as a gateway lets a new replica do first."""
+    """Fetch the prefix, as a gateway asks a new replica to do before it pins the prefix."""
     request = Generate(
         request_id="first~p",
         token_ids=pack_token_ids(PREFIX),

@@ -1,4 +1,4 @@
-"""Three engines of one server: one computes real prompts, and two answer.
+"""Three engines of one server: one computes long prompts, and two generate answers.
 
 The model is tiny and untrained: answers are noise, but equal on every engine.
 """
@@ -30,7 +30,8 @@ SETTINGS = {
     "RATOON_NUM_THREADS": "1",
     "RATOON_LOAD_FORMAT": "dummy",
 }
-SLOW = RUNNABLE | {"num_hidden_layers": 6}  # slow enough that fetching is faster on any machine
+# so slow that fetching is faster than computing on any machine
+SLOW = RUNNABLE | {"num_hidden_layers": 6}
 PROMPTS = 4
 LENGTH = 900
 HERD = 24
@@ -114,7 +115,7 @@ def published_state(server: Server) -> list[str]:
 
 
 def pinned_in(server: Server, name: str) -> int:
-    """Return the tokens that an engine keeps on its device and cannot evict."""
+    """Return the number of tokens whose blocks an engine has pinned on its device."""
     for one in server.stats()["replicas"]:
         if one["name"] == name and one["counted"] is not None:
             return int(one["counted"]["pool"]["tokens"]["leased"])
@@ -195,6 +196,7 @@ def test_a_new_engine_fetches_what_is_published(fleet: Server) -> None:
     wait_for(lambda: set(states(fleet).values()) == {"ready"}, WITHIN_S)
     wait_for(lambda: published_state(fleet) == ["warm"] * 3, WITHIN_S)
     wait_for(lambda: pinned_in(fleet, "1") >= 3 * 1500, WITHIN_S)
-    # On a busy machine a source may be silent. It is then not asked for a while, or asked again.
+    # On a busy machine a source may not answer. The engine then does not ask for a while, or
+    # repeats its request.
     assert metric(fleet, reason) >= 1
     assert computed(fleet)["1"] < 2 * 1500 + 300, "not all, and the rest of them"

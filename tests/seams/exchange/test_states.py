@@ -1,4 +1,4 @@
-"""A prefix is fetched with the recurrent state or window at its end, or not at all."""
+"""A prefix is fetched with the recurrent state or window at its end, or it is not fetched."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.engine.rigs.checkpoints import RECIPES, make_checkpoint
 from tests.seams.exchange.pair import BOUNDS, GREEDY, PROMPT, SIZE, WHOLE, A, B, Pair, pair_of
 
 FEW_BLOCKS = replace(BOUNDS, host_blocks=600)
-STATE_AT = 64  # tokens of a step
+STATE_AT = 64  # number of tokens of a step
 MODELS = ["qwen3.5", "granite-hybrid", "gpt-oss"]
 
 
@@ -25,7 +25,7 @@ def model_dir(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
 
 
 def freed(config: EngineConfig) -> EngineConfig:
-    """Return the config with windows freed, if the model has sliding windows."""
+    """Return the config in which KV outside windows is freed, if the model has sliding windows."""
     return config.changed(windows="freed" if "gpt-oss" in config.model.model_dir else "auto")
 
 
@@ -63,7 +63,7 @@ def test_a_longer_prompt_is_fetched_as_far_as_a_state_was_kept(pair: Pair) -> No
 
 
 def test_blocks_without_a_state_stay_where_they_are(pair: Pair) -> None:
-    """Three blocks are shared, and the state is after four."""
+    """The prompts share three blocks, and the state is after the fourth."""
     pair.compute("first", PROMPT[: 7 * SIZE + 3], A)
     other = (*PROMPT[: STATE_AT - SIZE], *range(5, 40))
     expected = pair.compute("alone", other, B)

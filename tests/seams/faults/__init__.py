@@ -1,1 +1,1 @@
-"""Tests of seams/faults/."""
+"""Tests of whole servers in which processes, disks or networks fail."""

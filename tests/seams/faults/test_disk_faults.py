@@ -1,4 +1,4 @@
-"""Whatever happens to the disk of a real engine that depends on it, every token is right.
+"""Whatever happens to the disk of a real engine, every generated token is right.
 
 Pools are so small that prompts come back from the disk. Then the file, its process or the disk is
 damaged while the engine runs, and all prompts are asked again, twice. Storage's own tests show how
@@ -79,7 +79,7 @@ def process_of(engine: RealEngine) -> int:
 
 
 def ask(engine: RealEngine, name: str, prompt: tuple[int, ...]) -> list[int]:
-    """Return a request's tokens; blocks on disk are loaded, however long that takes."""
+    """Return a request's tokens. Blocks are loaded from disk even if computing is faster."""
     engine.submit(name, prompt, GREEDY, namespace=NAMESPACE, loads="always")
     engine.run()
     return engine.tokens(name)
@@ -88,7 +88,7 @@ def ask(engine: RealEngine, name: str, prompt: tuple[int, ...]) -> list[int]:
 def ask_all(
     engine: RealEngine, name: str, expected: list[list[int]], *, settled: bool = True
 ) -> int:
-    """Ask every prompt; return the tokens that came from disk. `settled`: copies end in between."""
+    """Send every prompt; count the tokens from disk. With `settled`, copies end before the next."""
     from_disk = 0
     for number, prompt in enumerate(PROMPTS):
         assert ask(engine, f"{name} {number}", prompt) == expected[number]
@@ -146,7 +146,7 @@ def await_disk(engine: RealEngine) -> None:
     ("harm", "deaths"),
     [
         (truncate, {1}),
-        (flip_a_thousand_bits, {0, 1}),  # depends on what LMDB notices
+        (flip_a_thousand_bits, {0, 1}),  # whether LMDB notices the damage depends on the bits
         (put_noise_over_pages, {0, 1}),
         (kill, {1}),
     ],
@@ -171,9 +171,7 @@ def test_every_token_is_right_whatever_becomes_of_the_file(
 
 @pytest.fixture
 def roomy(engine: RealEngine, checkpoint: Checkpoint) -> Iterator[RealEngine]:
-    """Make another engine on the same disk, with device room for all, so that any wait is for a
-    read.
-    """
+    """Make another engine on the disk. All blocks fit its device, so it waits only for reads."""
     engine.close()
     bounds = replace(engine.bounds, num_blocks=80)
     roomy = RealEngine(str(checkpoint.model_dir), bounds, disk=disk_of(engine).directory)
@@ -183,13 +181,13 @@ def roomy(engine: RealEngine, checkpoint: Checkpoint) -> Iterator[RealEngine]:
 
 
 def test_a_stalled_disk_is_waited_for_once(roomy: RealEngine, expected: list[list[int]]) -> None:
-    """The first read misses its deadline. Until the disk answers, all others fail at once."""
+    """The first read misses its deadline. Until the disk answers, all other reads fail at once."""
     disk, process = disk_of(roomy), process_of(roomy)
     os.kill(process, signal.SIGSTOP)
     try:
         assert ask_all(roomy, "stalled", expected, settled=False) == 0
         late = disk.stats.late
-        assert 0 < late <= 5  # blocks of the first prompt found there
+        assert 0 < late <= 5  # blocks of the first prompt, all found on disk
         assert roomy.core.stats().failed_loads > 0
     finally:
         os.kill(process, signal.SIGCONT)
@@ -212,7 +210,8 @@ def test_a_full_disk_refuses_blocks_and_no_request(
 ) -> None:
     disk, process = disk_of(engine), process_of(engine)
     before = resource.prlimit(process, resource.RLIMIT_FSIZE)
-    resource.prlimit(process, resource.RLIMIT_FSIZE, (0, before[1]))  # allows no byte in any file
+    # the disk's process may write no byte into any file
+    resource.prlimit(process, resource.RLIMIT_FSIZE, (0, before[1]))
     assert ask_all(engine, "full", expected) > 0  # reads continue
     for number in range(4):
         for time_ in range(2):
@@ -233,7 +232,7 @@ def test_a_full_disk_refuses_blocks_and_no_request(
 def test_unharmed_the_prompts_do_come_from_disk(
     engine: RealEngine, expected: list[list[int]]
 ) -> None:
-    """Positive control: prompts are on disk, and a sound disk reports no fault."""
+    """Positive control: prompts are on disk, and an undamaged disk reports no fault."""
     assert ask_all(engine, "first", expected) > 3 * 64
     assert ask_all(engine, "second", expected) > 3 * 64
     stats = disk_of(engine).stats
@@ -243,7 +242,7 @@ def test_unharmed_the_prompts_do_come_from_disk(
 
 @contextmanager
 def held_reader(directory: Path) -> Iterator[None]:
-    """Run another process that reads an old state of the file, so that no page can be reused."""
+    """Run another process that holds a read transaction open, so that no page can be reused."""
     holding = (
         "import lmdb, sys; env = lmdb.open(sys.argv[1], max_dbs=4); txn = env.begin(); "
         "txn.get(b'x'); print('held', flush=True); sys.stdin.read()"

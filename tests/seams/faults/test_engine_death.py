@@ -1,4 +1,4 @@
-"""The engine is killed while it works: callers learn it at once, and it is back within seconds."""
+"""The engine is killed while it works: clients get errors at once, and it soon restarts."""
 
 from __future__ import annotations
 
@@ -80,7 +80,8 @@ def test_killed_engine_ends_streams_with_an_error_and_comes_back(mortal: Server)
         )
         [billed] = client.get("/v1/usage").json()["usage"]
     assert billed["generated_tokens"] == sum(stream.num_tokens() for stream in streams)
-    begun = sum(stream.num_tokens() > 0 for stream in streams)  # from then on a prompt counts
+    # after its first token, a prompt is charged
+    begun = sum(stream.num_tokens() > 0 for stream in streams)
     assert billed["computed_tokens"] + billed["cached_tokens"] == begun * len(PROMPT["prompt"])
 
 
@@ -111,9 +112,9 @@ def test_a_hung_engine_is_noticed_and_replaced_and_sigterm_leaves_no_process(
 
 
 def test_a_stopped_engine_is_unhealthy_at_once_and_goes_on_where_it_was(mortal: Server) -> None:
-    """The engine is unhealthy long before it counts as hung (two minutes on a CPU).
+    """A stopped engine is unhealthy long before it counts as hung, after two minutes on a CPU.
 
-    Running requests are kept.
+    Its running requests continue later.
     """
     stream = Stream(mortal, max_tokens=200)
     stream.start()

@@ -1,4 +1,4 @@
-"""More requests than may wait: the surplus is refused at once, the others are answered."""
+"""Requests beyond those that may wait are refused at once, and the others are answered."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The gateway is killed, or asked to end, while its engine lives on: nothing keeps computing.
+"""The gateway ends or is killed while its engine lives on: the engine computes no orphans.
 
 Gateway and engine are started separately, as by an operator's own supervisor. After a gateway's
-end, the next gateway on the same socket shows what the engine holds.
+end, the next gateway on the same socket shows which blocks the engine holds.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ LONG = {
     "prompt": "The harbour",
     "stream": True,
     "ignore_eos": True,
-    "drafts": False,  # slow: one token in each line
+    "drafts": False,  # slow streams, with one token in each line
 }
 
 
@@ -68,7 +68,7 @@ def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 class Reader(threading.Thread):
-    """A reader of one stream to its end, of whatever kind."""
+    """A reader of one stream, until the stream ends in any way."""
 
     def __init__(self, server: Server, max_tokens: int) -> None:
         super().__init__(daemon=True)
@@ -132,7 +132,7 @@ def test_a_gateway_that_is_asked_to_end_truncates_nothing_and_takes_nothing_new(
 
 
 def accepts(server: Server) -> bool:
-    """Return whether a new request is accepted: neither refused with 503 nor unconnected."""
+    """Return whether a new request is accepted: it is connected, and not refused with 503."""
     try:
         with server.client() as client:
             body = {"model": "handbook", "prompt": "x", "max_tokens": 1}
@@ -148,7 +148,8 @@ class Asker(threading.Thread):
         super().__init__(daemon=True)
         self._client = server.client()
         self._stop_asking = threading.Event()
-        self.outcomes: list[str] = []  # a status, or "away" without a connection
+        # a status for each request, or "away" if the connection failed
+        self.outcomes: list[str] = []
         self.start()
 
     def run(self) -> None:

@@ -1,4 +1,4 @@
-"""Three engines over failing networks, before two gateways on one Redis, under load."""
+"""Three engines and two gateways with one Redis, under load, with failing networks."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ from tests.seams.support.replica_load import (
     wrong,
 )
 
-FEW = 6  # prompts, which fit into any engine
-TRIES = 5  # longest number of times that a link is held until a request that had not begun moves
+FEW = 6  # number of prompts, for all of which any engine has room
+TRIES = 5  # maximum number of times that a link is held until a request that has not begun is moved
 ONE_WAY: tuple[Direction, ...] = ("back",)
 
 
@@ -80,7 +80,7 @@ def right(installed: Installation) -> list[list[str]]:
 
 
 def expect_served_once(installed: Installation, loads: BothLoads, right: list[list[str]]) -> None:
-    """Check that nothing is lost or wrong, and that the charges are for what was sent."""
+    """Check that no answer is lost or wrong, and that charges equal the tokens that were sent."""
     streams = loads.streams
     assert wrong(streams, right) == []
     assert lost(streams) == []
@@ -98,7 +98,7 @@ async def hold_back(
     try:
         await seen(partial(installed.is_away, link), 20)
         assert installed.one.is_ready(), "the others serve"
-        # At most the requests that had begun still wait, and two run at once.
+        # At most two requests had begun, since two run at once, and only these still wait.
         await seen(partial(has_ended, running, len(running) - 2), WITHIN_S)
     finally:
         link.heal()
@@ -115,11 +115,13 @@ async def test_what_a_network_holds_back_moves_or_waits_and_is_served_once(
     for link, directions in zip(installed.links[1:], [BOTH, ONE_WAY], strict=True):
         moved = installed.moved()
         for _ in range(TRIES):
-            if installed.moved() == moved:  # all had begun or ended before the network was held
+            # no request moved: all had begun or ended before the network was held
+            if installed.moved() == moved:
                 await hold_back(installed, loads, link, directions)
     await loads.close()
     expect_served_once(installed, loads, right)
-    # Data held for more than 10 s count as lost, which may happen on a busy machine.
+    # If data is held for more than 10 s, the engine counts as dead. This may happen on a busy
+    # machine.
     assert {one.error for one in loads.streams} <= {None, "engine_died"}
     moves = installed.moved() - before
     assert moves >= 2, "the control: some had not begun"
@@ -146,10 +148,11 @@ async def test_a_connection_that_breaks_is_a_death_and_an_engine_that_hears_noth
     rate, before = hit_rate(installed.one, repeating, FEW), installed.moved()
     broken, deaf, slow = installed.links
     for _ in range(3):
-        if not any(one.error for one in loads.streams):  # none had begun there
+        if not any(one.error for one in loads.streams):  # no request had begun on that engine
             await cut_off(installed, loads, broken)
     deaf.hold("toward")
-    # The engine's heartbeats arrive. A new request to it is moved once no ping has been answered.
+    # The engine's heartbeats still arrive. A new request to this engine is moved once a ping stays
+    # unanswered.
     late = await asyncio.gather(*(loads.loads[0].ask(number) for number in range(AT_ONCE)))
     assert [one.error for one in late] == [None] * AT_ONCE
     deaf.heal()
@@ -203,22 +206,23 @@ def test_what_is_published_and_flushed_is_so_in_all(installed: Installation) -> 
 
 
 PAIRED_ONLY = ("--tiers", "device", "--samples", "0", "--eviction-trials", "0")
-LONG = ("--within-s", "600")  # long enough beside other tests
+LONG = ("--within-s", "600")  # enough time even if other tests run at the same time
 
 
 def test_tenants_stay_apart_behind_a_router(installed: Installation) -> None:
-    """Times are compared on one server: `test_verify_isolation.py`.
+    """`test_verify_isolation.py` compares times and tests prompt modules, on one server.
 
-    So are modules, which need not fit into a tenant's part here.
+    Here prompt modules need not fit a tenant's partition.
     """
-    delete_tenants(installed.one)  # their parts of the cache are large
+    delete_tenants(installed.one)  # frees their large partitions of the cache
     record = verified(installed.two, *PAIRED_ONLY, *LONG)
     findings = [f for f in record["findings"] if f["dimension"] != "module"]
     assert len([f for f in findings if f["tier"] == "device"]) >= len(CASES)
     assert {f["outcome"] for f in findings if f["tier"] == "device"} == {"passed", "allowed"}
     assert all(f["control_full"] for f in findings if f["tier"] == "device")
     assert not any(f["outcome"] == "leaks" for f in record["findings"])
-    # Positive control: a gateway with shared caches, before the same engines, is found.
+    # Positive control: the command finds the leak of a gateway that shares all caches, with the
+    # same engines.
     with installed.machines.gateway("gateway-3", "--share-all") as open_to_all:
         wait_for(lambda: states(open_to_all) == states(installed.one), WITHIN_S)
         assert verified(open_to_all, *PAIRED_ONLY)["verdict"] == "leaks"
@@ -233,7 +237,8 @@ def test_behind_a_router_no_tenant_is_counted_by_what_is_evicted(installed: Inst
     assert record["eviction"]["across"]["trials"] == 20
     across, control = (record["eviction"][name] for name in ("across", "control"))
     assert across["bits"] < CONTROL_BITS
-    # Not the control's bits: routes add readings, for which the estimate is reduced.
+    # The control's bits are not compared: several routes give more different readings, which lowers
+    # the estimate of bits.
     assert control["readings"] >= len(LEVELS), "the control: a leak would have been seen"
 
 

@@ -1,4 +1,4 @@
-"""A server whose processes may use little memory serves with a small cache."""
+"""A server whose processes may use only little memory serves with a small cache."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from pathlib import Path
 
 from tests.seams.support.server import Server, running_server
 
-LIMIT = 1536 << 20  # bytes of address space, half of which torch alone maps
-BLOCK_BYTES = 128 << 10  # block size of the embedded model
+LIMIT = 1536 << 20  # limit of address space in bytes; torch alone maps half of it
+BLOCK_BYTES = 128 << 10  # bytes of a KV block of the embedded model
 
 
 def answer(server: Server) -> str | None:

@@ -50,7 +50,7 @@ SETTINGS = {
     "RATOON_MAX_RUNNING": "2",
 }
 NAMES = ("0", "1", "2")
-CROWD = 24  # requests of one tenant; all engines together run six at once
+CROWD = 24  # number of requests of one tenant; all engines together run six at once
 
 
 @pytest.fixture(scope="module")
@@ -111,14 +111,14 @@ async def test_each_is_killed_in_turn_and_nothing_is_lost_that_had_not_begun(
 
 
 async def freeze(fleet: Server, name: str, pid: int, right: list[list[str]]) -> None:
-    """Freeze an engine with waiting requests: all are answered, at the latest when it continues."""
+    """Freeze an engine with waiting requests. All are answered, at the latest when it continues."""
     load = Load(fleet, fleet.new_tenant())
     running = await load.until_waits_in(name)
     os.kill(pid, signal.SIGSTOP)
     try:
         await seen(partial(is_in, fleet, name, "stalled"), 20)
         assert fleet.is_ready(), "the others serve"
-        # Only requests that had begun still wait: two run at once.
+        # Only requests that had begun, at most two, still wait.
         await seen(partial(has_ended, running, AT_ONCE - 2), WITHIN_S)
         assert states(fleet)[name] == "stalled"
     finally:
@@ -135,7 +135,7 @@ async def test_a_frozen_one_loses_what_waits_there_and_goes_on_with_what_it_has_
 ) -> None:
     pids, name = fleet.engines(), NAMES[1]
     before = moved(fleet)
-    for _ in range(3):  # waiting requests may have begun before the engine froze
+    for _ in range(3):  # repeated, because waiting requests may have begun before the engine froze
         if moved(fleet) == before:
             await freeze(fleet, name, pids[name], right)
     assert moved(fleet) > before

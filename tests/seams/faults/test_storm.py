@@ -1,4 +1,4 @@
-"""Malformed, impossible and abandoned requests in large numbers: one answer each, nothing lost."""
+"""Masses of malformed, impossible and abandoned requests: one answer each, no block lost."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ async def _post(client: httpx.AsyncClient, body: bytes) -> httpx.Response:
 
 
 async def _abandon(client: httpx.AsyncClient) -> None:
-    """Open a long stream, read a little, and leave."""
+    """Open a long stream, read a little, and disconnect."""
     body = GOOD | {"stream": True, "max_tokens": 2000, "ignore_eos": True}
     async with client.stream("POST", "/v1/completions", json=body) as answer:
         async for _ in answer.aiter_lines():

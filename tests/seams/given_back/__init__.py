@@ -1,1 +1,1 @@
-"""Random tests that users give back every resource, however their waits for it end."""
+"""Random tests that users give back every resource, however their waits for the resource end."""

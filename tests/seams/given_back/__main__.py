@@ -1,8 +1,9 @@
 """A command that plays this package's games: `-m tests.seams.given_back --minutes 60 [--seed N]`.
 
-A game is a random run of the users of one resource (`games.py`). All games are played with one seed
-after another, from `--seed` or a random seed on, until the minutes are over. If a game finds a
-fault, the command prints the game and its seed, which find the fault again, and exits with 1.
+A game is a random run of the users of one resource (`games.py`). All games are played with one
+seed, then with the next seed, until the minutes are over. The first seed is `--seed` or random. If
+a game finds a fault, the command prints the game and its seed, which find the fault again, and
+exits with 1.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ def main() -> int:
     parser.add_argument("--only", choices=[*WAITS, *HANDED_ON], help="one game alone")
     given = parser.parse_args()
     logging.disable()  # the faults that games cause on purpose would fill the output with warnings
-    sys.setswitchinterval(1e-5)  # makes threads alternate in more orders
+    sys.setswitchinterval(1e-5)  # makes threads alternate more often, in more orders
     first = random.SystemRandom().randrange(10**9) if given.seed is None else given.seed
     names = [given.only] if given.only else [*WAITS, *HANDED_ON]
     ends = {name: Counter[str]() for name in names}

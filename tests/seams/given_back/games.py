@@ -1,6 +1,6 @@
-"""The games: random runs of the users of a resource, one game for each hand-written resource.
+"""The games: random runs of users of a resource, with a game for each of Ratoon's resources.
 
-Users take a resource and give it back, or wait for it.
+Users wait for a resource, take it and give it back.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ HANDED_ON: Mapping[str, Callable[[int], int]] = {
 
 
 def play_any(name: str, seed: int) -> Counter[str]:
-    """Play one game; count how often each end occurred. Raises NotGivenBack."""
+    """Play one game, and count how often users ended in each way. Raises NotGivenBack."""
     if name in WAITS:
         return play(WAITS[name], seed)
     return Counter({"handed on": HANDED_ON[name](seed)})

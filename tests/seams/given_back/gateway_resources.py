@@ -23,7 +23,7 @@ TENANTS = "abc"
 
 
 class Bodies(Resource):
-    """The use of `BodyMemory` at random: two large bodies of a tenant fit, and three in all."""
+    """Random use of `BodyMemory`, with room for two large bodies of a tenant and three in all."""
 
     refusals = (TooManyRequests, Unavailable)
     most_of_one, most = 256 * KIB, 448 * KIB
@@ -62,7 +62,7 @@ class Bodies(Resource):
 
 
 class OneByOne(Executor):
-    """An executor that runs work when told to, in the calling thread."""
+    """An executor that runs work in the calling thread, when the test says so."""
 
     def __init__(self) -> None:
         self.waiting: deque[tuple[Future[Any], Callable[[], Any]]] = deque()
@@ -138,7 +138,7 @@ class Lane(Resource):
 
 
 def steps(many: int, *, breaks: bool = False) -> Steps[None]:
-    """Do `many` steps of work; then raise, if asked to."""
+    """Do `many` steps of work, and then raise BrokenWork if `breaks`."""
     for _ in range(many):
         yield
     if breaks:
@@ -146,7 +146,7 @@ def steps(many: int, *, breaks: bool = False) -> Steps[None]:
 
 
 class Turns(Resource):
-    """The use of `HottestFirst` at random. It runs one user at a time."""
+    """Random use of `HottestFirst`, which runs one user at a time."""
 
     def __init__(self) -> None:
         self.turns = HottestFirst()
@@ -173,13 +173,13 @@ class Turns(Resource):
 
 
 def link_to_nobody() -> RedisLink:
-    """Make a link on the loop's clock, in which a test plays Redis."""
+    """Make a link that uses the loop's clock. A test plays the part of Redis."""
     loop = asyncio.get_running_loop()
     return RedisLink(connect("redis://127.0.0.1:1"), Breaker(loop.time), timeout_s=WAIT_S)
 
 
 class Redis(Resource):
-    """The use of a Redis link at random. Its calls are bounded in number, and all time out."""
+    """Random use of a Redis link. Its concurrent calls are bounded in number, and all time out."""
 
     refusals = (NoAnswer, Unavailable)
     places = 16

@@ -1,10 +1,10 @@
-"""Users of one resource that come, leave, are cancelled and time out at random, in turns of a loop.
+"""Users of a resource that come, leave, are cancelled and time out at random, in one event loop.
 
 Time is virtual and moves only in a few step sizes. Waits that began together therefore time out in
-the same turn, in which others are granted, cancelled and released. One seed gives one order. At the
-end all users leave, and everything must be available again.
+the same iteration, in which other waits are granted, cancelled and released. One seed gives one
+order. At the end all users leave, and everything must be available again.
 
-Knows: users, turns, time. Does not know: the resource (`Resource`).
+Knows: users, iterations of the loop, time. Does not know: the resource (`Resource`).
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from typing import Any
 
 from tests.doubles.virtual_time import run_virtually
 
-WAIT_S = 4.0  # longest wait of a resource itself, if it has a time limit
-DELAYS = (1.0, WAIT_S, WAIT_S)  # times until the next event
-ACTS = 24  # actions before all users have to leave
+WAIT_S = 4.0  # time limit of a resource's own waits, if it has a limit
+DELAYS = (1.0, WAIT_S, WAIT_S)  # possible seconds until the next event
+ACTS = 24  # number of actions before all users must leave
 MOST_USERS = 24
-SETTLING = 200  # most time steps until all have left
+SETTLING = 200  # maximum number of time steps until all users have left
 
 
 class Resource:
     """An interface to a resource that is taken and given back within one event loop."""
 
-    # errors that a user may get in place of the resource
+    # errors that a user may get instead of the resource
     refusals: tuple[type[Exception], ...] = ()
 
     def use(self, random: Random) -> AbstractAsyncContextManager[object]:
-        """Take some of it while the context is open."""
+        """Take some of the resource while the context is open."""
         raise NotImplementedError
 
     def stir(self, random: Random) -> None:
@@ -45,11 +45,11 @@ class Resource:
         """Check properties that always hold."""
 
     def left(self) -> object:
-        """Return what is held or waited for now; false if nothing is."""
+        """Return what users hold or wait for now. The result is falsy if this is nothing."""
         raise NotImplementedError
 
     async def use_all(self) -> None:
-        """Take everything alone, and give it back."""
+        """Take all of the resource as the only user, and give it back."""
         raise NotImplementedError
 
 
@@ -76,13 +76,13 @@ class User:
 
 
 class Game:
-    """One run within one event loop."""
+    """One random run of users, within one event loop."""
 
     def __init__(self, resource: Resource, random: Random) -> None:
         self.ends = Counter[str]()
         self._resource = resource
         self._random = random
-        self._crowd = random.choice((2, 4, 8))  # ratio of arrivals to ends
+        self._crowd = random.choice((2, 4, 8))  # number of arrivals for each end
         self._users: list[User] = []
         self._failures: list[str] = []
 
@@ -112,7 +112,7 @@ class Game:
         return [*few, *stir, user.cancel, user.cancel, user.may_go.set, user.may_go.set]
 
     def _at_some_time(self, act: Callable[[], object]) -> None:
-        """Continue at once after this turn's events, or when some waits time out."""
+        """Call `act` now, in the next iteration of the loop, or when some waits time out."""
         loop = asyncio.get_running_loop()
         match self._random.randrange(4):
             case 0:
@@ -123,13 +123,13 @@ class Game:
                 act()
 
     def _end_most_together(self) -> None:
-        """End most waits, and nearly all uses, in one turn: few can wake a remaining wait."""
+        """End most waits and nearly all uses in one iteration, so that few can wake other waits."""
         for user in self._users:
             ends = (user.may_go.set, user.may_go.set) if user.is_inside else (user.cancel, bool)
             self._random.choice((*ends, user.cancel))()
 
     async def _some_turns(self) -> None:
-        """Wait for no turn, for a few turns, or for one of `DELAYS`."""
+        """Wait for a few iterations of the loop or none, or for one of `DELAYS`."""
         match self._random.randrange(6):
             case 0:
                 await asyncio.sleep(self._random.choice(DELAYS))
@@ -141,7 +141,7 @@ class Game:
         self._users.append(User(self._resource, self._random))
 
     async def _settle(self) -> None:
-        await asyncio.sleep(max(DELAYS))  # all expected events have happened
+        await asyncio.sleep(max(DELAYS))  # long enough for all expected events
         for _ in range(SETTLING):
             for user in self._users:
                 user.may_go.set()

@@ -1,4 +1,4 @@
-"""Waits for another process's messages, in the form that the games use: events, replies, routes."""
+"""Resources for the games: waits for another process's events, replies or routes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.seams.given_back.interleaving import WAIT_S, Resource
 
 
 class Events(Resource):
-    """The use of `EventQueue` at random: its readers take each event once and in order."""
+    """Random use of `EventQueue`. Its readers must get each event once and in order."""
 
     def __init__(self) -> None:
         self.queue = EventQueue()
@@ -71,7 +71,7 @@ class Events(Resource):
 
 
 class Queries(Resource):
-    """Queries to an engine: replies come, repeat, come too late, or the engine goes."""
+    """Queries to an engine. Replies come once, twice or too late, or the engine ends."""
 
     refusals = (EngineUnavailable,)
 
@@ -90,7 +90,7 @@ class Queries(Resource):
         if sent and not random.randrange(8):
             self.queries._fail_queries(EngineUnavailable("the engine died"))
         elif sent:
-            self.queries.reply(random.choice(sent))  # perhaps once more
+            self.queries.reply(random.choice(sent))  # a random reply, perhaps for the second time
 
     def settle(self) -> None:
         for one in self.queries.sent:
@@ -121,7 +121,7 @@ class _NotedQueries(EngineQueries):
 
 
 class Routes(Resource):
-    """A worker and its router process: answers are late or missing, and connections end.
+    """A worker and its router process. Answers are late or missing, and connections end.
 
     The router's running requests must equal the worker's.
     """
@@ -180,7 +180,7 @@ class Routes(Resource):
 
 
 class _Wire:
-    """Messages between two ends of a connection, which are received when a test says so."""
+    """A connection. A message is received at its other end when a test says so."""
 
     def __init__(self, near: RouterChannel[Any], far: RouterChannel[Any]) -> None:
         self.near, self.far = near, far

@@ -1,6 +1,6 @@
-"""Blocks that one thread lends and takes back, with answers that are late or never come.
+"""Games with blocks that one thread lends and takes back. Answers may be late or never come.
 
-There are no turns of a loop: a seed gives one order of asks, answers, ends and deaths.
+No event loop runs: a seed gives one order of requests, answers, ends and deaths.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ PROMPTS = [np.arange(at, at + 5 * SIZE, dtype=np.int32) for at in (0, 100)]
 
 
 class _Answers:
-    """A replacement of the sending thread: an asker gets the end after a while."""
+    """A replacement of the sending thread. An asking engine leaves after a while."""
 
     def __init__(self) -> None:
         self.news: list[Asked | Gone] = []
-        self.askers: list[Asker] = []  # askers that have not left
+        self.askers: list[Asker] = []  # asking engines that have not left
 
     def ask(self, asker: Asker, ask: Ask) -> None:
         self.askers.append(asker)
@@ -65,7 +65,7 @@ class _Answers:
 
 
 def play_source(seed: int) -> int:
-    """Let other engines ask and leave at random; return the number of loans."""
+    """Let other engines ask for blocks and leave at random. Return the number of loans."""
     random, now, lent = Random(seed), 0.0, 0
     cache, answers = PrefixCache(num_blocks=BLOCKS, block_size=SIZE), _Answers()
     source = Source(cache, answers, FINGERPRINT)
@@ -113,7 +113,7 @@ def _an_ask(random: Random, number: int) -> Ask:
 
 
 def play_staging(seed: int) -> int:
-    """Read from a disk that is late, or dies; return the number of reads. Raises NotGivenBack."""
+    """Read from a disk that is late or dies. Return the number of reads. Raises NotGivenBack."""
     random, now = Random(seed), 0.0
     staging, asked = Staging(4, 4096, torch.device("cpu")), OpenRequests(1.0, 1.0)
     buffers: dict[int, int] = {}  # buffers by the ticket of a pending read

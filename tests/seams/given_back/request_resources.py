@@ -1,4 +1,4 @@
-"""Resources of the gateway's requests, in the form that the games use: permits and answers."""
+"""Resources for the games that the gateway's requests use: permits and answers."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ ADMITTED = AdmittedRequest(
 
 
 class SlowRedis(RedisLimiter):
-    """A Redis that is slow, and counts concurrent requests as members of a set."""
+    """A limiter over a slow Redis, which counts concurrent requests as members of a set."""
 
     def __init__(self, link: RedisLink, random: Random) -> None:
         super().__init__(link)
@@ -94,7 +94,7 @@ class SlowRedis(RedisLimiter):
 
 
 class PermitsOverRedis(Resource):
-    """The use of permits at random: streams, body memory, and holds in Redis or in the process."""
+    """Random use of permits: streams, body memory, and holds in Redis or in this process."""
 
     refusals = (LimitReached, TooManyRequests, Unavailable)
     limits = Limits(max_concurrent=3, tokens_per_minute=10**8)
@@ -157,7 +157,7 @@ class PermitsOverRedis(Resource):
 
 
 class WholeAnswers(Resource):
-    """The use of answer memory at random: when an answer has no room to grow, the largest ends."""
+    """Random use of answer memory. If an answer has no room to grow, the largest answer ends."""
 
     refusals = (AnswerTooLarge, TooManyRequests, Unavailable)
 
@@ -185,7 +185,7 @@ class WholeAnswers(Resource):
                     await asyncio.sleep(random.choice((0, 0, 1.0)))
                 yield
             except asyncio.CancelledError:
-                # the request's client leaves too
+                # the client of the request has left at the same time
                 if running.error is before or task.cancelling() > 1:
                     raise
                 raise running.error from None

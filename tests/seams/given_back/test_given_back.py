@@ -1,4 +1,4 @@
-"""Everything taken is given back, however waits for it end.
+"""Users give back all that they take, however their waits end.
 
 `python -m tests.seams.given_back` continues with other seeds.
 """
@@ -38,7 +38,7 @@ class Semaphore(Protocol):
 
 
 class Places(Resource):
-    """The use of a semaphore at random."""
+    """Random use of a semaphore."""
 
     def __init__(self, kind: Callable[[int], Semaphore]) -> None:
         self.semaphore = kind(PLACES)

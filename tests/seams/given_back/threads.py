@@ -1,6 +1,6 @@
 """Threads of the engine that pass work to each other, with work that fails or takes long.
 
-The threads decide the order, so a seed gives the same work, but not the same order.
+The threads decide the order of work. So equal seeds give equal work, but not an equal order.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tests.doubles.constraints import bitmask
 from tests.doubles.waiting import wait_for
 from tests.seams.given_back.interleaving import NotGivenBack
 
-LONG_S = 30.0  # takes this long only if it hangs
+LONG_S = 30.0  # time limit in seconds, reached only if a thread hangs
 FLOWS = "abc"
 
 
@@ -62,7 +62,7 @@ class GatedConstraint(TokenConstraint):
 
 
 def play_masks(seed: int) -> int:
-    """Ask for masks at random; return their number. Raises NotGivenBack."""
+    """Request masks at random, and return their number. Raises NotGivenBack."""
     random = Random(seed)
     num_threads = random.randrange(1, 5)
     masks = MaskThreads(num_threads)
@@ -92,7 +92,7 @@ def play_masks(seed: int) -> int:
 
 
 class GatedChecker(GrammarChecker):
-    """A checker that refuses every grammar, or breaks, once released by its gate."""
+    """A checker that waits for its gate, and then refuses the grammar or fails."""
 
     def __init__(self, gates: list[Gate], process: CheckProcess) -> None:
         super().__init__(process)
@@ -104,7 +104,7 @@ class GatedChecker(GrammarChecker):
 
 
 def play_compiler(seed: int) -> int:
-    """Ask for grammars at random; return their number. Raises NotGivenBack."""
+    """Request grammars at random, and return their number. Raises NotGivenBack."""
     random, gates = Random(seed), list[Gate]()
     compiler = GrammarCompiler(vocabulary=None)  # type: ignore[arg-type]  # none is needed
     compiler._checkers = [GatedChecker(gates, compiler._process) for _ in compiler._checkers]
@@ -125,7 +125,7 @@ def play_compiler(seed: int) -> int:
 
 
 def play_lock(seed: int) -> int:
-    """Let threads share a lock, or hold it alone; return how often. Raises NotGivenBack."""
+    """Let threads take a lock shared or alone, and return how often. Raises NotGivenBack."""
     lock, inside = ReadWriteLock(), list[str]()
     wrong: list[str] = []
 

@@ -1,1 +1,1 @@
-"""Attacks on a real server, and bounds on what they cost others."""
+"""Attacks on a real server, and bounds on their costs for other clients."""

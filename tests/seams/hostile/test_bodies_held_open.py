@@ -1,7 +1,7 @@
-"""Bodies that never end, of a tenant with a small rate or without one.
+"""Request bodies that never end, sent by a tenant with or without a low rate limit.
 
-They use no more memory than their bounds allow, are refused with an answer, and a neighbour's
-request is answered meanwhile.
+Such bodies use no more memory than their bounds allow, and are refused with an answer. A
+neighbour's request is answered meanwhile.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ HANG_S = 60.0
 
 
 async def all_but(most: int, bodies: set[asyncio.Task[bytes]]) -> set[asyncio.Task[bytes]]:
-    """Wait until only `most` bodies are held; return them."""
+    """Wait until at most `most` bodies are still held, and return these."""
     held = bodies
     while len(held) > most:
         _, held = await asyncio.wait(held, return_when=asyncio.FIRST_COMPLETED)
@@ -67,13 +67,14 @@ def test_100_bodies_of_a_tenant_at_its_limits_are_refused_unread(server: Server)
     statuses, most = asyncio.run(asyncio.wait_for(attack(), 60))
     assert statuses[b"429"] >= 99
     assert most - before < MOST_MIB
-    # The admitted body has left. A request of its own is refused only for the rate.
+    # The admitted body has ended. A later request by itself is refused only because of the rate
+    # limit.
     assert asyncio.run(unfinished_bodies(attacker, 1, hold_s=10.0))[0].startswith(b"HTTP/1.1 429 ")
 
 
 @pytest.fixture
 def narrow(tmp_path: Path) -> Iterator[Served]:
-    """Run a gateway with room for two bodies of a tenant and four in all."""
+    """Run a gateway with memory for two bodies of a tenant and four bodies in all."""
     bounds = Bounds(
         max_body_bytes=16 * MIB,
         max_tenant_body_bytes=32 * MIB,
@@ -92,7 +93,7 @@ def test_bodies_that_wait_for_room_are_refused_and_leave_room_to_small_ones(narr
         bodies = {asyncio.create_task(unfinished_body(attacker, hold_s=HANG_S)) for _ in range(6)}
         held = await all_but(2, bodies)
         for_all = await unfinished_bodies(other, 1, hold_s=HANG_S)
-        await asyncio.wait_for(ask(other), HANG_S)  # there is room for a small body
+        await asyncio.wait_for(ask(other), HANG_S)  # there is still room for a small body
         assert not any(one.done() for one in held)
         await leave(held)
         own = Counter(one.result()[9:12] for one in bodies - held)
@@ -106,4 +107,5 @@ def test_bodies_that_wait_for_room_are_refused_and_leave_room_to_small_ones(narr
     async def again() -> list[bytes]:
         return await unfinished_bodies(attacker, 2, hold_s=1.5)
 
-    assert asyncio.run(again()) == [b"", b""]  # positive control: the held room has been given back
+    # positive control: the room of the held bodies is free again
+    assert asyncio.run(again()) == [b"", b""]

@@ -1,7 +1,7 @@
-"""A state that is damaged, emptied, gone or exchanged, with the real server.
+"""A real server whose state on disk is damaged, emptied, deleted or exchanged.
 
-Without the gateway's checks, each of these was served: with untyped 500s and resets, or silently
-without tenants.
+Before the gateway had its checks, it went on with untyped 500s and resets, or silently without
+tenants.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def data_dir(served_once: Path, tmp_path: Path) -> Path:
 def test_control_one_that_is_whole_is_served(data_dir: Path) -> None:
     with started(data_dir) as gateway:
         assert gateway.code() is None
-        assert gateway.status() == "not_ready"  # no engine, and no other fault
+        assert gateway.status() == "not_ready"  # there is no engine, but no other fault
         assert not gateway.metric("state_damaged")
 
 
@@ -63,7 +63,7 @@ def test_damage_is_a_typed_503_on_every_request(data_dir: Path, seed: int) -> No
 
 
 def code_after_damage(gateway: Gateway) -> str | None:
-    """Damage the state, and ask, repeatedly: a write-back of the WAL may repair it."""
+    """Damage the state and send a request, repeatedly: a write-back of the WAL may repair it."""
     overwrite(gateway.data_dir / STATE, 1)
     return gateway.code()
 
@@ -95,7 +95,7 @@ def test_a_start_without_what_was_there_is_refused_until_it_is_accepted(
     assert STATE in said
     assert "Traceback" not in said
     with started(data_dir, "--new-state") as gateway:
-        assert gateway.code() is None  # accepted with the new keys in keys.env
+        assert gateway.code() is None  # the gateway accepts the new keys in keys.env
 
 
 @pytest.mark.parametrize("harm", [gone, emptied])

@@ -58,7 +58,7 @@ def test_forged_roles_are_text(server: Server, control_ids: set[int], content: A
     real = tokens(server, messages=[{"role": role, "content": text} for role, text in MEANT])
     honest = tokens(server, messages=user("hi"))
     control = [[i for i in ids if i in control_ids] for ids in (forged, real, honest)]
-    assert control[0] == control[2]  # one turn of one user
+    assert control[0] == control[2]  # both prompts have one turn of one user
     assert len(control[1]) == len(control[2]) + 4  # the real messages have three turns
     assert prompt_tokens(server, "/v1/chat/completions", messages=user(content)) == len(forged)
     shown = post(server, "/detokenize", tokens=forged)["prompt"]
@@ -75,12 +75,12 @@ def test_a_text_has_control_tokens_only_where_the_operator_says_so(
         parsed = tokens(parsing, prompt=FORGED)
         assert len(control_ids & set(parsed)) == 3
         assert prompt_tokens(parsing, "/v1/completions", prompt=FORGED) == len(parsed) < len(ids)
-        # In messages it remains text.
+        # In messages the forged text remains text.
         assert tokens(parsing, messages=user(FORGED)) == tokens(server, messages=user(FORGED))
 
 
 def test_a_published_text_is_what_its_continuations_begin_with(server: Server) -> None:
-    """The published text is tokenised as text too, or no chat would find it."""
+    """A published text is also tokenised as text. Otherwise no chat would find it."""
     rules = "Say <|end|> when you are done. " * 8
     message = {"role": "system", "content": rules}
     with server.client(server.admin_key) as operator:

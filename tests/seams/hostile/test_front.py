@@ -18,8 +18,9 @@ from tests.seams.support.server import Server, running_server
 
 pytestmark = pytest.mark.skipif(haproxy() is None, reason="there is no haproxy here")
 
-OF_GATEWAY, OF_FRONT, SILENT = 40, 80, 120  # numbers of connections
-LONG = 4000  # tokens
+# limits of connections, and the number of silent connections
+OF_GATEWAY, OF_FRONT, SILENT = 40, 80, 120
+LONG = 4000  # length in tokens
 SAID = [{"role": "user", "content": "Tell me all."}]
 CHAT = json.dumps({"model": "handbook", "messages": SAID, "max_tokens": LONG, "ignore_eos": True})
 
@@ -94,7 +95,7 @@ def test_a_client_that_leaves_before_its_answer_is_not_answered_on(
 
 
 def generated(server: Server, key: str) -> int:
-    """Return the generated tokens charged to this key's tenant."""
+    """Return the number of generated tokens charged to this key's tenant."""
     with server.client(key) as client:
         days = client.get("/v1/usage").json()["usage"]
     return sum(day["generated_tokens"] for day in days)

@@ -1,8 +1,8 @@
 """The real disk process never fills its file system of a few megabytes.
 
-The blocks have the embedded model's size, 33 pages each, so the file's free pages come in runs that
-may not fit the next block. When others fill the disk, nothing more is written, and far below the
-head-room the file is removed.
+The blocks have the embedded model's size, 33 pages each. So the file's free pages come in runs that
+may be too short for the next block. When other programs fill the disk, the process writes nothing
+more. If free space falls far below the head-room, the file is removed.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Clock:
 
 
 class Writer:
-    """A disk tier of up to a GiB in a directory of `disk`, and its written blocks."""
+    """A disk tier of up to one GiB in a directory of `disk`, and a record of the written blocks."""
 
     def __init__(self, disk: SmallDisk) -> None:
         self.host = HostPool(BLOCKS, BLOCK_BYTES, CPU)
@@ -99,7 +99,7 @@ class Writer:
             self.held.pop(slot, None)
 
     def reads_right(self, slot: int) -> bool:
-        """Return whether the block of `slot` is there; if it is, check each byte."""
+        """Return whether the block of `slot` is on disk. If it is, check each byte."""
         number, buffer = self.held[slot], self.tier.buffers.take()
         assert buffer is not None
         self.tier.read(slot, self._record(number), buffer)
@@ -162,7 +162,7 @@ def test_no_traffic_takes_the_head_room(disk: SmallDisk, writer: Writer, seed: i
                 writer.erase(some)
             written += writer.write(rng.sample(some, rng.randint(1, len(some))))
     assert disk.least_left >= PROMISED
-    assert written * BLOCK_BYTES > 2 * SIZE  # positive control: it was filled and overwritten
+    assert written * BLOCK_BYTES > 2 * SIZE  # positive control: the file was filled and overwritten
     assert disk.least_left < 0.35
     assert all(writer.reads_right(slot) for slot in writer.held)
     assert not writer.tier.stats.disk_full
@@ -206,12 +206,12 @@ def test_where_others_fill_the_disk_the_file_goes_and_the_tier_comes_back(
 
 
 def test_a_disk_without_a_byte_is_no_failure_however_long(disk: SmallDisk, writer: Writer) -> None:
-    """The process dies more often than the tier otherwise survives.
+    """The process ends more often than the tier tolerates after other faults.
 
-    The tier opens again once there is room.
+    The tier opens again once the disk has room.
     """
     assert full(writer).held
-    writer.clock.stands_at = time.monotonic()  # otherwise the next process would come too soon
+    writer.clock.stands_at = time.monotonic()  # otherwise the next process would start too soon
     disk.fill(0.01)
     writer.write([0])
     writer.await_state(DiskState.DOWN, generation=1)
@@ -265,14 +265,15 @@ def test_a_first_start_on_a_full_disk_says_why_there_is_no_tier(
 
 
 def test_workers_outlive_a_full_temporary_directory(disk: SmallDisk, tmp_path: Path) -> None:
-    """Workers map files of counters. Without room on the disk, a signal ends such a worker."""
+    """Workers map files of counters. If the disk lacked room for these, a signal would end them."""
     settings = {"RATOON_WORKERS": "2", "TMPDIR": str(disk.path)}
     with running_server(tmp_path / "data", settings) as server:
         wait_for(lambda: len(worker_pids(server)) == 2, SOON_S)
         workers = worker_pids(server)
         disk.fill(0.0)
         for number in range(8):
-            with server.client() as client:  # each connection reaches either worker
+            # a new connection each time, which either worker may get
+            with server.client() as client:
                 asked = {"model": "handbook", "prompt": "Oslo", "max_tokens": 1}
                 assert client.post("/v1/completions", json=asked).status_code == 200
                 assert client.get(f"/v1/{number}").status_code == 404

@@ -1,7 +1,7 @@
-"""A disk without any room, with the real server on its own file system.
+"""A real server whose state is on a full file system.
 
-Without reserved room, keys could not be revoked, tenants with limits were refused, usage was lost
-and the next start failed.
+Before the server reserved room, keys could not be revoked, tenants with limits were refused, usage
+was lost and the next start failed.
 """
 
 from __future__ import annotations
@@ -88,9 +88,9 @@ def test_a_full_disk_stops_nobody_who_must_not_be_stopped(disk: Path, tmp_path: 
         served = [chat(server, stays["key"]).status_code for _ in range(5)]
         assert served == [200] * 5
         wait_for(lambda: requests_of(server, tenant) == 7, 20)
-        chat(server, stays["key"])  # stored at the stop
+        chat(server, stays["key"])  # the usage of this request is stored at the stop
 
-    fill_up(disk)  # the room that the stop has freed
+    fill_up(disk)  # fills the room that the stop has freed
     assert os.statvfs(disk).f_bavail == 0
     with started(data_dir) as gateway:
         assert gateway.process.poll() is None, (disk / "log").read_text()

@@ -1,4 +1,4 @@
-"""Requests without a key cost little, and nobody else waits for them.
+"""Requests without a key cost little, and no other client waits for them.
 
 The benchmark `python -m benchmarks.gateway.hostile` measures the waits.
 """
@@ -17,14 +17,14 @@ from tests.doubles.processes import busy_seconds, resident_mib
 from tests.seams.support.server import Server
 
 MOST_MIB = 32.0
-AT_ONCE = 4  # clients; each sends at least FEWER_MIB, so together they exceed MOST_MIB
+AT_ONCE = 4  # number of clients; each sends at least FEWER_MIB, so together they exceed MOST_MIB
 HANG_S = 60.0
-LONE_S = 5.0  # below the deadline for a head
+LONE_S = 5.0  # seconds, below the deadline for a request's head
 AS_A_HEALTH_CHECK = (
     "descriptions", "packed descriptions", "the largest file", "wrong methods", "options", "heads",
     "wrong paths", "no key", "parameters", "fields", "cookies", "escapes",
 )  # fmt: skip
-TIMES_A_HEALTH_CHECK = 6.0  # earlier versions needed a hundred times as much
+TIMES_A_HEALTH_CHECK = 6.0  # earlier versions needed a hundred health checks' time
 CHUNKED = "transfer-encoding: chunked\r\n"
 
 
@@ -33,12 +33,12 @@ def target_of(server: Server) -> Target:
 
 
 async def beside(target: Target, name: str) -> int:
-    """Count a tenant's answers while `AT_ONCE` clients flood."""
+    """Count a tenant's answers while `AT_ONCE` clients run the flood `name`."""
     floods = [asyncio.create_task(FLOODS[name](target)) for _ in range(AT_ONCE)]
     answered = 0
     while not all(flood.done() for flood in floods) or not answered:
         await ask(target)
-        await asyncio.sleep(0.02)  # leaves processor time for the test
+        await asyncio.sleep(0.02)  # leaves CPU time for the test
         answered += 1
     await asyncio.gather(*floods)
     return answered
@@ -55,7 +55,7 @@ def test_others_are_answered_and_memory_is_bounded(server: Server, name: str) ->
 
 
 def test_no_refusal_costs_more_than_a_few_health_checks(server: Server) -> None:
-    """Processor time is compared, since other processes do not add to it."""
+    """The test compares CPU time, which other processes do not change."""
     target, gateway = target_of(server), server.children()["gateway"]
 
     def cost(name: str) -> float:
@@ -88,7 +88,7 @@ OFFER = "connection: upgrade\r\nupgrade: h2c\r\n"
 
 @pytest.mark.parametrize("offer", ["", OFFER])
 def test_an_offer_of_another_protocol_loses_nothing(server: Server, offer: str) -> None:
-    """Bodies arrive whole, also that of a second request sent with the first."""
+    """The body arrives complete, and so does that of a second request sent with the first."""
     body = '{"prompt": "hello", "model": "handbook"}'
     asked = (
         f"POST /tokenize HTTP/1.1\r\nhost: x\r\nx-api-key: {server.demo_key}\r\n{offer}"

@@ -1,4 +1,4 @@
-"""Long texts are tokenised in turns beside a neighbour, and never on the event loop."""
+"""Long texts are tokenised in turn with other tenants' texts, and never on the event loop."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from tests.doubles.gateway.served import MODEL, Served, config_of, serving
 
 HANDBOOK = Path(__file__).parents[3] / "handbook" / "model"
 CONTEXT = 131_072
-HANG_S = 2.0  # a long text once held up the event loop for longer than this
+HANG_S = 2.0  # seconds; an earlier version blocked the event loop for longer
 FITS = "the support code for Berlin is 4821. " * 7500  # 280,000 characters, 120,000 tokens
-CUT_SHORT = FITS * 5  # tokenised only until it is known to be too long
-REFUSED = "日本語" * 560_000  # 5 MB, more than any context's tokens
+CUT_SHORT = FITS * 5  # a text of which only as much is tokenised as shows that it is too long
+REFUSED = "日本語" * 560_000  # 5 MB, which certainly exceed the context
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +31,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 
 class LoopWatch:
-    """A watch of the longest time for which the event loop ran nothing else."""
+    """A measurement of the longest time for which one task blocked the event loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.longest = 0.0

@@ -1,9 +1,9 @@
-"""Prime and probe: a tenant fills the cache, and infers another's tokens from its own evictions.
+"""Prime and probe: a tenant fills the cache, then infers others' tokens from its own evictions.
 
-`ratoon verify-isolation` makes the attack on a real server with small pools and all three tiers,
-where it can read the places of its own blocks. By default a trial reveals nothing: all readings are
-equal. Positive controls: the same attack within one tenant, and on a server with shared caches,
-where the device alone reveals enough.
+`ratoon verify-isolation` makes the attack on a real server with small pools and all three tiers.
+The attacker can read in which tiers its own blocks are. By default a trial reveals nothing: all
+readings are equal. Positive controls are the same attack within one tenant, and an attack on a
+server with shared caches.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ ONLY_EVICTION = ("--tiers", "device", "--quick", "--samples", "0", "--eviction-t
 
 
 def attacked(tmp_path: Path, settings: dict[str, str]) -> dict[str, Any]:
-    config = {**RUNNABLE, "num_hidden_layers": 1}  # the computed values do not matter
+    # one layer is enough, since the computed values do not matter
+    config = {**RUNNABLE, "num_hidden_layers": 1}
     model = {"RATOON_MODEL": str(write_tiny_model(tmp_path / "tiny", config=config))}
     with running_server(tmp_path / "data", SMALL | model | settings) as server:
         target = ("--url", server.url, "--admin-key", server.admin_key, "--json")

@@ -1,7 +1,7 @@
-"""A stream ends with its key, as the official client sees it.
+"""When a key is revoked, its streams end with an error in the official client.
 
-With two workers, the operator's change is often made in another process than the one that streams.
-As positive controls, answers under other keys reach their full length.
+With two workers, the process that makes the operator's change is often not the process that
+streams. As positive controls, answers under other keys reach their full length.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ import pytest
 from tests.doubles.waiting import wait_for
 from tests.seams.support.server import START_S, Server, running_server
 
-WITHIN_S = 30.0  # five seconds are promised, but this machine may be busy
-ENDLESS, LENGTH = 4000, 1500  # tokens; the event that ends ENDLESS does not end LENGTH
+WITHIN_S = 30.0  # seconds; the documented limit is five, but this machine may be busy
+# lengths in tokens; the test's event ends answers of ENDLESS, but not answers of LENGTH
+ENDLESS, LENGTH = 4000, 1500
 
 
 @pytest.fixture(scope="module")

@@ -1,8 +1,9 @@
-"""One tenant uses as many sampling options as allowed, which affects nobody else.
+"""One tenant uses as many sampling options as allowed, without an effect on other tenants.
 
-128 choices with 1,024 biases each run beside a plain neighbour, and both get their answers alone.
-The tenant leaves during its answers. Whoever gets its batch slots has none of its biases or counted
-tokens. `tests/engine/sampling/test_cost.py` tests the cost of many entries.
+128 choices with 1,024 biases each run beside a plain request, and all get the same answers as
+alone. The tenant's client leaves during its answers. The next requests in its batch slots have none
+of its biases or counted tokens. `tests/engine/sampling/test_cost.py` tests the cost of many
+entries.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ def token_ids(client: httpx.Client, text: str) -> list[int]:
 
 
 def biases(client: httpx.Client) -> dict[str, float]:
-    """Make as many biases as allowed, one of which wins."""
+    """Make as many biases as allowed. One of them decides every token."""
     forced = token_ids(client, FORCED)[-1]
     others = [token for token in range(Bounds().max_logit_bias) if token != forced]
     lowered = dict.fromkeys(map(str, others[: Bounds().max_logit_bias - 1]), -100.0)
@@ -47,7 +48,7 @@ def biases(client: httpx.Client) -> dict[str, float]:
 
 
 def greedy_as_it_is(client: httpx.Client) -> list[str]:
-    """Return greedy options, plain and with penalties that count tokens."""
+    """Return greedy answers, without and with penalties that count tokens."""
     return [
         *completion(client, QUESTION),
         *completion(client, QUESTION, frequency_penalty=1.5, repetition_penalty=1.3),

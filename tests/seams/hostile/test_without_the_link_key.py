@@ -1,4 +1,4 @@
-"""Without the key, ports between machines accept only small frames.
+"""Ports between machines accept only small frames from clients without the key.
 
 ZMQ reads a whole frame before it checks whether the sender has the key.
 """
@@ -30,14 +30,14 @@ from tests.engine.rigs.rig import generate
 KEY = LinkKey(zmq.curve_keypair()[1])
 WAIT_S = 20.0
 STRANGERS = 2_000
-STAYS_S = 0.5  # far longer than a rejection takes, as other tests show
+STAYS_S = 0.5  # seconds, far longer than a rejection takes, as other tests show
 GREETING = b"\xff" + bytes(8) + b"\x7f\x03\x01" + b"CURVE".ljust(20, b"\0") + bytes(32)
 LONG_COMMAND = 6  # the flag of a ZMTP command with a length of eight bytes
 
 
 @contextmanager
 def door(name: str) -> Iterator[int]:
-    """Run an open port; yield its number."""
+    """Open a port of the kind `name`, and yield its number."""
     port = two_free_ports()
     at = f"tcp://127.0.0.1:{port}"
     with ExitStack() as opened:
@@ -49,7 +49,7 @@ def door(name: str) -> Iterator[int]:
 
 
 def is_shut_out(port: int, frame_bytes: int) -> bool:
-    """Return whether a client without the key that announces such a frame is disconnected."""
+    """Announce a frame of this size without the key. Return whether the server disconnects."""
     with socket.create_connection(("127.0.0.1", port), timeout=WAIT_S) as stranger:
         stranger.sendall(GREETING)
         assert stranger.recv(64, socket.MSG_WAITALL)[:1] == b"\xff"
@@ -72,7 +72,7 @@ def test_a_stranger_who_begins_a_large_frame_is_shut_out(name: str) -> None:
 
 @pytest.fixture
 def open_files() -> Iterator[None]:
-    """Allow as many open files as an engine has: both ends of connections are in this process."""
+    """Allow enough open files for both ends of all connections, which are in this process."""
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     allow_open_files()
     if most_open() < 3 * STRANGERS // 2:
@@ -93,7 +93,7 @@ def test_at_every_door_connections_are_counted(name: str) -> None:
 
 @contextmanager
 def holder(at: str) -> Iterator[Callable[[bytes], object]]:
-    """Return a socket that has the key."""
+    """Yield a function that sends a message on a socket with the key."""
     context: zmq.Context[Socket] = zmq.Context()
     try:
         dealer = context.socket(zmq.DEALER)
@@ -138,7 +138,7 @@ def test_two_thousand_who_never_show_a_key_hold_off_nobody_and_are_shut_out(
             stranger.settimeout(WAIT_S)
             with suppress(ConnectionResetError):
                 while stranger.recv(1 << 12):
-                    pass  # ZMQ's own greeting
+                    pass  # ignores ZMQ's own greeting
 
 
 def test_and_fetches_one_of_any_length() -> None:

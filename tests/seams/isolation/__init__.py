@@ -1,1 +1,1 @@
-"""Isolation of tenants, and the charges of each."""
+"""Isolation of tenants from each other, and the charges of each tenant."""

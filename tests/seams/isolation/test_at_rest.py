@@ -1,6 +1,6 @@
-"""What the disk tier and a crash leave of prompts, and what a deletion removes.
+"""Remains of prompts in the disk tier and after a crash, and their removal by a deletion.
 
-Prompts are whole blocks of token ids, so the bytes that a record would hold are known.
+Prompts are whole blocks of token ids, so the test knows which bytes a record would contain.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Said:
 
 
 def ask(server: Server, prompt: str | list[int], key: str | None = None) -> int:
-    """Ask; return the number of cached prompt tokens."""
+    """Send a prompt, and return the number of cached prompt tokens."""
     body = {"model": "handbook", "prompt": prompt, "max_tokens": 1, "temperature": 0}
     with server.client(key) as client:
         answer = client.post("/v1/completions", json=body)
@@ -43,7 +43,7 @@ def ask(server: Server, prompt: str | list[int], key: str | None = None) -> int:
 
 
 def memory_files(pid: int) -> dict[str, bytes]:
-    """Return the memory that a process shares by descriptor."""
+    """Return the contents of the memory files that a process has open."""
     found = {}
     for link in Path(f"/proc/{pid}/fd").iterdir():
         if "memfd:" in os.readlink(link):
@@ -52,7 +52,7 @@ def memory_files(pid: int) -> dict[str, bytes]:
 
 
 def disk_process(server: Server) -> int:
-    """Return the process of the disk tier, a child of the engine."""
+    """Return the id of the disk tier's process, a child of the engine."""
     engine = server.children()["engine"]
     (pid,) = Path(f"/proc/{engine}/task/{engine}/children").read_text().split()
     return int(pid)
@@ -77,12 +77,12 @@ def settings(*, encrypted: bool) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Kept:
-    """The logs and files of one stopped server."""
+    """The logs, files and memory of one server, collected at its stop."""
 
     places: Mapping[str, bytes]  # files after the stop, and shared memory before it
     said: Said
     text: str
-    core_limits: Mapping[str, tuple[int, int]]  # limits of its processes
+    core_limits: Mapping[str, tuple[int, int]]  # core dump limits of the server's processes
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +92,7 @@ def kept(encrypted: bool, tmp_path_factory: pytest.TempPathFactory) -> Kept:
     said, text = Said(1), canary()
     own = settings(encrypted=encrypted)
     with running_server(data_dir, own) as server:
-        for _ in range(2):  # the second use makes it worth writing to disk
+        for _ in range(2):  # sent twice, since blocks used only once are not written to disk
             ask(server, said.token_ids)
             ask(server, f"{text} " * 40)
         pids = {**server.children(), "disk": disk_process(server)}
@@ -109,7 +109,7 @@ def test_no_text_is_at_rest(kept: Kept) -> None:
 
 
 def test_token_ids_are_at_rest_without_encryption_alone(kept: Kept, encrypted: bool) -> None:
-    """Without encryption a record has token ids as int32 in the file, and they are nowhere else."""
+    """Only an unencrypted file contains token ids, as int32 in records."""
     found = finds({"ids": kept.said.forms}, kept.places)
     if encrypted:
         assert found == []
@@ -125,7 +125,7 @@ def test_no_process_dumps_its_memory_when_it_crashes(kept: Kept) -> None:
 
 
 def test_a_deleted_tenant_s_blocks_are_noise_though_it_still_streams(tmp_path: Path) -> None:
-    """The tenant is deleted during a stream: its key is erased on disk, then the stream ends."""
+    """A tenant is deleted during a stream: its key is erased on disk, and then the stream ends."""
     data_dir, said = tmp_path / "data", Said(2)
     with running_server(data_dir, settings(encrypted=True)) as server:
         key = server.new_tenant()
@@ -152,7 +152,7 @@ def test_a_deleted_tenant_s_blocks_are_noise_though_it_still_streams(tmp_path: P
         there, file = ("--data-dir", str(data_dir)), str(tmp_path / "receipt.json")
         printed_by(["receipts", "create", tenant, file, *there], tmp_path / "created")
         key = printed_by(["receipts", "key", *there], tmp_path / "key").strip()
-    verify = ["receipts", "verify", file, "--key", key]  # needs no server
+    verify = ["receipts", "verify", file, "--key", key]  # a command that needs no server
     shown = printed_by(verify, tmp_path / "verified")
     assert "Engine 0, disk: key destroyed." in shown
     assert "all is erased" in shown

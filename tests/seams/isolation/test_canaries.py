@@ -1,4 +1,4 @@
-"""No text of a prompt or key is found afterwards: in logs, metrics, traces, errors or on disk.
+"""No text of a prompt or key appears in logs, metrics, traces, errors or on disk.
 
 One server reports as much as it can: debug logs, and traces to a collector. Canaries are sent in
 requests that succeed, are refused, are aborted, or meet the engine's death. Then all files and
@@ -34,7 +34,7 @@ LOOKED_AT = (
     "/admin/cache/tree",
     "/admin/cache/prefixes",
 )
-ENDS = ("cancelled", "engine_died")  # how a trace marks an unfinished request
+ENDS = ("cancelled", "engine_died")  # ends of requests that traces record for aborted requests
 LONG = {"stream": True, "max_tokens": 3000, "ignore_eos": True}
 
 
@@ -65,7 +65,7 @@ class Scene:
         self.errors[f"error body: {name}"] = answer.content + str(answer.headers.raw).encode()
 
     def places(self) -> dict[str, bytes]:
-        """Return everything that is left behind, by place."""
+        """Return all contents of files and outputs that the server has left, by place."""
         with self.server.client(self.server.admin_key) as client:
             told = {path: client.get(path).content for path in LOOKED_AT}
         traces = {f"trace {number}": body for number, body in enumerate(self.collector.raw)}
@@ -78,7 +78,7 @@ class Scene:
 def scene(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Scene]:
-    """Run a server that gets every canary, with each store of the state."""
+    """Run a server with SQLite or Redis as its store, and send every canary to it."""
     directory = tmp_path_factory.mktemp("canaries")
     data_dir, store_dir = directory / "data", directory / "store"
     store_dir.mkdir()
@@ -99,7 +99,7 @@ def scene(
 
 
 def exported(collector: Collector, end: str) -> bool:
-    """Return whether a trace with this end has come; spans are sent in batches, seconds later."""
+    """Return whether a trace with this end has come. Spans come in batches, seconds later."""
     return any(end in str(body) for body in collector.raw)
 
 
@@ -187,7 +187,7 @@ def crash(scene: Scene) -> None:
         with client.stream("POST", "/v1/chat/completions", json=body) as answer:
             lines = answer.iter_lines()
             next(lines)
-            os.kill(supervisor, signal.SIGSTOP)  # so that no engine is started meanwhile
+            os.kill(supervisor, signal.SIGSTOP)  # stopped, so that no engine is started meanwhile
             os.kill(scene.server.children()["engine"], signal.SIGKILL)
             told = [line for line in lines if '"error"' in line]
         scene.errors["error event: crash"] = told[-1].encode()

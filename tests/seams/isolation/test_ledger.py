@@ -1,7 +1,7 @@
-"""A real engine's own count, compared with usage, for readers that are slow, stop, or leave.
+"""Charged usage equals the engine's own count, for clients that read slowly, stop or leave.
 
-`tests/gateway/usage/ledger` runs a thousand requests before faulty engines; here a server answers
-as for users. `RATOON_PROPERTY_SEED` selects other requests.
+`tests/gateway/usage/ledger` tests a thousand requests with faulty engines. Here a whole server
+answers. `RATOON_PROPERTY_SEED` selects other requests.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Reader:
 
 
 def some_reader(random: Random) -> Reader:
-    """Draw a reader that reads all, slowly, in pieces, or next to nothing."""
+    """Draw a reader that reads everything, reads slowly in pieces, or reads next to nothing."""
     return random.choice(
         [
             Reader(1 << 16, 0.0, 1 << 30),
@@ -71,7 +71,7 @@ def some_body(random: Random, n: int) -> dict[str, Any]:
 
 
 def ask(server: Server, key: str, body: dict[str, Any], reader: Reader) -> bytes:
-    """Ask; return the part of the answer that was read, including the head."""
+    """Send a request, and return the part of the answer that was read, with the head."""
     sent = json.dumps(body).encode()
     address = urlsplit(server.url)
     head = f"POST /v1/completions HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {key}\r\n"
@@ -89,7 +89,7 @@ def ask(server: Server, key: str, body: dict[str, Any], reader: Reader) -> bytes
 
 
 def told(body: dict[str, Any], read: bytes) -> int | None:
-    """Return the completion tokens in a whole answer's usage; None if the reader left."""
+    """Return the completion tokens in an answer's usage, or None if the reader left before it."""
     if not (b"data: [DONE]" in read if body["stream"] else read.endswith(b"}")):
         return None
     lines = [line for line in read.split(b"\n") if line.startswith((b"data: {", b"{"))]

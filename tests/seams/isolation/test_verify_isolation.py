@@ -1,8 +1,8 @@
 """`ratoon verify-isolation` against real servers, with and without isolation.
 
-Pools are so small that blocks reach all tiers. The model is small too, since found blocks do not
-depend on its results. The timing test runs with few samples: it must end, with any verdict on a
-busy machine. `hostile/test_prime_and_probe.py` has the eviction test.
+Pools are so small that blocks reach all tiers. The model is small too, since hits do not depend on
+what it computes. The timing test has few samples. It must end, but on a busy machine its verdict
+may be anything. `hostile/test_prime_and_probe.py` has the eviction test.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ SMALL = {
     "RATOON_NUM_THREADS": "1",
     "RATOON_LOAD_FORMAT": "dummy",
 }
-UNHURRIED = ("--within-s", "3600")  # with --quick alone, a busy machine has too little time
+UNHURRIED = ("--within-s", "3600")  # --quick alone would leave a busy machine too little time
 PAIRED_ONLY = ("--samples", "0", "--eviction-trials", "0")
 
 
@@ -78,7 +78,7 @@ def started(server: Server, *words: str) -> subprocess.Popen[str]:
 
 
 def said_by(running: subprocess.Popen[str]) -> str:
-    """Return the process's next line on standard error."""
+    """Return the next line that the process writes on standard error."""
     assert running.stderr is not None
     return running.stderr.readline()
 
@@ -159,8 +159,8 @@ def test_nothing_leaks_in_lower_tiers_and_over_a_restart(
     assert {f["dimension"] for f in absent} == {"model", "adapter"}
     assert all(f["outcome"].startswith("not ") for f in absent)
     assert record["timing"]["across"]["samples"] == 20
-    # Twenty samples may by chance all be on one side. The verdict accounts for this, the cells do
-    # not.
+    # By chance, all twenty hits may be faster than all misses. Then the verdict is "leaks", but
+    # still no finding may be.
     assert not any(f["outcome"] == "leaks" for f in record["findings"])
     across = record["timing"]["across"]
     is_apart = across["low"] > 0.53 or across["high"] < 0.47
@@ -181,7 +181,7 @@ def test_nothing_leaks_in_lower_tiers_and_over_a_restart(
 def test_states_of_recurrent_layers_are_tested_in_lower_tiers_too(
     tmp_path: Path, tiers: str
 ) -> None:
-    """A prompt reaches the disk through the host."""
+    """Prompts reach the disk through the host tier."""
     model = write_tiny_model(tmp_path / "tiny", config=HYBRID)
     settings = SMALL | {"RATOON_MODEL": str(model), "RATOON_MAX_RUNNING": "4"}
     with running_server(tmp_path / "data", settings) as server:
@@ -197,7 +197,7 @@ def test_states_of_recurrent_layers_are_tested_in_lower_tiers_too(
 def test_a_server_that_shares_everything_is_found_out(
     tmp_path: Path, small: dict[str, str]
 ) -> None:
-    """Host memory is shared here; `faults/test_machines.py` has a server that shares devices."""
+    """This server shares host memory. `faults/test_machines.py` tests one that shares devices."""
     with running_server(tmp_path / "data", {**small, "RATOON_SHARE_ALL": "1"}) as server:
         printed = verify(server, "--tiers", "device,host,disk", *PAIRED_ONLY)
         expect_nothing_left(server)
@@ -242,7 +242,7 @@ def test_a_run_that_is_stopped_removes_what_it_made(device_alone: Server) -> Non
 
 
 def test_what_there_is_no_time_for_is_named_and_the_way_is_shown(device_alone: Server) -> None:
-    """Positive control: the test before, with time for all."""
+    """Positive control: the test above, which has time for all cells."""
     printed = verify(device_alone, "--within-s", "1", "--samples", "1000000")
     expect_nothing_left(device_alone)
     assert (printed.status, printed.json["verdict"]) == (1, "inconclusive")

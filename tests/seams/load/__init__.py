@@ -1,1 +1,1 @@
-"""Waits under load: bursts, floods, and gaps between tokens."""
+"""Waits of requests under load: bursts, floods, and gaps between tokens."""

@@ -1,4 +1,4 @@
-"""Bursts of prompts to a mixture of experts, after other work has taught the times of steps.
+"""Bursts of prompts to a mixture of experts, with step times predicted from other work.
 
 The real scheduling core runs with a device that only takes time, as in `test_flood.py`.
 """
@@ -18,7 +18,7 @@ CROWD = 128
 
 
 def first_tokens(replay: Replay, asked: list[tuple[int, int]]) -> list[float]:
-    """Return sorted seconds to the first tokens of concurrent prompts with such answers."""
+    """Send concurrent requests of these sizes, and return their sorted times to first token."""
     streams = [replay.stream("tenant", prompt, answer) for prompt, answer in asked]
     for stream in streams:
         stream.start()
@@ -30,7 +30,7 @@ def first_tokens(replay: Replay, asked: list[tuple[int, int]]) -> list[float]:
 
 
 def after_other_work(max_step_s: float | None, seed: int) -> list[float]:
-    """Return first tokens of a crowd, after 256 answers of different lengths and 32 equal ones."""
+    """Return seconds to first token in a burst, after 256 different answers and 32 equal ones."""
     replay = Replay(StepLimits(WHOLE, 256, max_step_s), model=MixtureModel())
     lengths = random.Random(seed)
     mixed = [(lengths.randint(100, 1024), lengths.randint(50, 512)) for _ in range(256)]
@@ -40,7 +40,7 @@ def after_other_work(max_step_s: float | None, seed: int) -> list[float]:
 
 
 def test_a_burst_takes_not_much_longer_than_in_the_largest_steps() -> None:
-    """The rates of decodes alone do not make small steps seem free."""
+    """Step times learnt from decodes alone must not make small steps of prompts seem free."""
     bounded, whole = (after_other_work(most, seed=7) for most in (MAX_STEP_S, None))
     assert len(bounded) == CROWD
     of_nearly_all = CROWD * 9 // 10

@@ -1,7 +1,8 @@
-"""A visitor beside a flood, with the real scheduling core and a device that only takes time.
+"""A light tenant (visitor) beside a flood: the real scheduling core, and a device that only waits.
 
-A wait is counted in others' tokens, in the steps between the visitor's arrival and its first token.
-The running step counts as a whole. `tests.doubles.modelled` has the device and the virtual clock.
+The visitor's wait is the number of other tenants' tokens in the steps between its arrival and its
+first token. All tokens of the running step count. `tests.doubles.modelled` has the device and the
+virtual clock.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from tests.doubles.modelled.device import StepModel
 from tests.doubles.modelled.replay import Replay, Stream
 
 WHOLE = 8192
-SMALL = 512  # most tokens of others in a step that a visitor may wait for
+SMALL = 512  # maximum number of other tenants' tokens in a step for which a visitor may wait
 MAX_STEP_S = 0.06
 PROMPT = 2000
 ASKS = 12
@@ -34,17 +35,18 @@ class Flooded:
         self.replay.run_for(1.0)
         self.victim = self.replay.stream("victim", PROMPT, 8, pause_s=0.5)
         self.victim.start()
-        self.replay.run(lambda: len(self.victim.firsts) == 2)  # from now on it may return
+        # then the visitor has had two answers
+        self.replay.run(lambda: len(self.victim.firsts) == 2)
         self.idle, self.since = self.replay.device.idle, self.replay.time.now
         self.replay.run(lambda: len(self.victim.firsts) == 2 + ASKS)
 
     def waits(self) -> list[int]:
-        """Return others' tokens before the visitor's answers, except the first two."""
+        """Return the flood's tokens before each of the visitor's answers but the first two."""
         asked = zip(self.victim.asked_at, self.victim.firsts, strict=False)
         return [self._between(at, at + first - 2e-3) for at, first in list(asked)[2:]]
 
     def until_launched(self) -> list[float]:
-        """Return the seconds from each such question to the launch of its step."""
+        """Return the seconds from each of these requests to the launch of its step."""
         device = self.replay.device
         launched = [
             at
@@ -83,19 +85,20 @@ def test_a_visitor_waits_for_the_rest_of_one_small_step(floods: int) -> None:
 
 
 def test_a_visitors_step_is_launched_when_it_comes_and_known_when_it_ends() -> None:
-    """This holds also if the host launches the step after the running one has ended."""
+    """The same is true if the host launches the step only after the running step has ended."""
     slow = StepModel(eager_launch=0.025)
     flooded = Flooded(MAX_STEP_S, model=slow)
     assert len(flooded.until_launched()) >= ASKS
     assert max(flooded.until_launched()) <= 2 * slow.launch
     alone = slow.of_itself + slow.token * PROMPT + slow.pair * PROMPT * PROMPT / 2
     least = slow.of_itself + slow.token * SMALL + slow.pair * SMALL * 8000
-    others = 64 * 8000 * slow.decode_key / 8  # keys of at most this many decodes
+    # time to read the keys of at most an eighth of the flood's rows
+    others = 64 * 8000 * slow.decode_key / 8
     assert max(flooded.victim.firsts[2:]) < alone + least + others + 0.01
 
 
 def test_control_without_the_setting_a_visitor_waits_for_two_large_steps() -> None:
-    """Positive control: the load is a flood."""
+    """Positive control: without the setting, this load does delay a visitor."""
     waits = Flooded(None).waits()
     assert min(waits) > WHOLE / 2
     assert sorted(waits)[ASKS // 2] > 1.5 * WHOLE
@@ -111,7 +114,7 @@ def test_a_flood_that_nobody_visits_has_large_steps() -> None:
 
 
 def finished(max_step_s: float | None) -> tuple[int, float]:
-    """Replay 8 equal tenants with four streams each for two seconds; count answers and steps."""
+    """Replay 8 equal tenants with four streams each for two seconds. Count answers and steps."""
     replay = Replay(StepLimits(WHOLE, 256, max_step_s))
     streams: list[Stream] = []
     for number in range(8):
@@ -125,16 +128,16 @@ def finished(max_step_s: float | None) -> tuple[int, float]:
 
 
 def test_equal_tenants_are_no_visitors_of_each_other() -> None:
-    """If equal tenants bounded each other's steps, their steps would be small, and many."""
+    """If equal tenants counted as visitors, steps would be bounded, and so small and many."""
     (requests, steps), (usual, usual_steps) = finished(MAX_STEP_S), finished(None)
     assert requests >= usual
     assert steps <= usual_steps
 
 
 def steps_before(max_step_s: float | None) -> list[int]:
-    """Count the steps between a question and its own step, for a client that always asks.
+    """Count the steps between each request and its own step, for a client that asks all the time.
 
-    All clients are one flow, and steps are long enough to matter.
+    All clients are in one flow, and steps are long enough to be bounded.
     """
     model = StepModel(of_itself=0.015)
     replay = Replay(StepLimits(WHOLE, 256, max_step_s), model=model, noise=0.02)
@@ -161,7 +164,7 @@ def steps_before(max_step_s: float | None) -> list[int]:
 def test_who_is_always_there_is_in_the_next_step_too() -> None:
     before = sorted(steps_before(MAX_STEP_S))
     assert before[: ASKS * 3 // 4] == [0] * (ASKS * 3 // 4)
-    assert before[-1] <= 1  # the request arrived during the launch
+    assert before[-1] <= 1  # one step may come first, if the request arrived during a launch
 
 
 def test_control_without_the_setting_it_waits_for_one_more() -> None:

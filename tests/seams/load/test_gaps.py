@@ -1,7 +1,8 @@
-"""`ratoon verify-isolation` times the gaps between tokens: drafts must reveal nothing of others.
+"""`ratoon verify-isolation` times gaps between tokens: drafts must not reveal other tenants.
 
-The engine is real, but its steps take a fixed time, so a drafted answer is many times faster. It
-drafts from earlier answers of each tenant alone or, as a positive control, of all.
+The engine is real, but its steps take a fixed time, so a drafted answer is many times faster.
+Drafts come from the same tenant's earlier answers or, as a positive control, from all tenants'
+answers.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from tests.seams.support.lone_gateway import started
 STEP_S = 0.004
 SAMPLES = 20
 TIMING_ALONE = ("--quick", "--within-s", "3600", "--eviction-trials", "0")
-NO_CELLS = "host"  # a tier that the engine does not have
+NO_CELLS = "host"  # a tier that the engine lacks, so that no cells are tested
 
 
 def record_of(directory: Path, drafting: Drafting, tier: str = NO_CELLS) -> dict[str, Any]:
@@ -56,7 +57,7 @@ def record_of(directory: Path, drafting: Drafting, tier: str = NO_CELLS) -> dict
 def test_earlier_answers_are_a_tenants_own(
     tmp_path: Path, answers: type[EarlierAnswers], outcome: str | None
 ) -> None:
-    """Uses a server's drafters. Positive control: one text of answers for all namespaces."""
+    """Uses a server's drafters. Positive control: drafts from all namespaces' answers."""
     record = record_of(tmp_path, LateDrafting(answers), NO_CELLS if outcome is None else "device")
     gaps = record["gaps"]
     assert gaps["control"]["auc"] > 0.9, "its own answers are drafted"

@@ -1,4 +1,4 @@
-"""Targets of the gaps between tokens, met by the real scheduling core on a modelled H200."""
+"""The real scheduling core on a simulated H200 meets targets for the gaps between tokens."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ WHOLE = 8192
 MAX_STEP_S = 0.06
 NOISE = 0.05
 RUN_S = 4.0
-SETTLING_S = 2.0  # seconds in which the predictor learns the sizes of steps
+SETTLING_S = 2.0  # seconds in which the predictor learns step times
 
 
 def p99(gaps: list[float]) -> float:
@@ -27,7 +27,7 @@ def p99(gaps: list[float]) -> float:
 
 
 class Load:
-    """Streams that read long answers beside streams that repeatedly send long prompts."""
+    """A load of streams with long answers, beside streams that repeatedly send long prompts."""
 
     def __init__(
         self,
@@ -62,12 +62,12 @@ class Load:
 
     @property
     def gaps(self) -> list[float]:
-        """Return the gaps of the streams that read."""
+        """Return the gaps of the streams with long answers."""
         return [gap for reader in self.readers for gap in reader.gaps]
 
     @property
     def prompts_per_s(self) -> float:
-        """Return the prompt tokens a second of the streams that ask."""
+        """Return the prompt tokens a second of the streams with long prompts."""
         steps = self.replay.device.steps[self.since :]
         new = sum(row.num_new for _, step in steps for row in step.rows if is_prefill(row))
         return new / RUN_S
@@ -96,7 +96,7 @@ def test_a_longer_target_computes_prompts_faster() -> None:
 
 
 def test_contexts_of_unlike_lengths_keep_to_a_target() -> None:
-    """A prompt's last tokens read many times the keys of the mean prompt."""
+    """The last tokens of a long prompt read many times as many keys as a mean prompt's."""
     load = Load(0.03, readers=16, askers=6, prompt=1_000)
     long = load.replay.stream("asker", 60_000, 4)
     long.start()

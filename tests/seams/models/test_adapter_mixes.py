@@ -1,4 +1,4 @@
-"""Eight adapters and the base model in one step: each request answers as alone, with any options.
+"""Eight adapters and the base model in one step: each request gets the same answer as alone.
 
 Filters, penalties, biases, masks, drafts and two choices of one prompt run together, and are
 preempted. `tests/engine/adapters` compares single adapters with PEFT.
@@ -40,7 +40,7 @@ WISHES = [replace(one, max_tokens=LENGTH, ignore_eos=True) for one in EVERY_WISH
 
 @dataclass(frozen=True)
 class Wish:
-    """A request with an adapter, or without one."""
+    """A request, with or without an adapter."""
 
     name: str
     adapter: str | None
@@ -49,12 +49,12 @@ class Wish:
 
     @property
     def namespace(self) -> Namespace:
-        """Return a namespace; each adapter and each mask has its own."""
+        """Return the request's namespace. Each adapter and each mask has its own."""
         return Namespace((self.adapter or "base").encode().ljust(16))
 
 
 def mix() -> list[Wish]:
-    """Return a request for each adapter and the model, and a second choice of the last prompt."""
+    """Return requests: one per adapter, one without, and a second choice of the last prompt."""
     found = [
         Wish(str(at), name, random_prompt(9 + at, at), WISHES[at % len(WISHES)])
         for at, name in enumerate((None, *NAMES))
@@ -121,7 +121,7 @@ def submit(
 
 
 def test_a_mix_of_adapters_is_each_alone(tmp_path: Path) -> None:
-    """The model is a hybrid."""
+    """The model is a hybrid, with recurrent layers."""
     checkpoint = make_checkpoint(RECIPES["qwen3.5"], tmp_path / "base")
     place = tmp_path / "adapters"
     place.mkdir()

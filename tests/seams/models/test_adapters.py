@@ -1,4 +1,4 @@
-"""Tenants' adapters on a whole server: their owners, and blocks that serve no other adapter."""
+"""Tenants' adapters on a whole server: each has an owner, and blocks that only it uses."""
 
 from __future__ import annotations
 
@@ -146,7 +146,8 @@ def test_activated_adapters_find_what_the_model_has_cached(tenant: Tenant, other
     answers = {tenant.answer("tiny", prompt=before)[0]}
     for name in names:
         answer, cached = tenant.answer(name, prompt=prompt)
-        assert cached == 64  # the whole blocks before the invocation
+        # all whole blocks before the invocation, at which the adapter is activated
+        assert cached == 64
         assert tenant.answer(name, prompt=prompt) == (answer, 80)
         assert tenant.answer(name, prompt=prompt, cache_salt=name) == (answer, 0)
         answers.add(answer)
@@ -162,7 +163,7 @@ def test_activated_adapters_find_what_the_model_has_cached(tenant: Tenant, other
 def test_what_is_published_is_not_shared_by_two_tenants_with_one_adapter(
     tenant: Tenant, other: Tenant
 ) -> None:
-    """The adapter's block is not pinned, so a hit would reveal that the other tenant has asked."""
+    """The block with the adapter is not pinned, so a hit would reveal another tenant's request."""
     text = "A text that the operator publishes for all, of more than three blocks of bytes."
     made = tenant.operator.post("/admin/prefixes", json={"name": "text", "text": text})
     assert made.status_code == 201, made.text
@@ -228,7 +229,8 @@ def test_a_tenant_loads_its_own_where_it_may(tenant: Tenant, other: Tenant, plac
     assert tenant.ask("mine").status_code == 200
     more = tenant.http.post("/v1/load_lora_adapter", json=wish | {"lora_name": "more"})
     assert (more.status_code, more.json()["error"]["code"]) == (403, "too_many_adapters")
-    for path in ("mine", f"../{tenant.id}/mine", "../one"):  # another tenant's, and the operator's
+    # names that point to another tenant's adapter, and to the operator's
+    for path in ("mine", f"../{tenant.id}/mine", "../one"):
         stolen = other.http.post("/v1/load_lora_adapter", json=wish | {"lora_path": path})
         assert stolen.status_code == 400
     assert tenant.load("given", "one").status_code == 201
@@ -270,16 +272,18 @@ def test_nothing_that_one_has_computed_serves_another_in_any_tier(tmp_path: Path
         key = tenant.http.headers["Authorization"].removeprefix("Bearer ")
     assert len(set(first.values())) == len(names), "else a mix-up would not show"
     with (
-        place.serving(RATOON_HOST_CACHE_TOKENS="0") as server,  # everything comes from the disk
+        # without a host tier, so that all hits come from the disk
+        place.serving(RATOON_HOST_CACHE_TOKENS="0") as server,
         known(server, tenant.id, key) as again,
     ):
         for name in names:
             assert again.answer(name) == (first[name], 80)
         assert again.answer("two", cache_salt="s")[1] == 0
-        assert again.drop("one").json()["flushed_blocks"] == 0  # "same" needs its blocks
+        # the adapter "same" still uses these blocks
+        assert again.drop("one").json()["flushed_blocks"] == 0
         assert again.ask("one").status_code == 404
         assert again.answer("same") == (first["one"], 80)
-        assert again.drop("same").json()["flushed_blocks"] == 5  # blocks without a salt
+        assert again.drop("same").json()["flushed_blocks"] == 5  # only blocks without a salt
         assert again.load("same", "one").status_code == 201
         assert again.answer("same") == (first["one"], 0)
         assert again.answer("two") == (first["two"], 80)

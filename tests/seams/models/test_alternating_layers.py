@@ -1,4 +1,4 @@
-"""Layers that alternate between a window and the whole context: cached equals uncached."""
+"""With windows in only some layers, cached answers equal uncached ones."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from tests.doubles.models.alternating_architecture import (
 from tests.seams.support.mix import NAMESPACES, Alone, Ask, alone_on, run_mix
 from tests.seams.support.real_engine import Bounds, RealEngine
 
-# Prompts shorter and longer than a window; shared prefixes end before it, and within it.
+# Some prompts are shorter than a window, some longer. Shared prefixes end before and within a
+# window.
 MIX = [
     Ask(i % 4, 10 + 3 * i, (5, 6, 7), 12, NAMESPACES[i % 2], i if i % 3 else None)
     for i in range(11)

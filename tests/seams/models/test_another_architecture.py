@@ -1,4 +1,4 @@
-"""A model with different layers, through the engine's core: cached equals uncached."""
+"""A model with layers of different kinds in the engine: cached answers equal uncached ones."""
 
 from __future__ import annotations
 

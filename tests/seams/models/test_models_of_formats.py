@@ -1,4 +1,4 @@
-"""Directories in the published forms of gpt-oss and Gemma: an engine can run all their parts."""
+"""Model directories in the published forms of gpt-oss and Gemma run completely in an engine."""
 
 from __future__ import annotations
 

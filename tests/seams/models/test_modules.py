@@ -123,7 +123,8 @@ def test_a_stream_a_conversation_and_several_choices(client: httpx.Client) -> No
         ("/v1/completions", {"prompt": "What?", "max_tokens": 2}),
         ("/v1/messages", {"messages": [{"role": "user", "content": "What?"}], "max_tokens": 2}),
         ("/v1/responses", {"input": "What?", "max_output_tokens": 16}),
-        ("/v1/responses", {"input": "What?", "tools": [{"type": "web_search"}]}),  # ignored
+        # a field that is ignored
+        ("/v1/responses", {"input": "What?", "tools": [{"type": "web_search"}]}),
         ("/v1/chat/completions", {"messages": [{"role": "system", "content": "Say it."}]}),
         ("/v1beta/models/handbook:generateContent", {"contents": {"parts": {"text": "What?"}}}),
     ],
@@ -302,7 +303,7 @@ def test_unions_and_parameters(client: httpx.Client) -> None:
 
 
 def test_a_scaffold_attends_across_its_modules(client: httpx.Client) -> None:
-    """A module's text about the module before it makes sense only if both are computed together."""
+    """A module that refers to the module before it needs both to be computed together."""
     schema = store(client, {**HANDBOOK, "scaffolds": [["door", "alarm"]]})
     both = ask(client, schema, ["alarm", "door"], "alarm code for Oslo")
     assert said(both) == "1437"
@@ -318,7 +319,7 @@ def test_pml_is_the_same_schema_as_its_json(client: httpx.Client) -> None:
 
 
 def test_modules_of_pml_need_no_text(client: httpx.Client) -> None:
-    """Prompt Cache's examples have modules of only unions, and unions with an empty choice."""
+    """The Prompt Cache paper's examples have modules of only unions, and empty choices."""
     made = store(
         client,
         {

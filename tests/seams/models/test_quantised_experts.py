@@ -30,7 +30,7 @@ class Base:
     model_dir: Path
     truth: Checkpoint
     settings: dict[str, str]
-    tolerance: float  # largest mean difference of log-probabilities
+    tolerance: float  # maximum allowed mean difference of log-probabilities
 
 
 def in_int4(directory: Path) -> Base:
@@ -39,7 +39,7 @@ def in_int4(directory: Path) -> Base:
 
 
 def in_fp8(directory: Path) -> Base:
-    """Make a model quantised as it is loaded. The engine rounds GEMMs' inputs too."""
+    """Make a model that is quantised when loaded. The engine also rounds inputs of GEMMs."""
     made = make_checkpoint(recipe(), directory / "plain")
     with torch.no_grad():
         for name, weight in made.truth.named_parameters():

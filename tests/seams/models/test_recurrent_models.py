@@ -1,4 +1,4 @@
-"""Real models with recurrent layers, or freed windows, through the core: cached equals uncached."""
+"""Real models with recurrent layers or freed windows: cached answers equal uncached ones."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_any_reuse_gives_the_tokens_of_each_request_alone(
 def test_drafts_change_no_answer(
     saved: Checkpoint, alone: Alone, *, wrong: float, graph_tokens: int
 ) -> None:
-    """Perfect, random and adversarial drafts, with chunks, preemptions and captured steps."""
+    """Drafts are perfect, random or adversarial, with chunks, preemptions and captured steps."""
     mix = [replace(ask, max_tokens=36) for ask in MIX[:6]]
     told = {str(number): alone(ask) for number, ask in enumerate(mix)}
 
@@ -81,7 +81,7 @@ def test_drafts_change_no_answer(
 
 @dataclass(frozen=True)
 class Conversation:
-    """An answer without drafts, its steps, and the continuation."""
+    """An answer without drafts, the number of its steps, and the answer of the next turn."""
 
     answer: list[int]
     num_steps: int
@@ -146,7 +146,7 @@ def test_a_conversation_goes_on_from_its_last_answer(
     given = engine.tokens("second")
     assert saved.decoded(longer, given).argmax(-1).tolist() == given
     assert engine.tokens("elsewhere") == given
-    # All whole blocks except those of the last tokens, which no step has computed.
+    # All whole blocks are reused, except blocks with the last token, which no step has computed.
     assert engine.finished("second").reused.tokens == (len(COMMON) + len(answer) - 1) // 16 * 16
     assert engine.finished("elsewhere").reused.tokens == 0
     engine.expect_nothing_left()

@@ -11,17 +11,17 @@ from playwright.sync_api import Browser, Error, Page, expect, sync_playwright
 
 from tests.seams.page.support import Visit
 
-# The headless shell has no windows, and so a page takes half the processor time.
+# The headless shell draws no windows, so a page takes half the CPU time.
 NAMES = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
-PATIENCE_MS = 60_000  # enough for two busy cores
-# A page polls every few seconds. Here it waits a tenth of that.
+PATIENCE_MS = 60_000  # milliseconds, enough on two busy cores
+# A page polls every few seconds. Here it polls ten times as often.
 SHORT_WAITS = """
     const waits = window.setTimeout;
     window.setTimeout = (then, ms = 0, ...rest) => waits(then, ms / 10, ...rest);
 """
 
 
-# not for the whole session: while it exists, no event loop can run
+# not "session": no other event loop can run while the browser exists
 @pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
     executable = next(filter(None, map(shutil.which, NAMES)), None)
@@ -33,7 +33,7 @@ def browser() -> Iterator[Browser]:
             chromium = playwright.chromium.launch(
                 executable_path=executable, args=["--disable-gpu", "--disable-software-rasterizer"]
             )
-        except Error as error:  # for example a sandbox without browsers
+        except Error as error:  # no browser can start, for example in a sandbox
             pytest.skip(f"Chromium does not start: {error.message.splitlines()[0]}")
         yield chromium
         chromium.close()

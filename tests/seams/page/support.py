@@ -9,7 +9,7 @@ from playwright.sync_api import ConsoleMessage, Locator, Page, expect
 from tests.seams.support.server import Server
 
 VIEWS = ("Overview", "Cache", "Requests", "Tenants", "Prefixes", "Isolation and health")
-NOT_KNOWN = "\N{EN DASH}"  # the dash that the page shows
+NOT_KNOWN = "\N{EN DASH}"  # the dash that the page shows for an unknown value
 NO_ANSWER = "Failed to load resource"  # Chromium's message for every status above 399
 
 

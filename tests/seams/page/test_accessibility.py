@@ -1,4 +1,4 @@
-"""axe-core on every view, narrow and wide, light and dark; no view is wider than its window."""
+"""Checks by axe-core of every view, narrow and wide, light and dark, and of its width."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_every_view(server: Server, visit: Callable[..., Visit], look: dict[str,
         open_view(page, name)
         expect(page.get_by_text("Loading…")).to_have_count(0)
         assert (name, serious(page), overflow(page)) == (name, [], 0)
-        if name != "Overview":  # the Overview was already open
+        if name != "Overview":  # the page opens with the Overview
             expect(page.locator("main")).to_be_focused()
 
 

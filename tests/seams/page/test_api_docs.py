@@ -1,4 +1,4 @@
-"""`/docs` in a real Chromium, used like FastAPI's."""
+"""The page `/docs` in a real Chromium, with the actions of FastAPI's own page."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ USED = (
 
 
 def show_used(page: Page) -> None:
-    """Hide unused operations, since drawing all takes seconds of processor time."""
+    """Hide unused operations, since drawing all of them takes seconds of CPU time."""
 
     def fulfil(route: Route) -> None:
         answer = route.fetch()

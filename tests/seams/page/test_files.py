@@ -1,4 +1,4 @@
-"""The pages' own files: their size, and their compatibility with the CSP."""
+"""The files of the pages: their size, and their compatibility with the CSP."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import gateway
 STATIC = Path(gateway.__file__).parent / "page" / "static"
 API = STATIC.parent / "api"
 MAX_BYTES = 500_000
-MAX_API_BYTES = 550_000  # as stored and sent
-PACKED = (".gz", ".txt")  # endings of other projects' files
+MAX_API_BYTES = 550_000  # maximum size as stored and sent
+PACKED = (".gz", ".txt")  # endings of names of other projects' files
 OUTSIDE = re.compile(r"""(?:src|href|import|from|fetch|url)\s*[=(]?\s*["'(](?:https?:)?//""")
 INLINE = re.compile(r"""<style|\son\w+="|<script(?![^>]*\ssrc=)|\sstyle=\"""")
 
@@ -26,7 +26,7 @@ def test_all_files_together_are_small() -> None:
 
 
 def test_nothing_comes_from_elsewhere_and_nothing_is_inline() -> None:
-    """uPlot and other libraries name their home pages, but only in comments."""
+    """Comments may have addresses: uPlot and other libraries name their home pages there."""
     own = [path for path in [*files(), *files(API)] if path.suffix not in PACKED]
     for path in own:
         text = path.read_text()

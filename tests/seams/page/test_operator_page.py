@@ -191,7 +191,7 @@ def test_the_page_goes_on_while_the_engine_is_down(operated: Server, page: Page)
         expect(row(page, "All tenants", "demo").first).to_be_visible()
         expect(page.get_by_text("Figures of the cache are missing")).to_be_visible()
     finally:
-        with suppress(ProcessLookupError):  # the server may have replaced it
+        with suppress(ProcessLookupError):  # the server may have replaced the process already
             os.kill(engine, signal.SIGCONT)
     expect(page.get_by_text("engine is down")).to_have_count(0)
 

@@ -1,1 +1,1 @@
-"""The routes that generate nothing, with whole servers and their official clients."""
+"""Routes that generate no tokens, tested with whole servers and official clients."""

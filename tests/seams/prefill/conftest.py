@@ -17,12 +17,12 @@ BLOCK = 16
 
 
 def distinct_tokens(prompts: Iterable[list[int]]) -> int:
-    """Count the tokens of prompts; shared prefixes count once."""
+    """Count the tokens of prompts. A shared prefix counts once."""
     return len({tuple(one[:end]) for one in prompts for end in range(1, len(one) + 1)})
 
 
 def computed_for(client: httpx.Client) -> int:
-    """Return the prompt tokens that the engine has computed for a tenant, once they are stored."""
+    """Return the number of prompt tokens computed for a tenant, once the usage is stored."""
 
     def rows() -> list[dict[str, int]]:
         found: list[dict[str, int]] = client.get("/v1/usage").raise_for_status().json()["usage"]

@@ -1,4 +1,4 @@
-"""A whole server's decisions equal those of transformers, and shared input is computed once."""
+"""A whole server's decisions equal those of transformers, and a shared prefix is computed once."""
 
 from __future__ import annotations
 

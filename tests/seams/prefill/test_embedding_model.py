@@ -69,7 +69,7 @@ def test_embeddings_are_those_of_transformers(
 
 
 def test_it_generates_nothing(embedder: Server) -> None:
-    """The head for logits does not exist."""
+    """An embedding model's files have no head for logits."""
     client = embedder.openai()
     with pytest.raises(openai.BadRequestError) as refused:
         client.completions.create(model=MODEL, prompt="a", max_tokens=1)

@@ -50,7 +50,7 @@ def told(engine: RealEngine, name: str) -> Values:
 
 @pytest.mark.parametrize("machine", MACHINES)
 def test_what_is_read_off_a_prompt_is_its_last_tokens(checkpoint: Checkpoint, machine: str) -> None:
-    """The tokens are first computed beside neighbours that generate, then read from the cache."""
+    """The prompts are first computed beside requests that generate, then found in the cache."""
     engine = RealEngine(str(checkpoint.model_dir), MACHINES[machine])
     wish = sampling(12, 1.0, seed=4, num_logprobs=2, ignore_eos=True)
     engine.submit("neighbour", PROMPTS[33], wish, namespace=NAMESPACE)

@@ -27,7 +27,7 @@ def ids_of(text: str) -> list[int]:
 
 
 def true_score(made: Checkpoint, document: str) -> float:
-    """Compute the score as Qwen3-Reranker's page does, on a prompt tokenised whole."""
+    """Compute the score by the method of Qwen3-Reranker's page, on one tokenised text."""
     logits = made.logits(ids_of(HEAD + document + TAIL))[-1]
     words = [TOKENIZER.token_to_id("no"), TOKENIZER.token_to_id("yes")]
     return float(torch.log_softmax(logits[words], 0)[1].exp())

@@ -1,1 +1,1 @@
-"""Tests of seams/project/."""
+"""Tests of the repository itself: docstrings, imports, pages, packages, deployment."""

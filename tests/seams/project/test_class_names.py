@@ -1,4 +1,4 @@
-"""Each class name is used once, so an imported name identifies its class."""
+"""No two classes have the same name, so an imported name identifies its class."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from tests.seams.project.test_imports import PACKAGES
 
 ROOT = Path(__file__).parents[3]
-# without a file's private classes, `_Name`
+# matches no private classes, `_Name`
 _CLASS = re.compile(r"^class ([A-Za-z]\w*)", re.MULTILINE)
 
 

@@ -1,7 +1,7 @@
 """The real deployment: `docker-compose.yml` with all its services, killed one by one.
 
-This runs only if `RATOON_TEST_COMPOSE=1` and a Docker engine exists. It builds images for minutes,
-and needs the machine for itself.
+The tests run only if `RATOON_TEST_COMPOSE=1` and a Docker engine exists. They build images for
+minutes, and nothing else should run on the machine.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ pytestmark = [
     pytest.mark.skipif(REASON is not None, reason=str(REASON)),
     pytest.mark.timeout(1800),  # the first build installs torch
 ]
-# With a disk tier the engine's blocks survive it.
+# True if there is a disk tier, from which blocks come back after the engine's end.
 HAS_DISK = any("disk" in name for name in ENGINE_FLAGS)
 
 
@@ -33,7 +33,7 @@ def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Composed]:
 
 @pytest.fixture
 def tenant(deployment: Composed) -> Iterator[httpx.Client]:
-    """Return a client with a key of a new tenant, through the front."""
+    """Return a client with the key of a new tenant, which sends its requests to the front proxy."""
     operator = {"Authorization": f"Bearer {deployment.secret('ratoon_admin_key')}"}
     with httpx.Client(base_url=deployment.admin_url, headers=operator, timeout=30) as admin:
         name = f"tenant-{uuid.uuid4().hex[:8]}"
@@ -45,7 +45,7 @@ def tenant(deployment: Composed) -> Iterator[httpx.Client]:
 
 
 def made_at_last(admin: httpx.Client, path: str, body: dict[str, str] | None) -> dict[str, str]:
-    """Return the answer to an operator's request, repeated after a 503."""
+    """Send an operator's request, repeat it after a 503, and return the answer."""
     for _ in soon(20, 1.0):
         answer = admin.post(path, json=body)
         if answer.status_code != 503:
@@ -56,11 +56,11 @@ def made_at_last(admin: httpx.Client, path: str, body: dict[str, str] | None) ->
 
 
 def cached(client: httpx.Client, question: str = "What is the door code for Oslo?") -> int:
-    """Ask with a long system prompt; return its number of cached tokens."""
+    """Send a chat with a long system prompt, and return the number of cached tokens."""
     system = " ".join(f"The door code for room {number} is {number * 37}." for number in range(40))
     messages = [{"role": "system", "content": system}, {"role": "user", "content": question}]
     body = {"model": "handbook", "messages": messages, "max_tokens": 4}
-    # A new connection each time, for which the front chooses a gateway.
+    # Each request has a new connection, for which the front proxy chooses a gateway.
     answer = client.post("/v1/chat/completions", json=body, headers={"connection": "close"})
     assert answer.status_code == 200, answer.text
     found: int = answer.json()["usage"]["prompt_tokens_details"]["cached_tokens"]
@@ -134,7 +134,8 @@ def test_redis_wants_its_password(deployment: Composed) -> None:
 def test_nobody_notices_the_death_of(
     deployment: Composed, tenant: httpx.Client, service: str
 ) -> None:
-    for _ in range(4):  # both gateways look up the key, and remember it when Redis is gone
+    # enough requests for both gateways to look up the key, which they remember without Redis
+    for _ in range(4):
         cached(tenant)
     killed = deployment.pid(service)
     deployment.kill(service)
@@ -159,7 +160,7 @@ def test_the_engine_is_back_soon(deployment: Composed, tenant: httpx.Client) -> 
     deployment.kill("engine")
     deployment.wait_successor("engine", killed)
     deployment.wait_ready(120)
-    cached(tenant)  # cold, or warm as far as blocks had reached the disk
+    cached(tenant)  # finds only blocks that had reached the disk, if any
     assert cached(tenant) > 100
 
 
@@ -174,7 +175,7 @@ def test_after_a_restart_of_everything_keys_are_known(
 
 
 def test_a_stop_cuts_off_no_stream(deployment: Composed, tenant: httpx.Client) -> None:
-    """The front refuses new connections at once, and serves existing ones to their end."""
+    """The front proxy refuses new connections at once, and serves open ones to their end."""
     body = {"model": "handbook", "prompt": "x", "max_tokens": 1500, "ignore_eos": True}
     lines: list[str] = []
     with tenant.stream("POST", "/v1/completions", json=body | {"stream": True}) as answer:
@@ -186,7 +187,8 @@ def test_a_stop_cuts_off_no_stream(deployment: Composed, tenant: httpx.Client) -
         told_before = len(lines)
         reading.join()
     stopping.join()
-    assert told_before < len(lines)  # the stream had not ended when the front closed
+    # the stream had not ended when the front proxy stopped listening
+    assert told_before < len(lines)
     assert [line for line in lines if line][-1] == "data: [DONE]"
     deployment.compose("start")
     deployment.wait_ready()
@@ -194,7 +196,7 @@ def test_a_stop_cuts_off_no_stream(deployment: Composed, tenant: httpx.Client) -
 
 
 def is_open(url: str) -> bool:
-    """Return whether a new connection is answered."""
+    """Return whether a request on a new connection is answered."""
     try:
         httpx.get(f"{url}/healthz", timeout=5)
     except httpx.TransportError:

@@ -1,4 +1,4 @@
-"""Docstrings: each public method has one, or its interface; they open with a verb or a noun."""
+"""Each public method, or its interface, has a docstring. Docstrings open with a verb or a noun."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import pytest
 from tests.seams.project.test_imports import PACKAGES
 
 ROOT = Path(__file__).parents[3]
-OF_LIBRARIES = {  # methods of asyncio.Protocol, pydantic's settings and itsdangerous' signers
+# methods that asyncio.Protocol, pydantic's settings and itsdangerous' signers define
+OF_LIBRARIES = {
     *("connection_made", "connection_lost"),
     *("settings_customise_sources", "get_timestamp"),
 }
@@ -54,7 +55,7 @@ def bases(one: ast.ClassDef) -> set[str]:
 
 
 def methods(one: ast.ClassDef) -> Iterable[tuple[str, bool]]:
-    """Return the public methods, and whether each has a docstring; a property has its getter's."""
+    """Return the public methods, and whether each (for a property, its getter) has a docstring."""
     found: dict[str, bool] = {}
     for node in one.body:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name[0] != "_":

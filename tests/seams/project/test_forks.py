@@ -23,7 +23,7 @@ STATUS = 7
 
 
 def start_both(directory: Path, *, is_tied: bool) -> None:
-    """Start a process, and then another one through the replacement of `exec`."""
+    """Start a process by `exec`, and another process by the replacement of `exec`."""
     os.chdir(directory)
     logging.basicConfig(level=logging.DEBUG)
     signal.signal(signal.SIGUSR1, lambda *_: None)

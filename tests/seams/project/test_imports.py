@@ -1,4 +1,4 @@
-"""Rules of imports that `make check` cannot express: what the gateway may import."""
+"""A rule that `make check` cannot express: which of the engine's modules the gateway imports."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ OF_OTHER_PACKAGES = {
     "engine.grammars.schemas.json_value",
     "engine.grammars.syntax.expression",
     "engine.grammars.syntax.lark_pattern",
-    # a tool's grammar is turned into a pattern before it is sent
+    # the gateway converts a tool's grammar into a pattern
     "engine.grammars.syntax.lark_reader",
     "engine.link.gateway_end.outlasting",
     "engine.link.query_messages",
@@ -32,7 +32,8 @@ OF_OTHER_PACKAGES = {
     "engine.link.stats_messages",
     "engine.link.view_messages",
     "engine.core_dumps",
-    "engine.line_writer",  # gateway and engine write logs by a thread that waits for no reader
+    # gateway and engine both write logs by a thread, so that a slow reader delays neither
+    "engine.line_writer",
     "engine.models.model_files",  # gateway and engine read the same folder, within the same bounds
     "engine.models.token_marks",  # both ends of the link use the same set of control tokens
     "prefix_cache.hashing",
@@ -58,7 +59,7 @@ def test_the_gateway_knows_only_what_crosses_the_link(graph: grimp.ImportGraph) 
         if imported.split(".")[0] not in ("gateway",)
     }
     assert known <= OF_OTHER_PACKAGES
-    # Positive control: imports were found.
+    # Positive control: the search finds imports.
     assert {"engine.link.gateway_end.client", "engine.link.messages"} <= known
 
 

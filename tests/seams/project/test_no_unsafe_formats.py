@@ -1,4 +1,4 @@
-"""No code can be loaded from data: no pickle, no eval, no loader that falls back to them."""
+"""No module loads code from data: it uses no pickle, no eval, and no loader that may use them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Several workers begin with tests that start servers, and every test runs once."""
+"""Each of several test workers begins with tests that start servers, and every test runs once."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FILES = ["cli/a", *SERVERS, "seams/project/f", *(f"storage/z{number}" for number
 
 @dataclass(frozen=True)
 class OneOf:
-    """A test of a file, with its number there."""
+    """A test: its file, and its number in the file."""
 
     path: Path
     number: int

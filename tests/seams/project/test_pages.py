@@ -1,4 +1,4 @@
-"""Names on the pages exist: tests on the page of faults, links and anchors on every page."""
+"""Names on pages exist: tests named on the page of faults, links and anchors on all pages."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_every_test_on_the_page_of_faults_is_there() -> None:
     for module, names in found:
         if modules_of(module):
             assert all(has(modules_of(module), name) for name in names), (module, names)
-        else:  # only a test, of a module named before
+        else:  # a test without its module, which was named before
             assert has(list(TESTS), module), module
 
 
@@ -87,5 +87,5 @@ def test_every_decision_is_in_the_index_once() -> None:
 
 
 def test_the_overview_is_read_in_ten_minutes() -> None:
-    """At 150 words a minute, including code and tables."""
+    """Ten minutes are 1,500 words, including code and tables."""
     assert len((ROOT / "docs" / "design" / "overview.md").read_text().split()) <= 1500

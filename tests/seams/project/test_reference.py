@@ -25,7 +25,7 @@ def on(page: str) -> str:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_a_page_is_current(page: str, made: dict[str, str]) -> None:
-    """`make docs` writes the page below its mark, and keeps the text above."""
+    """`make docs` writes the part of a page below its mark, and leaves the text above unchanged."""
     assert on(page) == made[page]
 
 
@@ -34,7 +34,7 @@ def test_every_page_that_is_made_is_there(made: dict[str, str]) -> None:
 
 
 def test_every_flag_is_on_the_page_of_the_command_line() -> None:
-    """A flag is in its command's section, or among the options of many commands."""
+    """A flag is listed in its command's section, or in the section of common options."""
     sections = dict(re.findall(r"^## (.+)\n((?:(?!## ).*\n)*)", on("cli.md"), re.MULTILINE))
     found = [option for _, command in commands() for option in options_of(command)]
     assert len(found) > 150
@@ -77,5 +77,5 @@ def test_every_metric_is_on_the_page() -> None:
 
 
 def test_control_a_flag_that_is_gone_is_noticed(made: dict[str, str]) -> None:
-    """Positive control: whole pages are compared, so one word suffices."""
+    """Positive control: whole pages are compared, so that one changed word is found."""
     assert made["configuration.md"].replace("--otlp-endpoint", "--x") != on("configuration.md")

@@ -1,7 +1,7 @@
-"""Installed packages are locked by version and hash, from one index at a time.
+"""Installed packages are locked by version and hash, and each lock file uses one index.
 
-`make lock` writes `requirements/`. A dependency that is changed only in pyproject.toml fails here.
-`make audit` asks a service for known vulnerabilities.
+`make lock` writes `requirements/`. These tests fail if a dependency is changed only in
+pyproject.toml. `make audit` asks a service for known vulnerabilities.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[3]
 LOCKS = ROOT / "requirements"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 SERVES = PROJECT["dependencies"]
-# dependencies of the engine's process alone
+# dependencies that only the engine's process has
 ENGINE = {line for line in (LOCKS / "engine.in").read_text().splitlines() if line[:1] != "#"}
 DECLARED = {
     "gateway": [one for one in SERVES if Requirement(one).name not in ENGINE],
@@ -40,7 +40,7 @@ def entries(text: str) -> list[str]:
 
 
 def locked(name: str) -> dict[str, set[str]]:
-    """Return versions by package of a lock file; several if versions of Python differ."""
+    """Return the locked versions of each package: several if they depend on Python's version."""
     found: dict[str, set[str]] = {}
     for entry in entries((LOCKS / f"{name}.txt").read_text()):
         requirement = Requirement(entry.split(" --hash")[0])
@@ -112,7 +112,7 @@ def test_the_bill_of_materials_has_all_that_is_locked(tmp_path: Path) -> None:
         "-m",
         "cyclonedx_py",
         "requirements",
-        "--no-validate",  # validation takes most of the time, and `make sbom` does it
+        "--no-validate",  # validation takes most of the time, and `make sbom` validates
         "--output-file",
         str(path),
         "-",

@@ -1,7 +1,7 @@
 """The wheel contains everything that serves, with weights and pages, and nothing else.
 
-It is built from a copy, without a network, with the locked setuptools. In the checkout, setuptools
-would include files of an earlier build.
+The wheel is built from a copy of the checkout, without a network, with the locked setuptools. In
+the checkout itself, setuptools would include files of an earlier build.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ import pytest
 ROOT = Path(__file__).parents[3]
 PACKAGES = ("cli", "gateway", "engine", "prefix_cache", "storage", "kernels", "handbook")
 DESCRIPTION = ("pyproject.toml", "README.md", "LICENSE", "NOTICE")
-# One file of each kind that a page or a script in a package may have, and one that nothing uses.
+# One file of each kind that belongs to pages and scripts, and a file that does not belong into the
+# wheel.
 PAGES = ("page.html", "page.js", "page.css", "icon.svg", "words.txt", "data.json", "a.sql", "b.lua")
 NOT_ASKED_FOR = "notes.odt"
 

@@ -1,1 +1,1 @@
-"""Several ranks as one engine: the same tokens, one cache, one life."""
+"""Several ranks as one engine: they compute the same tokens, share one cache and end together."""

@@ -1,7 +1,7 @@
-"""Small models in formats that ranks divide, and what one rank computes and samples.
+"""Small models in formats that ranks can divide, and the logits and samples of one rank.
 
-A rank is opened as in a server: peer memory, weights, graphs. There is no scheduler: each rank
-makes the same steps by hand, since all have the same tokens.
+A rank is opened as in a server: peer memory, weights, graphs. There is no scheduler: all ranks have
+the same tokens, and so each makes the same steps by itself.
 """
 
 from __future__ import annotations
@@ -38,19 +38,20 @@ from tests.engine.rigs.hand_driven import (
     with_graphs,
 )
 
-# Sizes of every model; a quarter of each matrix is whole groups in every format.
+# Sizes of every model. In every format, a quarter of each matrix consists of whole quantisation
+# groups.
 SIZES: dict[str, Any] = {
     "hidden_size": 256,
     "intermediate_size": 1024,
     "moe_intermediate_size": 512,
     "head_dim": 64,
     "num_attention_heads": 8,
-    "num_key_value_heads": 2,  # fewer heads than ranks, of which there are four
+    "num_key_value_heads": 2,  # fewer KV heads than the four ranks
     "max_position_embeddings": 2048,
 }
 POSITIONS, ROWS, CACHE_TOKENS = 2048, 4, 16_384
-MOST_ROWS = 64  # rows of a captured step
-PROMPT = 200  # tokens whose logits are compared
+MOST_ROWS = 64  # number of rows of a captured step
+PROMPT = 200  # number of tokens whose logits are compared
 PATIENCE = timedelta(seconds=60)
 Exchange = Literal["peer memory", "library"]
 
@@ -92,8 +93,8 @@ class Served:
 class Found:
     """The results of one rank.
 
-    `logits` (PROMPT, V) float32 of a prompt; `sampled` (steps, rows) by this rank; `texts`: the
-    tokens of each sequence, which all ranks receive.
+    `logits` (PROMPT, V) float32 are those of a prompt. `sampled` (steps, rows) are this rank's own
+    samples. `texts` are the tokens of each sequence, which all ranks receive.
     """
 
     logits: Tensor
@@ -104,7 +105,7 @@ class Found:
 
 
 def compute(rank: int, num_ranks: int, directory: Path, served: Served) -> Found:
-    """Run a rank from its start to its end, as `Job` needs it."""
+    """Run a rank from its start to its end. Has the signature that `Job` needs."""
     began = time.monotonic()
     config = served.config(num_ranks)
     metadata = read_metadata(config, rank=rank)
@@ -119,13 +120,14 @@ def compute(rank: int, num_ranks: int, directory: Path, served: Served) -> Found
         part = open_part(config, metadata, groups)
         with closing(part):
             found = _found(part, group, served, began)
-            group.least(0)  # no rank leaves before all are done
+            group.least(0)  # a barrier: no rank ends before all are done
             return found
 
 
 def _found(part: OpenedPart, group: NotingGroup | None, served: Served, began: float) -> Found:
     runner = part.runner
-    if isinstance(runner, ModelRunner):  # on a CPU, where replays run all work again
+    # only a GPU's runner; on a CPU, replays run the whole work again
+    if isinstance(runner, ModelRunner):
         runner = with_graphs(runner, Rerun(), max_tokens=64, max_model_len=POSITIONS)
     assert isinstance(runner, GraphRunner)
     _log.info("opened after %.1f s", time.monotonic() - began)
@@ -139,7 +141,7 @@ def _found(part: OpenedPart, group: NotingGroup | None, served: Served, began: f
 
 
 def decoded(runner: GraphRunner, steps: int) -> list[list[int]]:
-    """Return greedy tokens of concurrent sequences; new ones start as others end."""
+    """Return greedy tokens of concurrent sequences. New sequences start when others end."""
     texts: list[list[int]] = []
     while steps:
         driven, count = HandDriven(runner.eager, runner), min(steps, POSITIONS - 64)

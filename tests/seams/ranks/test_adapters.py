@@ -1,4 +1,4 @@
-"""Adapters on several ranks and stages give PEFT's tokens, also with few slots."""
+"""Adapters on several ranks and stages give the same tokens as PEFT, even with few slots."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def truths(tmp_path_factory: pytest.TempPathFactory) -> Truths:
 
 
 def expect_as_peft(served: Served, truths: Truths, suffix: str = "") -> None:
-    """Run requests with all adapters and none, twice each, and compare them with PEFT."""
+    """Run requests with each adapter and with none, twice each, and compare them with PEFT."""
     prompts = {name: random_prompt(10 + 17 * at) for at, name in enumerate((None, *NAMES))}
     for name, prompt in prompts.items():
         for again in range(2):
@@ -139,7 +139,7 @@ def test_mixed_adapters_are_each_as_peft_computes_it(
 def test_of_other_models(
     recipe: str, ranks: int, stages: int, targets: list[str], experts: list[str], tmp_path: Path
 ) -> None:
-    """Two of four ranks have the same KV head; joined matrices are divided one by one."""
+    """Each KV head is on two of four ranks. Joined matrices are divided separately."""
     truths = truths_of(recipe, tmp_path, target_modules=targets, target_parameters=experts)
     bounds = replace(BOUNDS, ranks=ranks, stages=stages)
     with served(truths, bounds, adapter_experts=bool(experts)) as one:
@@ -147,7 +147,7 @@ def test_of_other_models(
 
 
 def test_each_rank_holds_its_part(truths: Truths) -> None:
-    """A rank has a part of B for matrices divided by rows, and a part of A for others."""
+    """A rank has a part of LoRA's B for matrices divided by rows, and a part of A for others."""
     with served(truths, replace(BOUNDS, ranks=2)) as one:
         parts = one.engine.adapters
         assert isinstance(parts, AdapterParts)
@@ -171,7 +171,7 @@ def test_each_rank_holds_its_part(truths: Truths) -> None:
 def test_host_memory_of_all_ranks_forgets_and_reads_again(
     truths: Truths, ranks: int, stages: int
 ) -> None:
-    """Host memory has room for only one adapter, the last that was read."""
+    """Host memory has room for only one adapter, the last one read. Others are read again."""
     with served(truths, replace(BOUNDS, ranks=ranks, stages=stages), adapter_host_gib=0.0) as one:
         for turn in range(3):
             expect_as_peft(one, truths, f"-{turn}")

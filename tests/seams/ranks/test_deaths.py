@@ -1,4 +1,4 @@
-"""A rank dies, hangs, or is left alone: clients get errors, and no process remains."""
+"""A rank dies, hangs, or loses its parent: clients get errors, and no process remains."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 @contextmanager
 def filled_server(directory: Path, divides: str) -> Iterator[Server]:
-    """Run a server whose ranks' disks hold PROMPT; in upper tiers other blocks took its place."""
+    """Run a server that has PROMPT only on its ranks' disks: other blocks fill the upper tiers."""
     with running_server(directory / "data", {**SETTINGS, divides: "2"}) as running:
         fill(running)
         yield running
 
 
 def fill(running: Server) -> None:
-    """Find PROMPT once, and then push it out with other prompts."""
+    """Send PROMPT twice, and then push it down to the disks with other prompts."""
     assert ask(running)[1] == 0
     assert ask(running)[1] >= 64, "the control: it is cached"
     for number in range(20):
@@ -73,7 +73,7 @@ def children_of(parent: int, module: str) -> list[int]:
 
 
 def ask(server: Server) -> tuple[str, int]:
-    """Return the text after PROMPT, and its number of cached tokens."""
+    """Return the text that follows PROMPT, and the number of PROMPT's cached tokens."""
     with server.client() as client:
         answer = client.post("/v1/completions", json=PROMPT | {"max_tokens": 20})
         answer.raise_for_status()
@@ -86,7 +86,7 @@ def is_gone(pid: int) -> bool:
 
 
 def expect_an_end_and_a_successor(server: Server, stream: Stream, engine: int, rank: int) -> None:
-    """Check that the stream ends with a typed error, and new processes replace all."""
+    """Check that the stream ends with a typed error, and that all processes are replaced."""
     expect_an_end(stream)
     wait_for(lambda: is_gone(engine) and is_gone(rank), 30)
     wait_for(lambda: server.children().get("engine", engine) != engine, 30)
@@ -107,7 +107,7 @@ def expect_an_end(stream: Stream) -> None:
     "number", [signal.SIGKILL, signal.SIGSTOP], ids=["a rank is killed", "a rank hangs"]
 )
 def test_clients_are_told_and_the_engine_comes_back(server: Server, number: signal.Signals) -> None:
-    """If a rank hangs, rank 0 is killed."""
+    """The rank is killed, or stopped so that it hangs. A hang ends with a kill of rank 0."""
     before, _ = ask(server)
     engine, rank = server.children()["engine"], rank_of(server)
     stream = Stream(server, max_tokens=800)
@@ -121,13 +121,13 @@ def test_clients_are_told_and_the_engine_comes_back(server: Server, number: sign
 
 
 def test_the_death_of_the_first_stage_is_that_of_the_engine(tmp_path: Path) -> None:
-    """Rank 0 waits for that stage's output."""
+    """Rank 0 notices the death while it waits for that stage's output."""
     with filled_server(tmp_path, "RATOON_PIPELINE_PARALLEL") as server:
         test_clients_are_told_and_the_engine_comes_back(server, signal.SIGKILL)
 
 
 def test_a_rank_dies_with_the_process_that_started_it(tmp_path: Path) -> None:
-    """A stopped rank dies too, although it cannot notice the end of its socket."""
+    """Even a stopped rank dies, although it cannot notice the end of its socket."""
     note = tmp_path / "pid"
     code = (
         "import sys, pathlib, time; from engine.ranks.process import RankProcess; "
@@ -148,9 +148,9 @@ def test_a_rank_dies_with_the_process_that_started_it(tmp_path: Path) -> None:
 
 
 def is_tied(pid: int) -> bool:
-    """Return whether a rank already ignores SIGTERM, which it does once it is tied to its parent.
+    """Return whether a rank already ignores SIGTERM. If it does, it is tied to its parent's life.
 
-    SIGINT would not show it: a shell's background processes ignore that signal.
+    SIGINT is no sign of this, because a shell's background processes ignore SIGINT, too.
     """
     status = Path(f"/proc/{pid}/status").read_text()
     [ignored] = [line.split()[1] for line in status.splitlines() if line.startswith("SigIgn")]
@@ -158,13 +158,13 @@ def is_tied(pid: int) -> bool:
 
 
 class TestWatch:
-    """Tests of the watch over processes that only wait."""
+    """Tests of the watch over ranks, with processes that only wait."""
 
     def test_the_death_of_one_ends_all_and_then_this_process(self) -> None:
         ended = SimpleQueue[int]()
         ranks = [waiting_rank(number) for number in (1, 2)]
         watch = RanksWatch(ranks, ended.put, grace_s=0.0)
-        os.kill(ranks[0]._child.pid, signal.SIGSTOP)  # a stopped rank can be killed
+        os.kill(ranks[0]._child.pid, signal.SIGSTOP)  # the watch can even kill a stopped rank
         ranks[1].kill()
         assert ended.get(timeout=30) == EXIT_BROKEN
         wait_for(lambda: ranks[0].status == -signal.SIGKILL, 30)

@@ -1,7 +1,7 @@
-"""Two and four ranks in every format: the same bits on all, as accurate as one GPU.
+"""Two and four ranks in every format have the same bits on all ranks, and the accuracy of one GPU.
 
-Each rank's own samples are compared, not what rank 0 sent. On a CPU one format is tested in the
-same way, so that the code for GPUs is known to run.
+The tests compare each rank's own samples, not the samples that rank 0 has sent. On a CPU one format
+is tested in the same way, so that the code for GPUs is known to run.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from tests.seams.ranks.formats import PROMPT, SIZES, Found, Served, compute
 STEPS = 10_000
 GPUS = visible_gpus()
 RANKS = [2, 4]
-SLACK = 1.25, 0.002  # allowed relative and absolute excess over the error of one GPU
+# factor of, and addition to, the error of one GPU that are allowed for the ranks' error
+SLACK = 1.25, 0.002
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +36,7 @@ class Model:
     served: Served
 
     def truth(self) -> Tensor:
-        """Return the reference (PROMPT, V) float32, of `transformers`."""
+        """Return the reference logits of `transformers`, (PROMPT, V) float32."""
         return self.checkpoint.logits(random_prompt(PROMPT, seed=7))
 
 
@@ -147,7 +148,7 @@ def test_ranks_are_alike_and_as_near_to_the_truth_as_one(
 def test_in_float32_ranks_give_the_text_of_one(
     made: dict[str, Model], results: Results, name: str, num_ranks: int
 ) -> None:
-    """In float32, sums over several ranks change only tokens in a tie."""
+    """In float32, the order of sums over ranks changes only tokens with nearly equal logits."""
     expect_gpus(num_ranks)
     ranks, [alone] = results(name, num_ranks), results(name, 1)
     print_line(name, ranks, alone, made[name].truth())

@@ -1,4 +1,4 @@
-"""Prompt modules with a head on several ranks and stages give the results of `transformers`."""
+"""Prompt modules with a common head, on ranks and stages, give the results of `transformers`."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_modules_that_share_a_head(checkpoint: Checkpoint, ranks: int, stages: i
             assert tokens == logits[len(own) - 1 : -1].argmax(-1).tolist()
         assert engine.core.stats().windows["all"].hit_tokens > 0
         engine.expect_nothing_left()
-    # positive control: the head is attended to
+    # positive control: results differ without the head
     [*_, alone] = in_truth(checkpoint, PARTS, own, FIRST)
     [*_, behind] = in_truth(checkpoint, [HEAD, *PARTS], own, FIRST, has_head=True)
     assert (alone - behind).abs().max() > 0.1

@@ -1,4 +1,4 @@
-"""Servers of several ranks or stages on GPUs give the text of one GPU, and end with a rank.
+"""Servers of several ranks or stages on GPUs give the text of one GPU, and end if a rank dies.
 
 `test_formats_on_gpus` tests ranks in every format, and each rank's samples.
 """
@@ -27,7 +27,7 @@ pytestmark = [
     pytest.mark.skipif(GPUS < 2, reason="needs two GPUs"),
 ]
 
-# float32, in which sums of two ranks change only tokens in a tie
+# float32, in which sums over two ranks change only tokens with nearly equal logits
 SETTINGS = {
     "RATOON_DEVICE": "cuda",
     "RATOON_DTYPE": "float32",
@@ -35,11 +35,11 @@ SETTINGS = {
     "RATOON_HOST_CACHE_TOKENS": "4096",
 }
 ASKED = 32
-TOKENS = 320  # tokens of each answer, in all more than 10,000 for each rank
+TOKENS = 320  # number of tokens of each answer; each rank samples more than 10,000 tokens
 
 
 def completions(server: Server) -> list[dict[str, Any]]:
-    """Complete many prompts at once, twice: without and with the cache."""
+    """Complete many prompts at once, first without and then with the cache."""
 
     def ask(number: int) -> dict[str, Any]:
         prompt = [300 + (7 * i * (1 + number % 4)) % 90 for i in range(40 + number)]
@@ -67,7 +67,7 @@ def ask_alone(server: Server, number: int) -> str:
 
 @pytest.mark.parametrize("num_ranks", [2, 4])
 def test_a_killed_rank_ends_the_engine_and_its_streams(tmp_path: Path, num_ranks: int) -> None:
-    """All other ranks' kernels poll for its rows. The next engine answers."""
+    """The kernels of all other ranks poll for the killed rank's rows. The next engine answers."""
     if num_ranks > GPUS:
         pytest.skip(f"needs {num_ranks} GPUs")
     divided = {"RATOON_DTYPE": "bfloat16", "RATOON_TENSOR_PARALLEL": str(num_ranks)}
@@ -92,9 +92,9 @@ def test_a_killed_rank_ends_the_engine_and_its_streams(tmp_path: Path, num_ranks
 
 
 def test_stages_in_fp8_give_the_text_of_one_gpu(tmp_path: Path) -> None:
-    """Each request runs alone, so that its steps have the same rows.
+    """Requests run alone, so that each request's steps always have the same rows.
 
-    Stages then have the bits of one GPU.
+    Then stages compute the same bits as one GPU.
     """
     fp8 = SETTINGS | {"RATOON_DTYPE": "bfloat16", "RATOON_QUANTIZATION": "fp8"}
     texts = []
@@ -124,7 +124,7 @@ def test_the_text_of_one_gpu_also_after_a_death(
 
 @pytest.mark.parametrize("settings", [{}, {"RATOON_GRAPH_TOKENS": "0"}], ids=["graphs", "eager"])
 def test_peer_memory_gives_the_text_of_nccl(tmp_path: Path, settings: Mapping[str, str]) -> None:
-    """The model runs in bfloat16, and many of its texts fork at one bit."""
+    """The model runs in bfloat16, where a difference of one bit would change many texts."""
     two = {**SETTINGS, **settings, "RATOON_DTYPE": "bfloat16", "RATOON_TENSOR_PARALLEL": "2"}
     with running_server(tmp_path / "nccl", {**two, "RATOON_PEER_MEMORY": "0"}) as server:
         expected = [ask_alone(server, number) for number in range(8)]

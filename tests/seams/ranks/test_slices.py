@@ -1,7 +1,7 @@
-"""One tree, several ranks: each has a slice of every block, in its own pools and disk.
+"""One tree for several ranks, each of which has a slice of every block in its own pools and disk.
 
-Two ranks, and one rank with all heads, carry out the plans of one PrefixCache. The joined slices of
-the two equal the blocks of the one, bit for bit, in every slot of every tier.
+Two ranks, and one rank with all heads, carry out the plans of a PrefixCache. In every slot of every
+tier, the joined slices of the two ranks equal the block of the one rank, bit for bit.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ DEVICE_BLOCKS, HOST_BLOCKS, DISK_BLOCKS = 7, 5, 40
 PATH = NamespacePath.single(Namespace(b"n" * 16))
 
 A, B, C = (np.arange(first, first + 18, dtype=np.int32) for first in (100, 200, 300))
-LIKE_A = np.concatenate([A[:10], C[:8]])  # forks from A within a block
+LIKE_A = np.concatenate([A[:10], C[:8]])  # differs from A from within a block on
 TRAFFIC = [A, A, B, B, C, C, A, LIKE_A, LIKE_A, B, C, A]
 WAYS = {
     (Tier.DEVICE, Tier.DEVICE), (Tier.DEVICE, Tier.HOST), (Tier.HOST, Tier.DISK),
@@ -63,7 +63,7 @@ class Rank:
         self.within = Mover(self.pool, torch_ops().copy_blocks)
 
     def carry_out(self, asked: Plan) -> set[Move]:
-        """Carry out every move of the plan, and wait; return the moves made."""
+        """Carry out every move of the plan, wait for their ends, and return the moves made."""
         self.mover.start(asked)
         return set(finish(self.mover, self.disk).done)
 

@@ -1,4 +1,4 @@
-"""Stages give the tokens of one process, alone and with ranks that divide layers."""
+"""Pipeline stages give the tokens of one process, with and without ranks that divide layers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.seams.support.mix import NAMESPACES, UNPRESSED, Alone, Ask, alone_on,
 from tests.seams.support.real_engine import Bounds, RealEngine
 
 STAGES = replace(TWO, ranks=1, stages=2)
-SHAPES = [(2, 1), (3, 1), (2, 2)]  # number of stages, and of ranks in each
+SHAPES = [(2, 1), (3, 1), (2, 2)]  # numbers of stages, and of ranks in each stage
 
 
 def engine_of(checkpoint: Checkpoint, pressing: Bounds) -> RealEngine:
@@ -57,7 +57,7 @@ def test_any_mix_under_any_pressure(
 
 @pytest.mark.parametrize("name", ["gpt-oss", "qwen3.5", *in_the_zoo("llama-biases", "gemma2")])
 def test_of_other_models(name: str, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Own and tied heads, windows, experts, sandwich norms, and recurrent layers."""
+    """The models have own or tied heads, windows, experts, sandwich norms, recurrent layers."""
     made = make_checkpoint(RECIPES[name], tmp_path_factory.mktemp(name))
     alone = alone_on(made.model_dir)
     with closing(engine_of(made, replace(PRESSED, ranks=1, stages=2))) as engine:
@@ -67,7 +67,7 @@ def test_of_other_models(name: str, tmp_path_factory: pytest.TempPathFactory) ->
 
 
 def test_in_fp8_stages_give_the_tokens_of_one(checkpoint: Checkpoint) -> None:
-    """Each stage gets whole rows, in the width to which the norm before rounds."""
+    """Each stage gets whole rows, in the type to which the norm before them rounds."""
     found = []
     for stages in (1, 2):
         fp8 = replace(UNPRESSED, quantization="fp8", kv_dtype="fp8", stages=stages)
@@ -85,7 +85,7 @@ def test_every_way_to_sample_is_rank_0s_alone(checkpoint: Checkpoint) -> None:
 def test_rank_0_computes_its_stage_of_a_step_after_others_were_told_the_next(
     checkpoint: Checkpoint,
 ) -> None:
-    """Meanwhile an earlier stage has work to do."""
+    """So an earlier stage has work while rank 0 computes."""
     with closing(engine_of(checkpoint, Bounds(64, 16, 64, 4, stages=2))) as engine:
         assert isinstance(engine.runner, RanksRunner)
         own = engine.runner.own
@@ -140,7 +140,7 @@ class TestTiers:
 def test_states_of_all_stages_are_found_again(
     tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """Stages have two and one recurrent layers, whose states take as many blocks."""
+    """The stages have two recurrent layers and one, but states of equally many blocks."""
     made = make_checkpoint(RECIPES["qwen3.5"], tmp_path_factory.mktemp("hybrid"))
     found = []
     for number, shape in enumerate((STAGES, replace(STAGES, ranks=2), replace(STAGES, stages=1))):
@@ -157,7 +157,7 @@ def test_states_of_all_stages_are_found_again(
 def test_a_restart_with_another_number_of_stages_is_cold_and_right(
     tmp_path: Path, checkpoint: Checkpoint
 ) -> None:
-    """This holds even if the last stage has the same layer in both runs."""
+    """The cache is cold even if the last stage has the same layers in both runs."""
     with engine_on(checkpoint, replace(STAGES, stages=3), tmp_path) as engine:
         tokens = ask_for(engine, "a")
         ask_for(engine, "b")

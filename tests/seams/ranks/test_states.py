@@ -1,4 +1,4 @@
-"""States and freed windows on several ranks: each has its part of every state, in every tier."""
+"""Recurrent states and freed windows: in every tier, each rank has its part of every state."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def next_turn(first: list[int]) -> tuple[int, ...]:
 
 
 def test_drafts_change_no_answer(saved: Checkpoint) -> None:
-    """Two ranks compute a row of drafts in order, and continue from the same state."""
+    """Two ranks compute the tokens of a drafted row in order, and continue from the same state."""
     bounds = replace(ROOMY, max_running=12)
     with closing(RealEngine(str(saved.model_dir), bounds)) as engine:
         plain = answered(engine, "plain")

@@ -1,4 +1,4 @@
-"""Two ranks with host memory and disks: both make the moves of one tree, and find blocks again."""
+"""Two ranks with host memory and disks: both make the moves of one tree, and find the blocks."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_mixes_move_blocks_every_way_and_give_the_same_tokens(
 def filled(
     tmp_path_factory: pytest.TempPathFactory, checkpoint: Checkpoint
 ) -> tuple[Path, list[int]]:
-    """Make two ranks' disks with PROMPT; return them and its answer."""
+    """Write PROMPT to two ranks' disks, and return their directory and the answer to PROMPT."""
     disk = tmp_path_factory.mktemp("filled") / "blocks"
     with engine_on(checkpoint, TWO, disk) as engine:
         tokens = ask_for(engine, "a")
@@ -77,7 +77,7 @@ def filled(
 
 
 def found_on(checkpoint: Checkpoint, bounds: Bounds, disk: Path) -> tuple[int, list[int]]:
-    """Return the number of tokens found by a starting engine, and the tokens after PROMPT."""
+    """Start an engine on these disks. Return how many tokens of PROMPT it finds, and its answer."""
     with engine_on(checkpoint, bounds, disk) as engine:
         warm_up(engine.core.components)
         tokens = ask_for(engine, "again")
@@ -104,7 +104,7 @@ def test_what_one_rank_has_lost_is_computed(
 def test_a_disk_that_was_away_finds_what_the_others_have_kept_unless_all_was_flushed(
     tmp_path: Path, checkpoint: Checkpoint, filled: tuple[Path, list[int]]
 ) -> None:
-    """For one run, another disk, which was empty, was in its place."""
+    """During one run an empty disk replaced this rank's disk."""
     disk, tokens = filled
     for is_flushed, found in ((False, 64), (True, 0)):
         copy = Path(shutil.copytree(disk, tmp_path / f"flushed-{is_flushed}"))
@@ -125,7 +125,7 @@ def test_what_one_rank_has_not_flushed_is_flushed_at_its_next_start(
 ) -> None:
     """The rank died before its disk did a flush that rank 0 noted.
 
-    Records of the other ranks are useless without its records.
+    The records of the other ranks are useless without this rank's records.
     """
     disk, _ = filled
     copy = Path(shutil.copytree(disk, tmp_path / "blocks"))
@@ -151,7 +151,7 @@ def test_what_one_rank_has_not_flushed_is_flushed_at_its_next_start(
 def test_what_two_ranks_wrote_one_does_not_find_nor_the_reverse(
     tmp_path: Path, checkpoint: Checkpoint, filled: tuple[Path, list[int]]
 ) -> None:
-    """Records that nobody will read are removed from disk."""
+    """Records that no engine will read are removed from disk."""
     disk, tokens = filled
     copy = Path(shutil.copytree(disk, tmp_path / "blocks"))
     one = replace(TWO, ranks=1)
@@ -190,10 +190,10 @@ def test_the_death_of_one_ranks_disk_loses_the_tier_and_no_token(
 def test_a_block_of_slices_that_were_computed_apart_is_found_if_all_are_of_the_same_tokens(
     tmp_path: Path, checkpoint: Checkpoint, filled: tuple[Path, list[int]]
 ) -> None:
-    """A run without one rank's disk leaves such a block: that rank's slice is older.
+    """A run without one rank's disk leaves such a block, in which that rank's slice is older.
 
-    Each slice is its rank's result for these tokens, whatever the steps. A slice of other tokens,
-    or of another owner, is no part of the block, even in the same slot.
+    Every rank computes its slice from the block's tokens alone, so slices from different steps fit.
+    A slice of other tokens or another owner is not used, even in the same slot.
     """
     disk, tokens = filled
     others = {64: (PROMPT, NAMESPACES[0]), 0: (PROMPT[::-1], NAMESPACES[0])}

@@ -1,4 +1,4 @@
-"""Two ranks give the tokens of one rank, whatever is shared, preempted, evicted or loaded."""
+"""Two ranks give the tokens of one rank, under sharing, preemption, eviction and loads."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def engine_of(
 
 
 def last_tokens(engine: RealEngine) -> list[Tensor]:
-    """Return each rank's table of the last sampled token by batch slot."""
+    """Return each rank's table, which has the last sampled token of each batch slot."""
     assert isinstance(engine.ranks, ThreadRanks)
     engine.ranks.catch_up()
     assert isinstance(engine.runner, RanksRunner)
@@ -64,7 +64,7 @@ def answer(engine: RealEngine, request_id: str) -> tuple[list[int], list[float]]
 
 @st.composite
 def bounds(draw: st.DrawFn) -> Bounds:
-    """Draw pools from one request's need upwards, with and without host memory."""
+    """Draw pool sizes, at least the need of one request, with and without host memory."""
     max_running = draw(st.integers(1, 5))
     return Bounds(
         num_blocks=-(-LONGEST // 16) + draw(st.integers(0, 6)),
@@ -110,7 +110,7 @@ def test_all_ranks_have_the_same_tokens_after_many_steps(
 
 @pytest.mark.parametrize(("name", "ranks"), [("llama-biases", 2), ("qwen3-moe", 4)])
 def test_of_other_models(name: str, ranks: int, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Two of four ranks have the same KV head."""
+    """With four ranks, each KV head is on two ranks."""
     made = make_checkpoint(RECIPES[name], tmp_path_factory.mktemp(name))
     alone = alone_on(made.model_dir)
     with engine_of(made, replace(PRESSED, ranks=ranks, host_blocks=8)) as engine:
@@ -122,7 +122,7 @@ def test_of_other_models(name: str, ranks: int, tmp_path_factory: pytest.TempPat
 
 
 def test_in_fp8_two_ranks_give_cached_what_they_give_uncached(checkpoint: Checkpoint) -> None:
-    """Each rank quantises its own part, so the model differs from that of one rank."""
+    """Each rank quantises only its part, so results differ from those of one rank."""
     fp8 = replace(UNPRESSED, quantization="fp8", kv_dtype="fp8", ranks=2)
     expected = []
     with engine_of(checkpoint, fp8) as engine:
@@ -144,7 +144,7 @@ def test_every_way_to_sample_is_rank_0s_alone(checkpoint: Checkpoint) -> None:
 
 
 def expect_every_way_to_sample(checkpoint: Checkpoint, ranks: int = 1, stages: int = 1) -> None:
-    """Check that every way to sample gives the same results in such a shape as alone."""
+    """Check that every way to sample gives the same results with these ranks and stages."""
     wishes = [*EVERY_WISH, SamplingParams(max_tokens=8, temperature=0.0, ignore_eos=True)]
 
     def constraint_of(wish: SamplingParams, flow: str) -> Allows | None:

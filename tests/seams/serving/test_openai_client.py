@@ -67,7 +67,8 @@ def test_chat_logprobs_are_those_of_the_answer(client: openai.OpenAI) -> None:
     assert logprobs.content
     for token in logprobs.content:
         assert len(token.top_logprobs) == 3
-        assert token.logprob == pytest.approx(token.top_logprobs[0].logprob)  # greedy
+        # greedy: the likeliest token
+        assert token.logprob == pytest.approx(token.top_logprobs[0].logprob)
         assert sum(math.exp(top.logprob) for top in token.top_logprobs) <= 1 + 1e-5
     content = answer.choices[0].message.content
     assert content
@@ -79,7 +80,8 @@ def test_n_choices_share_one_prompt(client: openai.OpenAI, server: Server) -> No
         model="handbook", messages=QUESTION, temperature=0, n=3, max_tokens=12
     )
     assert [choice.index for choice in answer.choices] == [0, 1, 2]
-    assert len({choice.message.content for choice in answer.choices}) == 1  # greedy
+    # greedy, so all are equal
+    assert len({choice.message.content for choice in answer.choices}) == 1
     assert answer.usage is not None
     alone = client.chat.completions.create(
         model="handbook", messages=QUESTION, temperature=0, max_tokens=12
@@ -157,7 +159,7 @@ def test_a_wrong_key_is_refused_and_a_disabled_tenant_too(server: Server) -> Non
 
 @pytest.mark.parametrize("prediction", ["4821", "No, it is 1234. 1234. 1234.", PROMPT])
 def test_a_prediction_changes_no_answer(client: openai.OpenAI, prediction: str) -> None:
-    """Step times decide whether its tokens are verified; usage shows the result."""
+    """Step times decide whether predicted tokens are verified. The usage shows the result."""
     asked: Any = {"model": "handbook", "messages": QUESTION, "seed": 5, "max_tokens": 20}
     asked |= {"extra_body": {"ignore_eos": True}}
     create: Any = client.chat.completions.create

@@ -72,12 +72,12 @@ def serving(tmp_path: Path) -> Iterator[Serving]:
 
 
 def _nothing_of_ours(environment: dict[str, str]) -> dict[str, str]:
-    """Remove the variables with which `make` names a data directory and a port."""
+    """Remove the environment variables by which `make` sets a data directory and a port."""
     return {name: value for name, value in environment.items() if "RATOON" not in name}
 
 
 def typed(*words: str, said: str = "", **variables: str) -> subprocess.CompletedProcess[str]:
-    """Run a command in its own process, with variables of the shell."""
+    """Run a command in its own process, with `variables` in its environment."""
     return subprocess.run(
         [sys.executable, "-c", SERVE, *words],
         env={**_nothing_of_ours(python_environment()), **variables},

@@ -1,4 +1,4 @@
-"""A checkpoint whose fault is only in its tensors: real processes, one line, status 3."""
+"""A checkpoint with a fault in its tensors: real processes print one line, and exit with 3."""
 
 from __future__ import annotations
 

@@ -23,15 +23,20 @@ from tests.seams.support.server import Server, running_server
 
 LIMIT_S = 60.0
 TENANTS, EACH = 8, 5
-PREFIX, TAIL = 512, 16  # tokens; for 32 blocks a router also predicts their future place
-ONCE = TENANTS * (PREFIX + EACH * TAIL)  # tokens to compute
-STILL_S = 0.6  # two such pauses; after three seconds an engine counts as stalled
-TRIES = 3  # on a busy machine the router may answer late, and a worker then routes alone
+# numbers of tokens; for prefixes of 32 blocks or more, a router predicts where they will be
+PREFIX, TAIL = 512, 16
+# number of tokens to compute if each prefix is computed once
+ONCE = TENANTS * (PREFIX + EACH * TAIL)
+# seconds; twice this is short of the three seconds after which an engine counts as stalled
+STILL_S = 0.6
+# a test is repeated, because on a busy machine the router may answer late, and a worker then routes
+# by itself
+TRIES = 3
 SETTINGS = {
     "RATOON_REPLICAS": "2",
     "RATOON_WORKERS": "2",
     "RATOON_CACHE_TOKENS": "16384",
-    "RATOON_CACHE_SHARING": "pooled",  # there are many tenants
+    "RATOON_CACHE_SHARING": "pooled",  # not partitioned, since there are many tenants
     "RATOON_MAX_MODEL_LEN": "1024",
     "RATOON_NUM_THREADS": "1",
     "RATOON_LOAD_FORMAT": "dummy",
@@ -49,7 +54,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 def are_ready(server: Server) -> bool:
-    """Return whether all engines are ready in both workers; each poll reaches any worker."""
+    """Return whether both workers report all engines as ready. A poll may reach either worker."""
     port = f":{int(server.url.rpartition(':')[2]):04X} "
     listening = [line for line in Path("/proc/net/tcp").read_text().splitlines() if " 0A " in line]
     if sum(port in line for line in listening) < 2:
@@ -58,12 +63,12 @@ def are_ready(server: Server) -> bool:
 
 
 def gateway_processes(server: Server) -> list[int]:
-    """Return the workers and the router process."""
+    """Return the ids of the workers and of the router process."""
     return children(server.children()["gateway"])
 
 
 def router(server: Server) -> int:
-    """Return the router process."""
+    """Return the router process's id."""
     [found] = [
         pid
         for pid in gateway_processes(server)
@@ -82,9 +87,9 @@ def counted(server: Server, name: str) -> float:
 async def computed(server: Server, seed: int) -> int:
     """Send concurrent requests of all tenants; return the prompt tokens computed for them.
 
-    New tenants each time, so nothing is cached. Each request has its own connection. One request of
-    each tenant comes first, since the order decides how even the queues are. Engines are stopped
-    meanwhile, so that no queue is shorter because its engine was faster.
+    Each call creates new tenants, so nothing is cached. Each request has its own connection. One
+    request of each tenant is sent first, because the order of requests decides how long each queue
+    is. Engines are stopped meanwhile, so that no queue is shorter because its engine was faster.
     """
     keys = [server.new_tenant() for _ in range(TENANTS)]
 
@@ -167,7 +172,7 @@ async def test_one_that_is_killed_loses_nothing_and_has_a_successor(server: Serv
 
 
 def test_it_ends_with_the_server(server: Server) -> None:
-    """The last test of this file, since it ends the server."""
+    """This is the last test of the file, because it ends the server."""
     pid = router(server)
     server.process.send_signal(signal.SIGTERM)
     assert server.process.wait(LIMIT_S) == 0

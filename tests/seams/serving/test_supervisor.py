@@ -20,13 +20,14 @@ from tests.seams.support.canaries import finds, forms
 from tests.seams.support.server import Server, running_server
 
 GIVEN = f"the-key-of-an-environment-{secrets.token_hex(16)}"
-OTHER = f"sk-{secrets.token_urlsafe(32)}"  # a key from another keys.env, read by the shell
+# a key from another keys.env, which the shell has put into the environment
+OTHER = f"sk-{secrets.token_urlsafe(32)}"
 HUB = f"hf_{secrets.token_urlsafe(25)}"
 
 
 @dataclass(frozen=True)
 class Serving:
-    """A server and its secrets, by name, in all possible forms."""
+    """A server, and all forms of its secrets, by name."""
 
     server: Server
     secret: Mapping[str, Mapping[str, bytes]]
@@ -34,7 +35,7 @@ class Serving:
 
 @pytest.fixture(scope="module")
 def serving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
-    """Run a server with the operator's key in the environment; it makes the others."""
+    """Run a server with the operator's key in its environment. The server makes the other keys."""
     directory = tmp_path_factory.mktemp("supervised")
     data_dir = directory / "data"
     data_dir.mkdir(mode=0o700)

@@ -9,7 +9,7 @@ import pytest
 
 from engine.line_writer import MAX_WAITING
 
-LINES = 5 * MAX_WAITING  # about 400 KB, while a pipe holds 64
+LINES = 5 * MAX_WAITING  # number of lines: about 400 KB, while a pipe holds 64 KB
 SET_UP = {
     "gateway": "from gateway.telemetry.logs import set_up_logging; set_up_logging('info')",
     "engine": "from engine.config_argument import begun_with; begun_with([])",
@@ -40,7 +40,7 @@ def test_nobody_waits_for_the_reader_of_the_log(whose: str, is_read: bool) -> No
     with program:
         assert program.stdout.read(6) == "logged"
         if is_read:
-            # makes room for the last line
+            # reads some lines, so that there is room for the last line
             lines = [next(program.stderr) for _ in range(MAX_WAITING)]
             program.stdin.close()
             lines += program.stderr.readlines()

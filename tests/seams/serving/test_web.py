@@ -43,19 +43,20 @@ def test_a_default_chat_passes_a_small_limit_which_still_ends_in_429(web: Server
                 )
             except openai.RateLimitError as error:
                 return error
-            # Sampled text may be no word at all. Only the answer's existence is tested.
+            # Sampled text may be nonsense, so the test only checks that there is an answer.
             assert said.choices[0].finish_reason in ("stop", "length")
             return None
 
         assert ask(0) is None
         with ThreadPoolExecutor(40) as pool:
             refused = [error for error in pool.map(ask, range(40)) if error is not None]
-    assert 0 < len(refused) <= 32  # at least 8 are served, each with 256 tokens and its prompt
+    # at least 8 requests, each of 256 tokens and a prompt, are within the limit
+    assert 0 < len(refused) <= 32
     assert all(int(error.response.headers["retry-after"]) > 0 for error in refused)
 
 
 def test_a_request_that_can_never_pass_is_not_sent_again(web: Server) -> None:
-    """Even a client that may retry does not send it again."""
+    """Even a client that is allowed to retry does not send such a request again."""
     sent: list[object] = []
     with (
         openai.DefaultHttpxClient(event_hooks={"request": [sent.append]}) as http,

@@ -1,4 +1,4 @@
-"""Two gateway workers before one engine: `ratoon serve` with RATOON_WORKERS=2."""
+"""Two gateway workers and one engine: `ratoon serve` with RATOON_WORKERS=2."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 def worker_pids(server: Server) -> set[int]:
-    """Return the listening workers, whose parent is the gateway."""
+    """Return the ids of the listening workers, which are children of the gateway's process."""
     parent = server.children()["gateway"]
     children = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
     listening = {inode for local, _, inode in tcp() if local == server_port(server)}
@@ -62,7 +62,7 @@ def socket_inodes(pid: int) -> set[int]:
 
 
 def served_by(server: Server, connection: http.client.HTTPConnection) -> int:
-    """Return the worker at the other end of a used connection."""
+    """Return the id of the worker at the other end of a connection on which a request was sent."""
     ours = connection.sock.getsockname()[1]
     its = {
         inode for local, remote, inode in tcp() if (local, remote) == (server_port(server), ours)
@@ -112,7 +112,7 @@ def one_connection_each(server: Server) -> Iterator[dict[int, http.client.HTTPCo
 
 
 def counted(connection: http.client.HTTPConnection, key: str) -> dict[str, float]:
-    """Return the gateway's own numbers in `/metrics`, since the engine's change meanwhile."""
+    """Return the gateway's numbers in `/metrics`, without the engine's, which change meanwhile."""
     answer = ask(connection, key, "/metrics")
     text = answer.read().decode()
     assert answer.status == 200
@@ -188,7 +188,7 @@ def test_percentiles_are_those_of_all_workers(server: Server) -> None:
 
     with one_connection_each(server) as connections:
         one, other = both = tuple(connections.values())
-        # the first read is the base for later counts
+        # rates are counted from each worker's first read on
         wait_for(lambda: all(map(samples, both)), LIMIT_S)
         known = measured(one) | measured(other)
         assert answered(one, server.demo_key, "/v1/chat/completions", CHAT)
@@ -201,7 +201,7 @@ def test_a_key_that_one_revokes_is_dead_for_both_within_seconds(server: Server) 
         one, other = connections.values()
         tenant = answered(one, admin, "/admin/tenants", {"name": "to-be-revoked"})
         issued = answered(one, admin, f"/admin/tenants/{tenant['id']}/keys", {})
-        for connection in connections.values():  # now both remember it
+        for connection in connections.values():  # now both workers remember the key
             assert status(connection, issued["key"], "/v1/models") == 200
         path = f"/admin/tenants/{tenant['id']}/keys/{issued['record']['id']}"
         one.request("DELETE", path, headers={"Authorization": f"Bearer {admin}"})
@@ -242,7 +242,7 @@ def test_the_death_of_one_takes_its_own_streams_alone(server: Server) -> None:
 
 
 def test_a_signal_lets_the_streams_of_both_end(server: Server) -> None:
-    """The last test of this file, since it ends the server."""
+    """This is the last test of the file, because it ends the server."""
     long = {**CHAT, "max_tokens": 100, "ignore_eos": True, "stream": True}
     with one_connection_each(server) as connections:
         streams = [

@@ -1,4 +1,4 @@
-"""Fixtures: a whole server with a tiny random model, whose Hermes calls need a grammar."""
+"""Fixtures: a server with a tiny random model, which needs a grammar to write Hermes calls."""
 
 from __future__ import annotations
 

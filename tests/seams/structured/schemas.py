@@ -1,4 +1,4 @@
-"""A hundred JSON schemas of real programs, by name, with their special features."""
+"""A hundred JSON schemas, by name, each with a feature of JSON Schema that programs use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls and structured output in a whole server: required forms are always followed."""
+"""Calls and structured output in a whole server: answers always have the required form."""
 
 from __future__ import annotations
 
@@ -88,7 +88,8 @@ def test_with_tools_a_text_of_the_schema_or_a_call_comes(
 ) -> None:
     kinds = set()
     for seed in range(12):
-        how = {"seed": seed, "logit_bias": ENDS}  # a tool that is not strict does not bound texts
+        # biases, since a tool that is not strict leaves strings unbounded
+        how = {"seed": seed, "logit_bias": ENDS}
         answer = asked(client, response_format=FORMAT, tools=TOOLS, **how)
         message = answer.choices[0].message
         for call in message.tool_calls or ():
@@ -230,7 +231,7 @@ def test_what_follows_a_trigger_is_a_tag(
 
 
 def tags_in(text: str) -> Iterator[Any]:
-    """Return the value in each tag; the last one may be cut off."""
+    """Yield the JSON value in each tag. The last value may be cut off."""
     decoder, end = json.JSONDecoder(), 0
     while (begin := text.find("<", end)) >= 0:
         assert text.startswith("<f>", begin) or text.endswith(text[begin:])

@@ -1,4 +1,4 @@
-"""A constraint on the next token: kept beside any other rows, at the cost of its own sequence."""
+"""A constraint on the next token is kept beside any rows, and delays only its own sequence."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class House:
         graph_tokens: int = 0,
         masks: MaskMaker | None = None,
     ) -> None:
-        """`most`: the most tokens in all; `allowed` None: there is no constraint."""
+        """Make an engine. `allowed` None means no constraint, and `most` bounds the tokens."""
         self.made: list[Allows] = []
         bounds = Bounds(64, 16, 64, 8, overlap_scheduling, graph_tokens)
 
@@ -97,7 +97,8 @@ def test_what_is_forbidden_is_never_said_and_the_neighbours_say_what_they_say_an
     assert likely not in other
     assert len(other) == MAX_TOKENS
     first = freely.index(likely)
-    # With top_k, a banned token makes room for a less likely one, so earlier draws may differ.
+    # With top_k, a banned token makes room for a less likely token, so even allowed draws may
+    # differ.
     if how != "filtered":
         assert other[:first] == freely[:first], "what is allowed stays as it is"
     assert house.made[0].told == other
@@ -120,7 +121,8 @@ def test_without_the_constraint_the_token_comes(
 def test_who_is_constrained_is_in_every_step_as_its_neighbours_are(
     checkpoint: Checkpoint, overlap_scheduling: bool
 ) -> None:
-    in_time = MadeOnDemand()  # on a busy machine threads may be late, and the row is then left out
+    # makes masks in time; on a busy machine a thread may be late, and the row would be left out
+    in_time = MadeOnDemand()
     house = House(
         checkpoint, range(VOCAB_SIZE), overlap_scheduling=overlap_scheduling, masks=in_time
     )
@@ -156,7 +158,7 @@ def test_a_constraint_that_leaves_nothing_fails_its_request_alone(
 def test_a_constraint_and_the_request_may_leave_nothing_together(
     checkpoint: Checkpoint, min_tokens: int
 ) -> None:
-    """Only a stop token is allowed, which may not come before `min_tokens` tokens."""
+    """The constraint allows only a stop token, but `min_tokens` excludes stop tokens at first."""
     house = House(checkpoint, [7])
     house.run(bound(stop_token_ids=[7], min_tokens=min_tokens))
     end = house.engine.link.last("bound")

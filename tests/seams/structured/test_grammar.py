@@ -1,4 +1,4 @@
-"""Answers under a grammar in a whole engine: always valid, and at nobody else's cost."""
+"""Answers under a grammar in a whole engine are always valid, and delay no other request."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def test_a_grammar_that_does_not_compile_fails_alone_and_delays_nobody(
 
 def test_who_waits_for_a_grammar_lets_others_pass(model_dir: Path) -> None:
     with running(model_dir) as engine:
-        for number in range(20):  # more than a flow's queue looks ahead
+        for number in range(20):  # more requests than are examined at a flow's head
             engine.submit(f"bad{number}", PROMPT, wish(endless()), namespace=NAMESPACE)
         engine.submit("free", random_prompt(9), sampling(20), namespace=OTHER)
         while not is_over(engine, "free"):
@@ -169,7 +169,7 @@ def test_a_model_without_a_tokenizer_refuses_grammars_and_serves_the_rest(
 def test_a_full_batch_says_the_same_with_and_without_overlap(
     model_dir: Path, graph_tokens: int
 ) -> None:
-    """Constrained rows beside free ones, one of which ends early and one of which is cancelled."""
+    """Rows with a constraint run beside free rows. One row ends early, and one is cancelled."""
     said: list[dict[str, list[int]]] = []
     for overlap_scheduling in (False, True):
         bounds = Bounds(512, 16, 256, 64, overlap_scheduling, graph_tokens)

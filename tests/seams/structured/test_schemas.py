@@ -1,4 +1,4 @@
-"""More than a hundred schemas: an answer is valid, or the schema is refused by its keyword."""
+"""For more than a hundred schemas, an answer is valid, or the error names the refused keyword."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.seams.structured.test_chats import ENDS, asked
 CASES = {f"{kind}: {name}": one for kind, some in ALL.items() for name, one in some.items()}
 # Otherwise a random model would write much white space.
 BIAS = ENDS | {str(ord(" ")): -8, str(ord("\n")): -8}
-# Numbers of refused schemas, by the error's words.
+# Numbers of refused schemas, by words in the error.
 REFUSED = {
     "contains": 1,
     "uniqueItems": 1,
@@ -27,7 +27,7 @@ REFUSED = {
     "dependentRequired": 1,
     "dependentSchemas": 1,
     "$dynamicRef": 1,
-    "$ref leads": 2,  # `$ref` to another place, or nowhere
+    "$ref leads": 2,  # `$ref` to another document, or to nothing
     "reference to a group": 1,
     "Unsatisfiable": 1,
 }

@@ -1,6 +1,7 @@
-"""Random strings that must never appear again, and the search for them.
+"""Random strings that must not appear anywhere later, and the search for them.
 
-Knows: the forms in which text survives. Does not know: where it must not be (`test_canaries.py`).
+Knows: the forms in which text may be stored. Does not know: where it must not be
+(`test_canaries.py`).
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ def canary(prefix: str = "") -> str:
 
 
 def forms(text: str, token_ids: Iterable[int] = ()) -> dict[str, bytes]:
-    """Return the bytes that show `text`, by the name of their form."""
+    """Return the byte strings that would reveal `text`, by the name of their form."""
     plain = text.encode()
     ids = np.array([*token_ids])
     packed = {f"token ids, {kind}": ids.astype(kind).tobytes() for kind in ("<i4", "<i8", ">i4")}
@@ -31,14 +32,15 @@ def forms(text: str, token_ids: Iterable[int] = ()) -> dict[str, bytes]:
         "plain": plain,
         "utf-16": text.encode("utf-16-le"),
         "hexadecimal": plain.hex().encode(),
-        # For each of the three alignments in base64: the characters that no neighbour changes.
+        # For each of the three alignments in base64: the characters that do not depend on
+        # neighbouring bytes.
         **{f"base64, {shift}": _base64_core(plain, shift) for shift in range(3)},
         **(packed | listed if len(ids) else {}),
     }
 
 
 def finds(wanted: Mapping[str, Mapping[str, bytes]], places: Mapping[str, bytes]) -> list[str]:
-    """Find which of `wanted` (name -> form -> bytes) is in which of `places` (name -> content)."""
+    """List each of `wanted` (name -> form -> bytes) found in any of `places` (name -> content)."""
     places = {place: _without_empty_pages(content) for place, content in places.items()}
     return [
         f"{name} ({form}) in {place}"
@@ -55,7 +57,7 @@ def files_of(directory: Path) -> dict[str, bytes]:
 
 
 def _without_empty_pages(content: bytes) -> bytes:
-    """Remove pages of zeros, which fill sparse files and pools: no form contains one."""
+    """Remove pages of zeros, which fill sparse files and pools. No form contains such a page."""
     pages, rest = divmod(len(content), PAGE)
     if not pages:
         return content

@@ -25,11 +25,11 @@ ROOT = Path(__file__).parents[3]
 SERVICES = ("front", "gateway-1", "gateway-2", "engine", "redis")
 BASE_IMAGES = ("python:3.11-slim-bookworm", "redis:7-bookworm")
 START_S = 240.0
-WANTED = "RATOON_TEST_COMPOSE"  # "built": use the present images, whatever they contain
+WANTED = "RATOON_TEST_COMPOSE"  # the value "built" means: use the existing images without a build
 
 
 def why_not() -> str | None:
-    """Return why nothing can be composed here; None if it can."""
+    """Return why the deployment cannot run here, or None if it can."""
     if WANTED not in os.environ:
         return f"takes minutes and a machine of its own; set {WANTED}=1 to try the deployment"
     if shutil.which("docker") is None:
@@ -86,7 +86,7 @@ class Composed:
         return done.stdout
 
     def make_secrets(self) -> None:
-        """Make the secrets as operators do."""
+        """Make the secrets by the command that operators use."""
         assert not run("sh", "deploy/secrets.sh", str(self._secrets)).returncode
 
     def secret(self, name: str) -> str:
@@ -105,10 +105,10 @@ class Composed:
         return pid
 
     def kill(self, service: str) -> None:
-        """Kill a service's process as a crash would; after compose's `kill` it would stay stopped.
+        """Kill a service's process, after which Docker restarts it (not after compose's `kill`).
 
-        A container that sees the host's processes does this, so that Docker's users need no other
-        right.
+        A container that sees the host's processes sends the signal, so that the user needs no right
+        but Docker's.
         """
         command = ("run", "--rm", "--pid=host", "--user=0", "--entrypoint=sh")
         killed = run("docker", *command, "ratoon-front", "-c", f"kill -9 {self.pid(service)}")
@@ -141,7 +141,7 @@ def _is_ready(url: str) -> bool:
 
 
 def _torch() -> dict[str, str]:
-    """Return settings without torch's own index if the base image brings a wheel of torch."""
+    """Return settings that leave out torch's own index if the base image has a wheel of torch."""
     brings = run(
         "docker", "run", "--rm", BASE_IMAGES[0], "pip", "config", "get", "global.find-links"
     )
@@ -154,7 +154,7 @@ def composed(directory: Path) -> Iterator[Composed]:
     deployment = Composed(directory)
     deployment.make_secrets()
     if os.environ[WANTED] != "built":
-        # Name base images by tag: the local images may differ from the Dockerfile's digests.
+        # Base images are named by tag, because local images may not have the Dockerfile's digests.
         python, redis = BASE_IMAGES
         arguments = (f"PYTHON_IMAGE={python}", f"REDIS_IMAGE={redis}")
         deployment.compose("build", *(f"--build-arg={argument}" for argument in arguments))
@@ -167,7 +167,7 @@ def composed(directory: Path) -> Iterator[Composed]:
 
 
 def soon(attempts: int, pause_s: float) -> Iterator[int]:
-    """Yield numbers, with a pause between them."""
+    """Yield the numbers of up to `attempts` attempts, with a pause between them."""
     for number in range(attempts):
         if number:
             time.sleep(pause_s)

@@ -1,4 +1,4 @@
-"""Two gateways with three engines, as an operator and tenants see them, and load through both."""
+"""An installation of two gateways and three engines: an operator's actions, and load on both."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def newest(front: Front) -> str:
 
 
 def heavy(front: Front) -> str:
-    """Make a tenant that has nearly all of the cache for itself; return its key."""
+    """Make a tenant whose partition is nearly the whole cache, and return its key."""
     key = front.new_tenant()
     admin(front, "PATCH", f"/admin/tenants/{newest(front)}", json={"weight": 100})
     return key
@@ -80,7 +80,7 @@ def limit(front: Front, **limits: Any) -> None:
 
 
 def asked(installed: Installation, key: str, count: int, **more: Any) -> list[int]:
-    """Send `count` requests, through both gateways in turn; return their statuses."""
+    """Send `count` requests by both gateways in turn, and return the statuses."""
     with installed.one.client(key) as one, installed.two.client(key) as two:
         return [
             (one, two)[n % 2].post("/v1/completions", json=body(n, 1) | more).status_code
@@ -117,7 +117,7 @@ def verified(front: Front, *words: str) -> Any:
 
 
 def most_cached(front: Front, key: str) -> int:
-    """Return the cached tokens of the prompt with the most; the cache stays unchanged."""
+    """Return the maximum number of cached tokens of any prompt, without changing the cache."""
     return max(cached(front, number, key) for number in range(PROMPTS))
 
 

@@ -1,4 +1,4 @@
-"""`ratoon gateway` alone, as its users start it, without an engine: tests of its stored state."""
+"""A `ratoon gateway` process without an engine, for tests of its stored state."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ START_S = 60.0
 
 
 class Gateway:
-    """`ratoon gateway` alone: refusals need no engine."""
+    """A `ratoon gateway` process. Tests look at refusals, which need no engine."""
 
     def __init__(self, process: Process, port: int, data_dir: Path) -> None:
         self.process = process

@@ -1,9 +1,9 @@
-"""Engines as on separate machines, and gateways that find them through one Redis.
+"""Engines, each as on a machine of its own, and gateways that find them by one Redis.
 
     gateway 1, gateway 2 --Redis--> which engines there are
          `--proxied links--> engine 0, engine 1, engine 2     a data directory and a disk each
 
-Everything is started as its users start it: `ratoon engine --register`, `ratoon gateway`.
+All processes are started by the users' commands: `ratoon engine --register`, `ratoon gateway`.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Machine:
 
 
 class Machines:
-    """Everything shared, and the started processes. `machines` closes it."""
+    """The shared settings, and the started processes, which `machines` ends."""
 
     def __init__(self, directory: Path, redis: RedisServer, stack: ExitStack) -> None:
         self.redis = redis
@@ -73,7 +73,7 @@ class Machines:
         return machine
 
     def start(self, machine: Machine) -> None:
-        """Start the machine's engine, with the disk that the engine before has left."""
+        """Start the machine's engine on the disk of the machine's last engine."""
         flags = [f"--{name}={value}" for name, value in ENGINE.items()]
         place = f"tcp://127.0.0.1:{machine.engine_port}"
         flags += ["--register", "--socket", place, "--advertise", machine.link.address]
@@ -116,7 +116,7 @@ class Machines:
 
 @contextmanager
 def machines(directory: Path, redis: RedisServer, count: int) -> Iterator[Machines]:
-    """Start `count` engines without waiting for them; end everything with the context."""
+    """Start `count` engines without waiting for them. End all processes with the context."""
     with ExitStack() as stack:
         started = Machines(directory, redis, stack)
         for number in range(count):

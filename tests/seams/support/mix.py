@@ -1,4 +1,4 @@
-"""Requests of several namespaces with shared prefixes, and the answer of each when run alone."""
+"""Requests in several namespaces with shared prefixes, and each request's answer when alone."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Ask:
     private: tuple[int, ...]
     max_tokens: int
     namespace: Namespace
-    seed: int | None  # None: greedy
+    seed: int | None  # seed of the sampling; None: greedy
 
     @property
     def prompt(self) -> tuple[int, ...]:

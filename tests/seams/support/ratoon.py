@@ -1,4 +1,4 @@
-"""`ratoon ...` in a separate process, as operators type it."""
+"""`ratoon` commands in separate processes, as operators run them."""
 
 from __future__ import annotations
 

@@ -59,20 +59,22 @@ class Bounds:
     max_batch_tokens: int
     max_running: int
     overlap_scheduling: bool = False
-    graph_tokens: int = 0  # tokens of captured steps; a CPU runs them again instead of a replay
+    # maximum tokens of captured steps; a CPU computes such a step again instead of replaying a
+    # graph
+    graph_tokens: int = 0
     device: DeviceName = "cpu"
     host_blocks: int = 0
     disk_bytes: int = 0
     kv_dtype: KvDtype = "auto"
-    ranks: int = 1  # ranks that divide each layer, all but the first on threads
-    stages: int = 1  # stages that divide the layers, each of `ranks` ranks
+    ranks: int = 1  # number of ranks that divide each layer; all but the first run in threads
+    stages: int = 1  # number of stages that divide the layers, each of `ranks` ranks
     quantization: Quantization = "none"
     drafts: bool = False
 
 
 @dataclass
 class NotingRunner:
-    """Runner that notes the requests in each step."""
+    """A runner that records the requests in each step."""
 
     runner: Runner
     running: Running = tuple
@@ -89,7 +91,7 @@ class NotingRunner:
 
 @dataclass(frozen=True)
 class ExchangeAt:
-    """The address at which other engines ask this engine for blocks, or None; and its patience."""
+    """The address at which other engines ask for blocks, if any, and the time limits of fetches."""
 
     where: str | None = None
     key: LinkKey | None = None
@@ -104,7 +106,7 @@ class ExchangeAt:
 
 
 def as_it_is(config: EngineConfig) -> EngineConfig:
-    """Return the argument."""
+    """Return the config unchanged."""
     return config
 
 
@@ -127,7 +129,7 @@ class RealEngine:
         over: Callable[[EngineConfig], EngineConfig] = as_it_is,
         drafting: Drafting | None = None,
     ) -> None:
-        """`disk`: the directory of the disk tier, if `bounds` gives it bytes.
+        """Start an engine. `disk` is the directory of its disk tier, if `bounds` has disk bytes.
 
         `constraint_of` replaces grammars, and `masks` the threads that make masks. `fingerprint`
         replaces the model's own on disk. `steps` are the request ids of each step's rows. With
@@ -239,7 +241,7 @@ class RealEngine:
             self.step()
 
     def tokens(self, request_id: str) -> list[int]:
-        """Return a request's generated tokens, its stop token included."""
+        """Return a request's generated tokens, including a stop token."""
         last = self.finished(request_id)
         stop = [] if last.stop_token_id is None else [last.stop_token_id]
         return self.link.tokens(request_id) + stop
@@ -251,7 +253,7 @@ class RealEngine:
         return last
 
     def close(self) -> None:
-        """Close ranks, exchange, lower tiers, grammars and adapters."""
+        """Close the ranks, the exchange, the lower tiers, the grammars and the adapters."""
         if self.ranks is not None:
             self.ranks.close()
         if self.exchange is not None:
@@ -262,7 +264,7 @@ class RealEngine:
             self.adapters.host.close()
 
     def expect_nothing_left(self) -> None:
-        """Check that every block is free after a flush and all running copies."""
+        """Check that every block is free after a flush and after the end of all copies."""
         self.cache.flush()
         while self.core.components.copies.pending:
             self.step()
@@ -298,7 +300,7 @@ def config_of(
 
 
 def _with_steps_run_again(opened: OpenedModel, max_tokens: int) -> OpenedModel:
-    """Capture steps of up to `max_tokens` tokens, even without a GPU: a replay runs them again."""
+    """Capture steps of up to `max_tokens` tokens. Without a GPU, a replay computes them again."""
     assert isinstance(opened.runner, ModelRunner)
     graphs = with_graphs(
         opened.runner, Rerun(), max_tokens=max_tokens, max_model_len=opened.welcome.max_model_len

@@ -17,7 +17,7 @@ from tests.doubles.waiting import until
 from tests.seams.support.server import Front
 
 PROMPTS = 9
-AT_ONCE = 12  # concurrent requests, on three engines that run two each
+AT_ONCE = 12  # number of concurrent requests, on three engines that run two requests each
 TOKENS = 100  # tokens of an answer
 WITHIN_S = 60.0
 
@@ -28,7 +28,7 @@ def states(server: Front) -> dict[str, str]:
 
 
 async def seen(is_so: Callable[[], bool], timeout_s: float) -> None:
-    """Wait until `is_so()`, which asks servers: look only ten times a second."""
+    """Wait until `is_so()` is true. It asks servers, so it is called only ten times a second."""
     await until(is_so, timeout_s, every_s=0.1)
 
 
@@ -60,7 +60,7 @@ def moved(server: Front) -> float:
 
 @dataclass
 class Stream:
-    """One streamed answer, as far as it was received."""
+    """The received part of one streamed answer."""
 
     number: int
     tokens: list[str] = field(default_factory=list)
@@ -90,7 +90,7 @@ def body(number: int, max_tokens: int) -> dict[str, Any]:
 
 
 class Load:
-    """Streams of one tenant."""
+    """A load of concurrent streams of one tenant."""
 
     def __init__(self, server: Front, key: str) -> None:
         self.server = server
@@ -112,9 +112,9 @@ class Load:
         return stream
 
     async def until_waits_in(self, name: str) -> list[asyncio.Task[Stream]]:
-        """Send requests until one has begun in `name` and another waits there; return their tasks.
+        """Send requests until one runs in engine `name` and another waits there. Return the tasks.
 
-        The router chooses the engines, so if all requests end before this, more are sent.
+        The router chooses the engines. So if all requests end before, more requests are sent.
         """
         running: list[asyncio.Task[Stream]] = []
         async with asyncio.timeout(WITHIN_S):
@@ -140,7 +140,7 @@ def cached(server: Front, number: int, key: str | None = None) -> int:
 
 
 def hit_rate(server: Front, key: str, prompts: int = PROMPTS) -> float:
-    """Send all of a tenant's prompts twice; return the cached share of the second time's tokens."""
+    """Send all of a tenant's prompts twice. Return the cached share of tokens the second time."""
     with server.client(key) as client:
         for number in range(prompts):
             client.post("/v1/completions", json=body(number, 1))

@@ -1,4 +1,4 @@
-"""A whole Ratoon, started as its users start it: `ratoon serve`, its processes, its files."""
+"""A whole server: `ratoon serve`, started as users start it, with its processes and files."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ STOP_S = 30.0
 
 
 class Front:
-    """The HTTP side of a running server, with its keys and clients."""
+    """The HTTP interface of a running server, with its keys and clients."""
 
     def __init__(self, url: str, data_dir: Path) -> None:
         self.url = url
@@ -110,7 +110,7 @@ class Server(Front):
         return found
 
     def wait_until_ready(self, timeout_s: float = START_S) -> None:
-        """Wait until the engine accepts requests; raise if the server ends or takes too long."""
+        """Wait until the engine accepts requests. Raise if the server ends, or is too late."""
         wait_for(lambda: self.process.poll() is not None or self.is_ready(), timeout_s)
         if self.process.poll() is not None:
             raise RuntimeError(f"the server ended with {self.process.poll()}")
@@ -134,7 +134,8 @@ def running_server(
         "RATOON_PORT": str(port),
         "RATOON_DATA_DIR": str(data_dir),
         "RATOON_CACHE_TOKENS": "16384",
-        "RATOON_HOST_CACHE_TOKENS": "4096",  # all its pages are allocated at the start
+        # small, since all pages of host memory are allocated at the start
+        "RATOON_HOST_CACHE_TOKENS": "4096",
         **(settings or {}),
     }
     log = data_dir.parent / f"{data_dir.name}.log"

@@ -21,7 +21,7 @@ TEMPLATE = Path(__file__).parents[2] / "gateway" / "templates" / "qwen3.jinja"
 
 
 def small_tokenizer(*, appends: bool) -> Tokenizer:
-    """Make a tokenizer of bytes and two words; with `appends` it is one of an embedding model."""
+    """Make a tokenizer of bytes and two words, for an embedding model if `appends`."""
     vocabulary = byte_alphabet()
     for word in ("ye", "yes", "no"):
         vocabulary[word] = len(vocabulary)
@@ -50,7 +50,7 @@ def write_tokenizer(model_dir: Path, *, appends: bool) -> Tokenizer:
 
 
 def write_small_qwen(model_dir: Path, *, embeds: bool) -> Checkpoint:
-    """Write a model's directory, of an embedding model or of a generating model."""
+    """Write the directory of an embedding model (`embeds`) or of a generating model."""
     tokenizer = write_tokenizer(model_dir, appends=embeds)
     recipe = RECIPES["qwen3"]
     fields = {**recipe.fields, "max_position_embeddings": 4096, "tie_word_embeddings": not embeds}
