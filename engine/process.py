@@ -1,14 +1,14 @@
-"""The engine process's main loop, which steps until a signal comes, then drains.
+"""The main loop of the engine's process: it runs steps until a signal arrives, then drains.
 
-    serving --SIGTERM, SIGINT--> draining --nothing alive, or grace over-->
+    serving --SIGTERM, SIGINT--> draining --no request left, or grace over-->
         spilling to disk --all written, or spill grace over--> exit 0
-       `---------- anything raised: every request fails, exit 1 ----------'
+       `---------- after any exception: every request fails, exit 1 --------'
 
-After SIGUSR1 the engine drains without a time limit, and a later SIGTERM ends this drain within its
-grace. After a broken invariant or a sticky device error, the process ends and its supervisor starts
-another.
+After SIGUSR1 the engine drains without a time limit. A SIGTERM during this drain sets the usual
+time limit. After a broken invariant or a permanent device error, the process ends, and its
+supervisor starts another.
 
-Elsewhere: what a step does (`core.py`).
+Elsewhere: the step (`core.py`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from engine.errors import EngineDied, EngineError, EngineUnavailable
 EXIT_STOPPED = 0
 EXIT_BROKEN = 1
 EXIT_CANNOT_START = 2
-EXIT_NOT_SERVED = 3  # the model's files are wrong, so later starts would fail too
+EXIT_NOT_SERVED = 3  # the model cannot be served, so another start would fail too
 CHECK_EVERY_S = 60.0
 DRAIN_SIGNAL = signal.SIGUSR1
 
@@ -34,12 +34,12 @@ _log = logging.getLogger(__name__)
 class AnotherRankIsGone(Exception):
     """An error: another rank has died or does not answer.
 
-    The error ends the engine although this process is sound.
+    This process must end too, although it has no fault itself.
     """
 
 
 class Core(Protocol):
-    """An interface to the engine's core. Tests use a scripted core."""
+    """An interface to the engine's core. Tests replace the core by a scripted one."""
 
     @property
     def is_idle(self) -> bool:
@@ -47,7 +47,7 @@ class Core(Protocol):
         ...
 
     def step(self) -> None:
-        """Run one turn of the engine."""
+        """Run one iteration of the engine's loop."""
         ...
 
     def drain(self) -> None:
@@ -63,7 +63,7 @@ class Core(Protocol):
         ...
 
     def report_all(self, error: EngineError) -> None:
-        """Tell all clients that their requests failed, without touching data that may be broken."""
+        """Tell all clients that their requests failed. Use no other data, which may be broken."""
         ...
 
     def check_invariants(self) -> None:
@@ -76,10 +76,10 @@ class StopSignal:
 
     def __init__(self) -> None:
         self.is_set = False
-        self.has_time = False  # True if running requests may finish, without a time limit
+        self.has_time = False  # True if running requests may finish without a time limit
 
     def listen(self) -> None:
-        """Take over SIGTERM, SIGINT and DRAIN_SIGNAL. Only the main thread may call this."""
+        """Handle SIGTERM, SIGINT and DRAIN_SIGNAL. Only the main thread may call this."""
         for number in (signal.SIGTERM, signal.SIGINT, DRAIN_SIGNAL):
             signal.signal(number, self._receive)
 
@@ -95,7 +95,7 @@ def serve(core: Core, stop: StopSignal, *, grace_s: float, spill_grace_s: float 
         _run(core, stop)
         _drain(core, stop, grace_s)
         core.spill(spill_grace_s)
-    except AnotherRankIsGone as error:  # the traceback is of no use
+    except AnotherRankIsGone as error:  # the traceback of this error would not help
         _log.error("another rank is gone, so the engine ends: %s", error)
         _report(core)
         return EXIT_BROKEN
@@ -129,7 +129,7 @@ def _drain(core: Core, stop: StopSignal, grace_s: float) -> None:
 
 
 def _report(core: Core) -> None:
-    """Tell the clients of the failure. Without a working link they see that the process is gone."""
+    """Tell the clients of the failure. If the link is broken, they notice the process's end."""
     try:
         core.report_all(EngineDied("the engine broke while the request ran"))
     except Exception:  # noqa: BLE001  the process ends either way

@@ -11,7 +11,7 @@ WHAT = "a pointer of Git LFS and not the file itself: `git lfs pull` gets it"
 
 
 def is_pointer(path: Path) -> bool:
-    """Return whether the file is a pointer. False for an unreadable file."""
+    """Return whether the file is a pointer of Git LFS. An unreadable file is none."""
     try:
         with opened(path) as file:
             return file.read(len(_BEGINNING)) == _BEGINNING

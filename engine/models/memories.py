@@ -1,4 +1,4 @@
-"""The memory of a decoder's layers in one step: KV, recurrent states, or rings of windows."""
+"""The memory of a decoder's layers in one step: KV, recurrent states, or windows' ring buffers."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from kernels.attention.batch_layout import BatchLayout
 from storage.pools.state_pool import StepStates
 from storage.pools.window_pool import StepWindows
 
-StepMemory = StepStates | StepWindows | None  # None: all layers keep KV in the pool
+StepMemory = StepStates | StepWindows | None  # None: all layers have their KV in the pool
 
 
 @dataclass(frozen=True, slots=True)
 class LayerPlace:
-    """The place of a layer's memory: its number among the stage's layers with memory of that kind.
+    """The location of a layer's memory: its index among the stage's layers with the same kind.
 
-    A layer that reads another layer's KV has that layer's place. `cos_sin` (positions, rotated)
-    float32 is the table of a layer with attention.
+    A layer that reads another layer's KV has the index of that layer. `cos_sin` (positions,
+    rotated) float32 is the rope table of a layer with attention.
     """
 
     index: int
@@ -36,7 +36,8 @@ class Memories:
     places: Mapping[int, LayerPlace]
     pool: Sequence[Tensor]
     states: StepMemory
-    own_inputs: Tensor | None = None  # (T, layers, P) for all layers of the model (`layer_inputs`)
+    # (T, layers, P): additional inputs of all layers (`layer_inputs`)
+    own_inputs: Tensor | None = None
 
     def of(self, layer: int) -> Memory:
         """Return the memory of a layer, by its number in the model."""
@@ -49,7 +50,7 @@ class Memories:
         return StateMemory(self.states.layers[place.index], self.states.rows)
 
     def layout_of(self, layer: int, layout: BatchLayout) -> BatchLayout:
-        """Return a step's layout for a layer: the rings' layout if rings have the layer's KV."""
+        """Return the layout for a layer: that of the ring buffers if they have the layer's KV."""
         return self._windows.layout if self.places[layer].in_ring else layout
 
     @property

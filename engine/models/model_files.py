@@ -1,7 +1,8 @@
-"""The reading of a model's small files, which are not trusted.
+"""The reading of a model's small files. They are not trusted.
 
-Only regular files are read, since a pipe would block. Files of more than MAX_BYTES are refused.
-JSON is decoded only up to a depth, since code that walks the result recursively needs stack.
+Only regular files are read, because reading a pipe would block. Files of more than MAX_BYTES are
+refused. JSON has a maximum depth, because recursive code that reads the result could exhaust the
+stack.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
-MAX_BYTES = 128 << 20  # the largest tokenizers have about 35 MB
-MAX_DEPTH = 64  # the deepest files have about 8 levels
+MAX_BYTES = 128 << 20  # the largest known tokenizer files have about 35 MB
+MAX_DEPTH = 64  # the deepest known files have about 8 levels
 T = TypeVar("T")
 
 _TEXT = re.compile(rb'"[^"]*"')
@@ -28,7 +29,7 @@ _OTHER_BYTES = bytes(byte for byte in range(256) if byte not in b'"[]{}')
 
 
 class NoRegularFile(OSError):
-    """An error: a pipe, a device or a socket instead of a regular file."""
+    """An error: a path names a pipe, a device or a socket, not a regular file."""
 
 
 class FileTooLarge(OSError):
@@ -40,7 +41,7 @@ class NestedTooDeeply(msgspec.DecodeError):
 
 
 def opened(path: Path) -> BufferedReader:
-    """Open a regular file, or a link to one. Raises OSError for other kinds, without waiting."""
+    """Open a regular file, or a link to one. Raises OSError for other kinds, without blocking."""
     file = open(path, "rb", opener=_without_waiting)  # noqa: SIM115 (the caller closes it)
     if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         return file
@@ -61,15 +62,18 @@ def read_file(path: Path) -> bytes:
 
 
 def read_text(path: Path) -> str:
-    """Read a text with any line endings. Raises like `read_file`, or UnicodeDecodeError."""
+    """Read a text. Raises UnicodeDecodeError, and the errors of `read_file`.
+
+    Line endings of all kinds become line feeds.
+    """
     return read_file(path).decode().replace("\r\n", "\n").replace("\r", "\n")
 
 
 def decode(content: bytes, kind: type[T]) -> T:
     """Decode JSON as a `kind`.
 
-    Raises msgspec.DecodeError and UnicodeDecodeError. JSON has no infinite numbers. `Infinity` is
-    decoded as the object that `transformers` 5 writes.
+    JSON has no infinite numbers, so `Infinity` is decoded as the object that `transformers` 5
+    writes instead. Raises msgspec.DecodeError and UnicodeDecodeError.
     """
     try:
         decoded = msgspec.json.decode(content, type=kind)
@@ -86,7 +90,7 @@ def decode(content: bytes, kind: type[T]) -> T:
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """Read a JSON object. Raises like `read_file` and `decode`."""
+    """Read a JSON object from a file. Raises the errors of `read_file` and `decode`."""
     return decode(read_file(path), dict[str, Any])
 
 

@@ -1,9 +1,9 @@
-"""The parts of a layer, which this package calls modules: matrices and norms with tensors.
+"""The modules, the parts of a layer that have tensors: matrices, norms and others.
 
-A module is a frozen dataclass. `walk` finds a layer's modules in its fields. Torch is imported only
-for types, so an architecture's sizes can be read without torch.
+Layers and modules are frozen dataclasses. `walk` finds the modules in a layer's fields. At import,
+torch is needed only for types, so that configs can be read without torch.
 
-Elsewhere: which modules there are (`layers`, `weight_formats`).
+Elsewhere: the modules themselves (`layers`, `weight_formats`).
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ M = TypeVar("M")
 
 @dataclass(frozen=True, slots=True)
 class CheckpointTensor:
-    """A tensor's name in a model checkpoint, and the part of a parameter that the tensor fills.
+    """A tensor of a model checkpoint: its name, and `view`, the part of a parameter that it fills.
 
-    `shard_dim` is the dimension that shards divide, or None if every shard has the whole tensor.
-    `sections` are the relative sizes of sections along `shard_dim`. Shards divide each section.
-    `convert` turns the checkpoint's tensor into the kept tensor. `convert` raises CheckpointError,
-    without the name, for values that are not served. `stored_shape` is the shape in the checkpoint
-    that `convert` expects. Without `required`, the tensor may be absent, and `view` then has no
-    elements. With `is_scale`, the tensor holds scales of weights, and the scales are checked.
+    `shard_dim` is the dimension that shards divide, or None if every shard has the full tensor.
+    `sections` are the relative sizes of sections along `shard_dim`, each of which shards divide.
+    `convert` converts the checkpoint's tensor to that of the parameter. It raises CheckpointError,
+    without the tensor's name, for values that are not served. `stored_shape` is the shape that
+    `convert` expects. If not `required`, the tensor may be absent, and `view` then has no elements.
+    If `is_scale`, the tensor has scales of weights, which are checked.
     """
 
     name: str
@@ -55,36 +55,37 @@ class CheckpointTensor:
 class LinearConfig:
     """The config of a layer's matrix, (all rows, size_in), without tensors.
 
-    Several matrices of a model checkpoint that multiply the same input are joined by rows. Shards
-    divide the rows, or divide the columns and sum their products. A matrix of the checkpoint may
-    have sections of rows, and shards divide each section.
+    Matrices of a model checkpoint that multiply the same input are joined by rows. Shards divide
+    the rows. Or they divide the columns, and their products are summed. A matrix of the checkpoint
+    may have sections of rows, each of which shards divide.
     """
 
-    rows: tuple[tuple[str, int], ...]  # name and rows of each matrix in the model checkpoint
+    rows: tuple[tuple[str, int], ...]  # (name, number of rows) of each matrix in the checkpoint
     size_in: int
     bias: bool
     shards: Literal["rows", "columns"]
-    in_parts: bool = True  # the product's reader adds split-K parts (`kernels.linear.split_k`)
+    in_parts: bool = True  # True: the product may be in split-K parts (`kernels.linear.split_k`)
     of_expert: bool = False
-    plain: bool = False  # not quantised in any weight format
-    sections: tuple[tuple[int, ...], ...] = ()  # rows of each matrix's sections; empty: no sections
+    plain: bool = False  # True: not quantised in any weight format
+    # Numbers of rows of each matrix's sections; empty: no sections.
+    sections: tuple[tuple[int, ...], ...] = ()
 
     @property
     def in_sections(self) -> Iterator[tuple[str, int, tuple[int, ...]]]:
-        """The name, the rows, and the rows of each section, of each matrix in the checkpoint."""
+        """The matrices in the checkpoint, each as (name, rows, rows of each section)."""
         sections = self.sections or tuple((rows,) for _, rows in self.rows)
         for (name, rows), own in zip(self.rows, sections, strict=True):
             yield name, rows, own
 
     @property
     def size_out(self) -> int:
-        """The number of rows of all matrices."""
+        """The total number of rows of all matrices."""
         return sum(rows for _, rows in self.rows)
 
     def named(
         self, suffix: str, tensor: Tensor, shard_dim: int | None
     ) -> Iterator[CheckpointTensor]:
-        """Split `tensor`, whose first dimension is all rows, into the checkpoint's matrices."""
+        """Split `tensor`, whose first dimension has the rows of all matrices, into matrices."""
         views = tensor.split([rows for _, rows in self.rows])  # type: ignore[no-untyped-call]
         for (name, _, sections), view in zip(self.in_sections, views, strict=True):
             of_rows = sections if shard_dim == 0 else ()
@@ -94,41 +95,41 @@ class LinearConfig:
 def side_by_side(
     prefix: str, sizes: dict[str, int], hidden: int, *, bias: bool, in_parts: bool = True
 ) -> LinearConfig:
-    """Describe matrices that multiply the same input, given by name and rows, as one matrix."""
+    """Join matrices that multiply the same input. `sizes` has the rows of each by name."""
     rows = tuple((prefix + name, size) for name, size in sizes.items())
     return LinearConfig(rows, hidden, bias, "rows", in_parts)
 
 
 class Module(ABC):
-    """The tensors of a layer that belong together."""
+    """The base class of modules: tensors of a layer that belong together."""
 
     __slots__ = ()
 
     @abstractmethod
     def checkpoint_tensors(self) -> Iterator[CheckpointTensor]:
-        """Yield views that together cover all tensors of the module once."""
+        """Yield views that cover all tensors of the module, each element once."""
 
     @abstractmethod
     def fill(self, generator: torch.Generator) -> None:
-        """Fill the tensors with dummy values that keep the size of activations."""
+        """Fill the tensors with dummy values for which activations keep their magnitude."""
 
 
 class Linear(Module):
-    """A matrix in some weight format."""
+    """A matrix in any weight format."""
 
     __slots__ = ()
     config: LinearConfig
 
     @property
     def takes_fp8(self) -> Scaling | None:
-        """The quantisation that the previous kernel may apply to the input, or None."""
+        """The fp8 quantisation that the previous kernel may apply to the input, or None."""
         return None
 
     @abstractmethod
     def product(self, ops: Ops, x: Tensor | Fp8Rows) -> Tensor:
-        """Multiply x (T, size_in) -> (T, size_out), or in parts if `config` allows that.
+        """Multiply x (T, size_in) -> (T, size_out). The result is in parts if `config` allows it.
 
-        x may be in fp8 only if `takes_fp8` is not None, and may be unquantised even then.
+        `x` may be unquantised. It may be in fp8 only if `takes_fp8` is not None.
         """
 
     @abstractmethod
@@ -138,7 +139,7 @@ class Linear(Module):
 
 @dataclass(frozen=True, slots=True)
 class ExpertPart:
-    """A matrix of an expert in the model checkpoint, and the part of a parameter that it fills.
+    """A matrix of one expert in the model checkpoint, and the part of a parameter that it fills.
 
     The parameter is `gate_up` or `down`. Shards divide the rows of `gate_up` and the columns of
     `down`.
@@ -150,7 +151,7 @@ class ExpertPart:
     count: int = 1
 
     def of(self, tensor: Tensor, dim: int = 0) -> Tensor:
-        """Return the view of the part. `dim` is along the matrix's rows."""
+        """Return this part of `tensor` as a view. Dimension `dim` counts the rows."""
         return tensor.chunk(self.count, dim)[self.index]
 
 
@@ -158,9 +159,10 @@ class ExpertPart:
 class ExpertsConfig:
     """The config of the matrices of a layer's experts, without tensors.
 
-    An expert's matrix is named by `prefix`, the expert's number and one of `names`. The inner
-    matrices come first, then the projection back. If `packed`, the model checkpoint has one tensor
-    for all experts, inputs first. Gate and up then alternate (gpt-oss), or are `halves` (Llama 4).
+    The name of an expert's matrix consists of `prefix`, the expert's number and one of `names`:
+    first the inner matrices, then the projection back. If `packed`, the model checkpoint has one
+    tensor for all experts, with inputs before outputs. The outputs for gate and up then alternate
+    (gpt-oss), or are two `halves` (Llama 4).
     """
 
     prefix: str
@@ -179,11 +181,11 @@ class ExpertsConfig:
         return self.gate.factors * self.size
 
     def matrices(self, expert: int) -> tuple[str, ...]:
-        """Return the names of an expert's matrices, of which the last is the projection back."""
+        """Return the names of an expert's matrices. The last is the projection back."""
         return tuple(f"{self.prefix}{expert}.{name}" for name in self.names)
 
     def parts(self, expert: int) -> Iterator[ExpertPart]:
-        """Yield an expert's matrices with their parts of `gate_up` or `down`."""
+        """Yield an expert's matrices, each with its part of `gate_up` or `down`."""
         *inner, down = self.matrices(expert)
         for index, name in enumerate(inner):
             yield ExpertPart(name, False, index, len(inner))
@@ -192,9 +194,9 @@ class ExpertsConfig:
 
 @dataclass(frozen=True, slots=True)
 class Experts(Module):
-    """The experts of a layer in some weight format: `gate_up` (E, 2 I, H), `down` (E, H, I).
+    """The experts of a layer in any weight format: `gate_up` (E, 2 I, H), `down` (E, H, I).
 
-    Without a gate `gate_up` is (E, I, H). `room` has the adapters' matrices for these experts.
+    Without a gate, `gate_up` is (E, I, H). `room` has the adapters' matrices for these experts.
     """
 
     config: ExpertsConfig
@@ -203,7 +205,7 @@ class Experts(Module):
     room: ExpertSlots | None = field(default=None, kw_only=True)
 
     def product(self, ops: Ops, x: Tensor, routed: Routed) -> Tensor:
-        """Compute x (T, H) -> (T, H), whole or in parts."""
+        """Compute x (T, H) -> (T, H), complete or in parts."""
         own = routed, self.gate_up, self.down, self.config.gate
         if self.room is None or ops.adapters is None:
             return ops.mixture(x, *own)
@@ -211,7 +213,7 @@ class Experts(Module):
 
 
 class Memory(Protocol):
-    """An interface to a source of tensors, in place of torch's allocator."""
+    """An interface to memory from which tensors are taken, instead of torch's allocator."""
 
     def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
         """Allocate the next tensor, uninitialised."""
@@ -222,7 +224,7 @@ class Memory(Protocol):
 class Allocator:
     """An allocator of uninitialised tensors for a model's modules.
 
-    If several ranks compute the model (`group`), configs have the sizes of this rank's part.
+    If several ranks compute the model (`group`), the given configs have this rank's sizes.
     """
 
     weight_format: WeightFormat
@@ -232,8 +234,8 @@ class Allocator:
     memory: Memory | None = None  # None: torch's allocator, on `device`
 
     def empty(self, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
-        """Allocate a tensor of the model's dtype, unless `dtype` is given."""
-        import torch  # imported here, since sizes are read without torch
+        """Allocate a tensor, by default of the model's dtype."""
+        import torch  # imported here, so that configs can be read without torch
 
         if self.memory is not None:
             return self.memory.empty(shape, dtype or self.dtype)
@@ -257,7 +259,7 @@ class Allocator:
 class WeightFormat(Protocol):
     """An interface to the format of a model's matrices.
 
-    A frozen dataclass, whose fields are in the fingerprint.
+    Implementations are frozen dataclasses. Their fields become part of the fingerprint.
     """
 
     def __hash__(self) -> int: ...
@@ -276,19 +278,19 @@ class WeightFormat(Protocol):
         ...
 
     def num_bytes(self, config: LinearConfig, dtype: str) -> int:
-        """Count the bytes of a matrix in a model of this dtype, for plans, without torch.
+        """Count the bytes of a matrix in a model of this dtype. Works without torch, for plans.
 
         Raises UnsupportedModel if the matrix is not served in this format.
         """
         ...
 
     def check_shard(self, config: LinearConfig) -> None:
-        """Raise UnsupportedModel if a rank's part of a matrix splits a unit of the format."""
+        """Raise UnsupportedModel if dividing a matrix among ranks splits a unit of the format."""
         ...
 
 
 def walk(part: object, kind: type[M]) -> Iterator[M]:
-    """Yield every object of type `kind` in `part`, in the order of the fields."""
+    """Yield every object of type `kind` in the fields of `part`, in order, recursively."""
     if isinstance(part, kind):
         yield part
     elif isinstance(part, tuple):

@@ -1,8 +1,9 @@
-"""The tensor names of a model checkpoint, of which the decoder needs some and ignores some.
+"""The tensor names of a model checkpoint: which the decoder uses, and which it ignores.
 
-Checkpoints of vision models keep the decoder below a prefix, beside the vision tower. Other
-checkpoints have draft heads, scales of an fp8 cache, or tables that follow from the config. Text
-needs none of these tensors, so they are not loaded. Any other surplus tensor ends the start.
+In checkpoints of vision models, the decoder's names have a prefix, and there are tensors of a
+vision encoder. Other checkpoints have draft heads, scales of an fp8 cache, or tables that follow
+from the config. These tensors are not needed for text, so they are not loaded. Any other unknown
+tensor is an error, and the engine does not start.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-# The prefixes of tensors outside the decoder: vision, audio, and draft heads.
+# Prefixes of tensors that do not belong to the decoder: vision, audio, and draft heads.
 SURPLUS_PREFIXES = (
     "visual.",
     "model.visual.",
@@ -26,15 +27,15 @@ SURPLUS_PREFIXES = (
     "model.embed_audio.",
     "mtp.",
 )
-# The suffixes of unused tensors: scales of fp8 KV, and frequencies that the config gives.
+# Suffixes of unused tensors: scales of fp8 KV, and frequencies that follow from the config.
 SURPLUS_SUFFIXES = (".q_scale", ".k_scale", ".v_scale", ".kv_scale", ".rotary_emb.inv_freq")
-# The matrices of each expert in a tensor of all experts, joined by rows, and their scales.
+# For a tensor of all experts: the matrices of each expert that it joins by rows.
 _MATRICES: Mapping[str, tuple[str, ...]] = {
     "gate_up_proj": ("gate_proj", "up_proj"),
     "down_proj": ("down_proj",),
 }
 _STACKED = re.compile(r"(.*\.experts\.)(gate_up_proj|down_proj)(?:\.(weight\w*))?")
-# The prefixes for a decoder that was saved without an output head, as embedding models are.
+# Pairs of (prefix in files without output head, such as an embedding model's; usual prefix).
 WITHOUT_HEAD = (
     ("embed_tokens.", "model.embed_tokens."),
     ("layers.", "model.layers."),
@@ -46,26 +47,27 @@ _LAYER = re.compile(r"model\.layers\.(\d+)\.")
 
 @dataclass(frozen=True, slots=True)
 class CheckpointNames:
-    """The rules that map tensor names of a checkpoint to the decoder's, or call a tensor unused."""
+    """The rules that map a checkpoint's tensor names to the decoder's, or mark them as unused."""
 
-    # The prefixes in files, each with the decoder's prefix for it. The first match counts.
+    # Pairs of (prefix in the files, decoder's prefix). The first that matches is used.
     prefixes: tuple[tuple[str, str], ...] = WITHOUT_HEAD
-    # The endings in files, each with the decoder's ending for it.
+    # Pairs of (ending in the files, decoder's ending).
     endings: tuple[tuple[str, str], ...] = ()
     surplus: tuple[str, ...] = SURPLUS_PREFIXES
-    # The layers of draft heads after the last layer, by `num_nextn_predict_layers`.
+    # The indices of draft heads' layers, after the last layer (`num_nextn_predict_layers`).
     drafting_layers: range = range(0)
-    # The layers that read another layer's KV. The files may have unused KV projections for them.
+    # The indices of layers that read another layer's KV. The files may have KV projections for
+    # them, which are unused.
     sharing_layers: range = range(0)
-    # The matrices joined in the files: a part of the joined name, and its replacements in the
-    # matrices' own names.
+    # The matrices that are joined in the files: pairs of (a part of the joined name, what replaces
+    # it in the name of each matrix).
     merged: tuple[tuple[str, tuple[str, ...]], ...] = ()
-    # The number of a layer's experts that may be one tensor in the files, or 0. Such tensors are
-    # (E, 2 I, H) and (E, H, I), with scales (E, 2 I, 1) and (E, H, 1) in fp8.
+    # The number E of experts if the files may have one tensor for all experts of a layer, or 0.
+    # Such tensors are (E, 2 I, H) and (E, H, I), with scales (E, 2 I, 1) and (E, H, 1) in fp8.
     stacked_experts: int = 0
 
     def own(self, name: str) -> str:
-        """Return the decoder's name of a tensor in the files."""
+        """Return the decoder's name for a tensor, given its name in the files."""
         for prefix, instead in self.prefixes:
             if name.startswith(prefix):
                 name = instead + name.removeprefix(prefix)
@@ -76,14 +78,14 @@ class CheckpointNames:
         return name
 
     def parts(self, own: str) -> tuple[str, ...]:
-        """Return the decoder's names of the tensors that `own` joins by rows, in order, if any."""
+        """Return the decoder's names of the matrices that tensor `own` joins by rows, if any."""
         for part, instead in self.merged:
             if part in own:
                 return tuple(own.replace(part, one) for one in instead)
         return self.experts(own)
 
     def experts(self, own: str) -> tuple[str, ...]:
-        """Return the names of the experts' matrices that `own` stacks, in order, if any."""
+        """Return the names of the experts' matrices that the tensor `own` stacks, if any."""
         if not self.stacked_experts or (found := _STACKED.fullmatch(own)) is None:
             return ()
         prefix, joined, suffix = found.groups("weight")
@@ -94,7 +96,7 @@ class CheckpointNames:
         )
 
     def surplus_kind(self, own: str) -> str | None:
-        """Return the kind of surplus tensor that `own` is, or None if the decoder uses `own`.
+        """Return the kind of unused tensor to which `own` belongs, or None if `own` is used.
 
         The kind is a pattern of names, such as `model.vision_tower.*`.
         """
@@ -117,7 +119,7 @@ PLAIN_NAMES = CheckpointNames()
 
 
 class Surplus:
-    """The unused tensors of the files, by kind."""
+    """The unused tensors of the files, counted by kind."""
 
     def __init__(self) -> None:
         self.num_bytes = 0
@@ -129,7 +131,7 @@ class Surplus:
         self.num_bytes += num_bytes
 
     def __str__(self) -> str:
-        """Return the number, kinds and bytes of unused tensors as text, or ""."""
+        """Return the number, kinds and bytes of unused tensors as text, or "" if there are none."""
         if not self._counts:
             return ""
         kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(self._counts.items()))

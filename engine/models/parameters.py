@@ -1,11 +1,11 @@
 """The tensors of a decoder, and their names in model checkpoints.
 
-Query, key and value projections are one matrix here. Gate and up projections are another matrix. A
-layer therefore does four matrix products. `checkpoint_tensors` maps every name of a checkpoint to
-the part of a parameter that it fills.
+Here the query, key and value projections are one matrix, and the gate and up projections are
+another. A dense layer therefore has four matrix products. `checkpoint_tensors` maps every name of a
+checkpoint to the part of a parameter that it fills.
 
-Layers may stay in host memory (`LayerHomes`). The tensors of such a layer exist twice. Loading
-fills those in host memory, and products read those in a device buffer.
+Layers may be offloaded to host memory (`LayerHomes`). The tensors of such a layer exist twice: in
+host memory, where they are loaded, and in a device buffer, where products read them.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from storage.layouts.stage import Stage, whole
 
 
 class LayerHomes(Protocol):
-    """An interface to the memory of layers whose weights stay on the host.
+    """An interface to the memory of layers that are offloaded to host memory.
 
-    Layers of a stage are counted from 0.
+    Layers are numbered from 0 within a stage.
     """
 
     @property
@@ -41,15 +41,15 @@ class LayerHomes(Protocol):
         ...
 
     def host(self, index: int) -> Memory | None:
-        """Return the host memory for the layer's tensors, or None if it stays on the device."""
+        """Return the host memory for a layer's tensors, or None if the layer is not offloaded."""
         ...
 
     def buffer(self, index: int) -> Memory:
-        """Return the device buffer in which a layer is computed. Several layers share a buffer."""
+        """Return the device buffer from which a layer is computed. Layers share buffers."""
         ...
 
     def keep(self, index: int) -> None:
-        """Copy the contents of the layer's buffer to the host as the layer's weights."""
+        """Copy the content of the layer's buffer to the layer's host memory."""
         ...
 
 
@@ -57,10 +57,10 @@ class LayerHomes(Protocol):
 class Parameters:
     """All tensors of a decoder.
 
-    `head` is `embedding` itself if the config ties the two. A rank has its part of every layer, and
-    its rows of an untied output head. A stage has only its own layers, and only the embedding or
-    head that it reads. For layers that stay in host memory, `layers` has their device buffers, and
-    `in_host` their tensors in host memory.
+    `head` is the same tensor as `embedding` if the config ties the two. A rank has a part of every
+    layer, and some rows of an untied output head. A stage has only its own layers, and the
+    embedding or head only if it reads them. For offloaded layers, `layers` has the tensors in
+    device buffers, and `in_host` those in host memory.
     """
 
     embedding: Tensor  # (V, H)
@@ -74,15 +74,15 @@ class Parameters:
 
     @property
     def kept(self) -> tuple[DecoderLayer, ...]:
-        """All layers with their stored tensors, on device or host."""
+        """The layers with the tensors in which weights are stored, on the device or the host."""
         return tuple(self.in_host.get(layer.index, layer) for layer in self.layers)
 
     def tensors(self) -> Iterator[Tensor]:
-        """Yield every parameter once, from the device or the host."""
+        """Yield every stored parameter once."""
         return self._with_layers(self.kept)
 
     def modules(self) -> Iterator[Module]:
-        """Yield the matrices and norms, in order, as they are stored."""
+        """Yield the modules with the stored tensors, in order."""
         parts = self.layer_inputs, self.kept, self.final_norm, self.draft_head
         yield from walk(parts, Module)  # type: ignore[type-abstract]
 
@@ -153,7 +153,7 @@ def _allocators(
 
 
 def checkpoint_tensors(parameters: Parameters) -> dict[str, CheckpointTensor]:
-    """Return the tensors of a model checkpoint by name. The views cover every parameter once."""
+    """Return the tensors of a checkpoint by name. Their views cover every parameter once."""
     tables = {"model.embed_tokens.weight": parameters.embedding}
     if parameters.head is not parameters.embedding:
         tables["lm_head.weight"] = parameters.head
@@ -174,16 +174,16 @@ def dummy_parameters(
     homes: LayerHomes | None = None,
     stage: Stage | None = None,
 ) -> Parameters:
-    """Make random parameters on `device`, the same for the same seed, dtype and device type.
+    """Make random parameters on `device`. They depend only on seed, dtype and device type.
 
-    All ranks of a `group` have equal values, both of whole tensors and of their parts of divided
-    tensors. All stages have equal values in corresponding layers.
+    All ranks of a `group` get the same values, in their parts too: divided tensors are not parts of
+    one random tensor. The layers of each stage get the same values as the first layers.
     """
     parameters = empty_parameters(config, dtype, device, group, homes, stage)
     generator = torch.Generator(device).manual_seed(seed)
     fill_matrix(parameters.embedding, generator)
     for index, module in enumerate(_made_on_device(parameters)):
-        if group is not None:  # only the first rank has biases
+        if group is not None:  # only the first rank keeps its biases
             generator.manual_seed(seed + 1 + index)
         module.fill(generator)
     if not config.tied:
@@ -193,7 +193,7 @@ def dummy_parameters(
 
 
 def _made_on_device(parameters: Parameters) -> Iterator[Module]:
-    """Yield matrices and norms in order. Copy each filled offloaded layer to the host."""
+    """Yield modules in order, to be filled. Copy each offloaded layer to the host when filled."""
     for layer in parameters.layers:
         yield from walk(layer, Module)  # type: ignore[type-abstract]
         if parameters.homes is not None and layer.index in parameters.in_host:
@@ -203,7 +203,7 @@ def _made_on_device(parameters: Parameters) -> Iterator[Module]:
 
 
 def leave_biases_to_the_first(parameters: Parameters, group: RankGroup | None) -> None:
-    """Zero the experts' biases on all ranks except the first, so the ranks' sum has biases once."""
+    """Zero the experts' biases on all ranks but the first, because ranks' outputs are summed."""
     if group is None or not group.rank:
         return
     for experts in walk(parameters.kept, Experts):  # type: ignore[type-abstract]

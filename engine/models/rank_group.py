@@ -1,8 +1,8 @@
-"""The ranks that compute a model together (tensor parallel), as its layers use them.
+"""The interface of layers to the ranks that compute a model together (tensor parallel).
 
-Torch is imported only for types.
+At import, torch is needed only for types.
 
-Elsewhere: the sizes that each rank has (`shards`), and how ranks exchange bytes (`engine.ranks`).
+Elsewhere: the sizes of each rank's part (`shards`), and the transport of bytes (`engine.ranks`).
 """
 
 from __future__ import annotations
@@ -37,17 +37,16 @@ class RankGroup(Protocol):
     ) -> Tensor | PeerProduct:
         """Sum the ranks' products, in rank order, with the same bits on all ranks.
 
-        The products are (T, H) or in parts (S, T, H), and the sum is (T, H) of `dtype`. With
-        `in_parts` the result may instead be the addends, (num_ranks, T, H), or a `PeerProduct`,
-        which the next norm sums.
-        The result may be read only once.
+        A rank's product is (T, H), or (S, T, H) in S parts. The sum is (T, H) of `dtype`. With
+        `in_parts`, the result may instead be the addends, (num_ranks, T, H), or a `PeerProduct`.
+        The next norm then sums them, and the result may be read only once.
         """
         ...
 
     def gather_columns(self, x: Tensor) -> Tensor:
-        """Gather x (R, C) of each rank -> (R, num_ranks * C), the ranks' columns side by side."""
+        """Join the columns of all ranks: x (R, C) of each rank -> (R, num_ranks * C)."""
         ...
 
     def share(self, x: Tensor) -> None:
-        """Overwrite `x`, contiguous, with rank 0's values: token ids, none negative."""
+        """Overwrite `x`, contiguous, with rank 0's values. They are token ids, never negative."""
         ...

@@ -1,17 +1,17 @@
-"""The part of a model that each of several ranks holds (tensor parallel), as sizes.
+"""The sizes of each rank's part of a model (tensor parallel).
 
-    heads      query heads divided evenly; KV heads too, or several ranks keep the same KV head
+    heads      query heads divided evenly; KV heads too, or several ranks have the same KV head
     latents    shared by all heads: the same on every rank
     states     recurrent states divided by key heads or groups, with their channels and norms
     MLP        rows of gate and up, columns of down; the same part of every expert
-    head       rows of the vocabulary if they divide; else every rank has all rows
-    whole      embedding, norms, routers
+    head       rows of the vocabulary if divisible; else every rank has all rows
+    undivided  embedding, norms, routers
 
-A layer's output is the sum over the ranks (`RankGroup.total`). Every rank gets the same bits of
-this sum, so all ranks have the same residual. Commands that only make plans also use this module,
-so it does not import torch.
+A layer's output is summed over the ranks (`RankGroup.total`). Every rank gets exactly the same sum,
+so all ranks have the same residual. Commands that only make plans also use this module, so it does
+not import torch.
 
-Elsewhere: processes or libraries (`engine.ranks`).
+Elsewhere: the ranks' processes and communication (`engine.ranks`).
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ MOST_RANKS = 8
 
 
 def check_shards(model: ModelConfig, num_ranks: int) -> None:
-    """Raise UnsupportedModel for a model that cannot be divided between `num_ranks` ranks."""
+    """Raise UnsupportedModel if a model cannot be divided among `num_ranks` ranks."""
     check_layer_shards(model.layers_with_memory, model.weight_format, num_ranks)
 
 
 def check_layer_shards(
     layers: Sequence[LayerConfig], weight_format: WeightFormat, num_ranks: int
 ) -> None:
-    """Raise UnsupportedModel for layers that ranks cannot divide in this weight format."""
+    """Raise UnsupportedModel if layers in this weight format cannot be divided among the ranks."""
     if num_ranks == 1:
         return
     for index, layer in enumerate(layers):
@@ -52,23 +52,23 @@ def check_layer_shards(
 
 
 def shard_model(model: ModelConfig, num_ranks: int) -> ModelConfig:
-    """Return the model with each rank's sizes, and with the whole vocabulary."""
+    """Return the model with the sizes of one rank, but the full vocabulary."""
     head = None if model.draft_head is None else shard_head(model.draft_head, num_ranks)
     return replace(model, layers=shard_layers(model.layers, num_ranks), draft_head=head)
 
 
 def shard_head(head: DraftHeadConfig, num_ranks: int) -> DraftHeadConfig:
-    """Return the draft head with each rank's sizes of its layer. Its projection stays whole."""
+    """Return the draft head with one rank's sizes of its layer. Its projection is not divided."""
     return replace(head, layer=shard_layer(head.layer, num_ranks))
 
 
 def shard_layers(layers: Sequence[LayerConfig], num_ranks: int) -> tuple[LayerConfig, ...]:
-    """Return the layers with each rank's sizes."""
+    """Return the layers with the sizes of one rank."""
     return tuple(shard_layer(layer, num_ranks) for layer in layers)
 
 
 def shard_layer(layer: LayerConfig, num_ranks: int) -> LayerConfig:
-    """Return a layer with each rank's sizes, which must divide (`check_shards`)."""
+    """Return a layer with the sizes of one rank. Sizes must be divisible (`check_shards`)."""
     if num_ranks == 1:
         return layer
     return replace(layer, mixer=layer.mixer.shard(num_ranks), mlp=_shard_mlp(layer.mlp, num_ranks))
@@ -87,7 +87,7 @@ def _shard_mlp(
 
 
 def vocabulary_rows(vocab_size: int, num_ranks: int) -> int:
-    """Return the rows of the output projection that each rank multiplies with."""
+    """Return the number of rows of the output projection that each rank multiplies."""
     return vocab_size if vocab_size % num_ranks else vocab_size // num_ranks
 
 

@@ -12,10 +12,10 @@ from engine.models.decoder import Decoder
 def unlike_layers(kinds: Sequence[Hashable]) -> list[int]:
     """Return the indices of layers that together launch all kernels of the model.
 
-    `kinds` has the kind of each layer. The first layer begins with another norm, and the last layer
-    computes fewer tokens. A norm may launch another kernel after another kind of layer. The first
-    layers are therefore kept until every pair of neighbouring kinds has occurred. A layer of the
-    last layer's kind is kept too.
+    `kinds` has the kind of each layer. The first layer begins with a different norm, and the last
+    layer computes fewer tokens. Which kernel a norm launches may depend on the kind of the layer
+    before. The result therefore has the first layers, until every pair of neighbouring kinds has
+    occurred, and then a layer of the last layer's kind.
     """
     whole = _launched(kinds)
     for count in range(1, len(kinds)):
@@ -32,8 +32,8 @@ def _launched(kinds: Sequence[Hashable]) -> set[Hashable]:
 def shortened(decoder: Decoder) -> Decoder:
     """Shorten a decoder to the fewest layers that launch all kernels of the model.
 
-    Layers that stay in host memory compute with whatever is in their buffers. Their results are
-    useless, but the kernels are the same.
+    Offloaded layers compute with the present content of their buffers. Their results are
+    meaningless, but they launch the same kernels.
     """
     layers = decoder.parameters.layers
     kept = tuple(layers[i] for i in unlike_layers([layer.config for layer in layers]))

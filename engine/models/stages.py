@@ -2,12 +2,12 @@
 
     first stage   embedding, layers | layers | layers, final norm, head, draft head   last stage
 
-The predicted cost of a stage is the bytes of weights that a step of many rows reads. The weights
-are the matrices of the stage's layers, and both heads in the last stage. KV is left out, since
-every layer reads about as much. Commands that only make plans also use this module, so it does not
-import torch.
+The predicted cost of a stage is the bytes of weights that a step with many rows reads: the matrices
+of its layers, and in the last stage also both heads. KV is not counted, because every layer reads
+about the same amount. Commands that only make plans also use this module, so it does not import
+torch.
 
-Elsewhere: which process computes a stage (`engine.ranks`).
+Elsewhere: the process of each stage (`engine.ranks`).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class Pipe(Protocol):
-    """An interface to the pipeline stages of a model, seen from the process of one stage.
+    """An interface of one stage's process to the neighbouring stages of the pipeline.
 
     Tensors are received in the order in which they are sent, with the same shape and dtype.
     """
@@ -42,7 +42,7 @@ class Pipe(Protocol):
         ...
 
     def receive(self, into: Tensor) -> Tensor:
-        """Receive the previous stage's output into `into` (T, H), contiguous."""
+        """Receive the previous stage's output into `into` (T, H), contiguous. Return `into`."""
         ...
 
     def send(self, x: Tensor) -> None:
@@ -53,7 +53,7 @@ class Pipe(Protocol):
 def split_model(model: ModelConfig, num_stages: int, dtype: str) -> tuple[int, ...]:
     """Return the end of each stage's layers (`Stage.ends`).
 
-    Raises UnsupportedModel. `dtype` is the weights' dtype, as configs spell it.
+    `dtype` is the weights' dtype in the spelling of configs. Raises UnsupportedModel.
     """
     if num_stages == 1:
         return (len(model.layers),)
@@ -68,10 +68,10 @@ def split_model(model: ModelConfig, num_stages: int, dtype: str) -> tuple[int, .
 
 
 def check_stages(layers: Sequence[LayerConfig], ends: tuple[int, ...]) -> None:
-    """Check that each stage has all kinds of memory that other stages have.
+    """Check that every stage has the same kinds of memory: KV, recurrent states.
 
-    Raises UnsupportedModel. All ranks must have the same number of blocks, and the same number of
-    recurrent states.
+    This is required because all ranks must have the same number of blocks and of recurrent states.
+    Raises UnsupportedModel.
     """
     kinds = {keeps_kv(layer) for layer in layers}
     for index in range(len(ends)):
@@ -83,7 +83,8 @@ def check_stages(layers: Sequence[LayerConfig], ends: tuple[int, ...]) -> None:
             )
 
 
-@lru_cache(maxsize=64)  # a plan repeats a call tens of times, and a mixture has 12,000 matrices
+# Cached: a plan makes the same call tens of times, and a mixture has up to 12,000 matrices.
+@lru_cache(maxsize=64)
 def layer_bytes(
     layers: tuple[LayerConfig, ...], weight_format: WeightFormat, dtype: str
 ) -> tuple[int, ...]:
@@ -95,9 +96,9 @@ def layer_bytes(
 
 
 def head_bytes(head: DraftHeadConfig, index: int, weight_format: WeightFormat, dtype: str) -> int:
-    """Count the bytes of a draft head's matrices. `index` is its layer's number.
+    """Count the bytes of a draft head's matrices. `index` is the number of its layer.
 
-    The head's projection stays unquantised.
+    The head's projection is unquantised.
     """
     kept_as = PLAIN if head.plain_layer else weight_format
     layer = sum(matrix_bytes(kept_as, one, dtype) for one in head.layer.matrices(index))
@@ -105,12 +106,12 @@ def head_bytes(head: DraftHeadConfig, index: int, weight_format: WeightFormat, d
 
 
 def split_layers(costs: Sequence[int], head: int, num_stages: int) -> tuple[int, ...]:
-    """Find the `Stage.ends` that minimise the cost of the costliest stage.
+    """Find the `Stage.ends` that minimise the maximum cost of a stage.
 
-    Of several equally good ends, the earliest are chosen.
+    If several ends are equally good, the earliest are chosen.
 
-    `costs` are the costs of the layers. `head` is the cost of the last stage without its layers.
-    Raises UnsupportedModel if there are fewer layers than stages.
+    `costs` are the costs of the layers. `head` is the cost of the last stage's output heads. Raises
+    UnsupportedModel if there are fewer layers than stages.
     """
     if num_stages > len(costs):
         raise UnsupportedModel(f"pipeline_parallel {num_stages}: the model has {len(costs)} layers")
@@ -118,9 +119,9 @@ def split_layers(costs: Sequence[int], head: int, num_stages: int) -> tuple[int,
 
     @cache
     def best(first: int, stages: int) -> tuple[int, tuple[int, ...]]:
-        """Return the minimum cost of the costliest of `stages` stages, and their ends.
+        """Return the smallest possible maximum cost of `stages` stages, and their ends.
 
-        The stages divide layer `first` and all later layers.
+        The stages divide the layers from `first` on.
         """
         if stages == 1:
             return before[-1] - before[first] + head, (len(costs),)

@@ -1,8 +1,8 @@
-"""The special tokens of a tokenizer, which structure a prompt, by a model's files.
+"""The special tokens of a tokenizer: those that structure a prompt.
 
-An added token is special if a file of the model calls it special, or if a chat template writes it
-in brackets. A token in the spelling of special tokens (`<|User|>`) is special too. Other added
-tokens are text that the vocabulary lacked, such as a run of spaces.
+An added token is special if a file of the model marks it as special, if it is in brackets and a
+chat template writes it, or if it is spelled like a special token (`<|User|>`). Other added tokens
+are text that the vocabulary lacked, such as a run of spaces.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ import msgspec
 
 from engine.models.model_files import read_object, read_text
 
-_BAR = "\N{FULLWIDTH VERTICAL LINE}"  # the bar in DeepSeek's special tokens
+_BAR = "\N{FULLWIDTH VERTICAL LINE}"  # the vertical bar in DeepSeek's special tokens
 _IN_BRACKETS = re.compile(rf"[<\[{{{_BAR}].+[>\]}}{_BAR}]", re.DOTALL)
 _NO_TEXT = re.compile(rf"<[|{_BAR}].+|.+[|{_BAR}]>", re.DOTALL)
-_LEAST_LENGTH = 2  # a single character may be a letter of a word, so it cannot be special
+_LEAST_LENGTH = 2  # a single character cannot be special, because it may be part of a word
 _ID_FIELDS = ("bos_token_id", "eos_token_id", "pad_token_id")
 
 
 class ModelFileBroken(ValueError):
-    """An error: a broken file in the model's directory keeps the model from being served."""
+    """An error: the model cannot be served, because a file in its directory is broken."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,14 +53,14 @@ NO_MARKS = TokenMarks()
 
 
 def is_in_angles(text: str) -> bool:
-    """Return whether llguidance treats an added token as special in every case."""
+    """Return whether llguidance treats an added token with this text as special."""
     return text.startswith("<") and text.endswith(">")
 
 
 def read_token_marks(model_dir: Path, template: Path | None = None) -> TokenMarks:
     """Read the special tokens of a directory, and of the operator's `template`.
 
-    Absent files are skipped. Raises ModelFileBroken for a file that is no JSON or no text.
+    Missing files are skipped. Raises ModelFileBroken for a file that is not valid JSON or text.
     """
     config = _json(model_dir / "tokenizer_config.json")
     named = _json(model_dir / "special_tokens_map.json")

@@ -1,1 +1,1 @@
-"""The weights that stay in host memory: choice of layers, their memory, copies to the device."""
+"""The offloaded layers, whose weights stay in host memory: choice, memory, copies to the device."""

@@ -1,12 +1,12 @@
-"""The layers that stay in host memory: their pinned bytes, and their buffers on the device.
+"""The offloaded layers: their pinned host memory, and their buffers on the device.
 
-    host memory    | layer 3 | layer 7 | layer 11 |        one run of bytes for each layer
+    host memory    | layer 3 | layer 7 | layer 11 |        contiguous bytes for each layer
     device         | buffer: 3, 11 | buffer: 7    |        each buffer holds one layer at a time
 
-Each such layer is built twice (`LayerHomes`): in host memory, which loading fills, and on its
-buffer, which steps read. In both places the layer's tensors lie in one run of bytes (`memory`).
+Each offloaded layer is built twice (`LayerHomes`): in host memory, where it is loaded, and in a
+buffer, where steps read it. In both, the layer's tensors occupy contiguous bytes (`memory`).
 
-Elsewhere: when it is copied (`prefetch`).
+Elsewhere: the time of copies (`prefetch`).
 """
 
 from __future__ import annotations
@@ -24,17 +24,20 @@ from storage.pools.host_pool import HostPool
 
 
 class HostLayers:
-    """The memory of the layers of a placement.
+    """The memory of the offloaded layers that a placement has chosen.
 
-    Implements `LayerHomes`. `runs` has each layer's bytes in host memory, by the layer's index.
-    `buffers` are on the device. One owner thread fills the memory before the first step. Steps only
-    read the memory.
+    Implements `LayerHomes`. `runs` has the bytes of each layer in host memory, by its index.
+    `buffers` are on the device. One owner thread fills the host memory before the first step. Steps
+    only read it.
     """
 
     def __init__(
         self, placement: Placement, layer_bytes: Sequence[int], device: torch.device
     ) -> None:
-        """Allocate memory for layers of `layer_bytes`. Raises NotEnoughMemory for the host."""
+        """Allocate memory for layers of `layer_bytes`.
+
+        Raises NotEnoughMemory if the host has too little.
+        """
         self.placement = placement
         self._pool = _pinned(placement.host_bytes, device)
         sizes = [layer_bytes[index] for index in placement.layers]
@@ -72,16 +75,16 @@ class HostLayers:
         self.runs[index].copy_(self.target(index))
 
     def close(self) -> None:
-        """Free the host memory, after the last step. May be repeated."""
+        """Free the host memory. Call after the last step. May be repeated."""
         device = self.buffers[0].device
         if device.type == "cuda":
-            torch.cuda.synchronize(device)  # running copies read the host memory
+            torch.cuda.synchronize(device)  # wait for running copies, which read the host memory
         self.runs = {}
         self._pool.close()
 
 
 def _pinned(num_bytes: int, device: torch.device) -> HostPool:
-    """Allocate memory with all pages present, and pin it if there is a GPU."""
+    """Allocate host memory, make all its pages present, and pin it for a GPU."""
     try:
         return HostPool(num_bytes // ALIGNMENT, ALIGNMENT, device)
     except PoolDoesNotFit as error:

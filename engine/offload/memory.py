@@ -1,8 +1,8 @@
-"""The tensors of a layer as one run of bytes, for a single copy.
+"""The tensors of a layer in contiguous bytes, so that one copy copies the layer.
 
-A layer's tensors are taken from the run one after the other. A layer that is built on two runs has
-each tensor at the same place in both. A copy of the run's bytes is therefore a copy of the layer,
-in any weight format.
+A layer's tensors are taken from the bytes one after the other. If a layer is built on two runs of
+bytes, each tensor is at the same place in both. A copy of the bytes is therefore a copy of the
+layer, in any weight format.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from math import prod
 import torch
 from torch import Tensor
 
-# The alignment of torch's GPU allocator, which kernels may rely on.
+# The alignment in bytes of torch's GPU allocator. Kernels may rely on it.
 ALIGNMENT = 512
 
 
@@ -24,14 +24,14 @@ class RunMemory:
         self._used = 0
 
     def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-        """Return the next tensor in the run of bytes, without writing to its bytes."""
+        """Return the next tensor in `run`. Its bytes are not changed."""
         first, size = self._used, prod(shape) * dtype.itemsize
         self._used = end_after(first, size)
         return self._run[first : first + size].view(dtype).view(shape)
 
 
 class CountingMemory:
-    """A memory that makes tensors without values and counts their bytes. Implements `Memory`."""
+    """A memory that makes tensors on the device "meta" and counts bytes. Implements `Memory`."""
 
     def __init__(self) -> None:
         self.num_bytes = 0
@@ -42,5 +42,5 @@ class CountingMemory:
 
 
 def end_after(first: int, size: int) -> int:
-    """Return the aligned start of the next tensor, after `size` bytes at `first`."""
+    """Return the aligned start of the next tensor, after a tensor of `size` bytes at `first`."""
     return -(-(first + size) // ALIGNMENT) * ALIGNMENT

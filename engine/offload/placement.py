@@ -1,13 +1,14 @@
-"""The choice of layers with weights in host memory, and a step's time with them.
+"""The choice of layers to offload to host memory, and the predicted time of a step with them.
 
-    layers    0  1  2  3  4  5  6  7  8  9 10 11      three of twelve: 3, 7 and 11
-    bus       |--- 3 ---|--- 7 ---|      |-- 11 --|   two buffers on the device, filled by turns
+    layers    0  1  2  3  4  5  6  7  8  9 10 11      three of twelve are offloaded: 3, 7 and 11
+    bus       |--- 3 ---|--- 7 ---|      |-- 11 --|   two buffers on the device, filled in turn
     compute   0  1  2   | 3  4  5  6 | 7  8 ...       the next copy begins when its buffer is free
 
-The chosen layers are evenly spaced, so each copy runs while the layers before it are computed. The
-last layer is always chosen, which keeps the bus busy. This module does not import torch.
+The chosen layers are evenly spaced, so that a layer is copied while the layers before it are
+computed. The last layer is always chosen, so that the bus is used during the whole step. This
+module does not import torch.
 
-Elsewhere: tensors or streams (`prefetch`).
+Elsewhere: the copies (`prefetch`).
 """
 
 from __future__ import annotations
@@ -19,14 +20,14 @@ from engine.models.errors import WrongSetting
 
 GIB = 1 << 30
 NUM_BUFFERS = 2  # buffers on the device: one is read while the other is filled
-_SHORT = 0.9994  # a size times this factor is below the size, even if rounded to four digits
+_SHORT = 0.9994  # times this factor, a size rounded to four digits is still below the exact size
 
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """The layers whose weights stay in host memory, in order, and their bytes.
+    """The offloaded layers, in order, and their bytes.
 
-    `buffer_bytes` is the size of one buffer, the bytes of the largest of these layers.
+    `buffer_bytes` is the size of one device buffer: the bytes of the largest of these layers.
     """
 
     layers: tuple[int, ...]
@@ -35,7 +36,7 @@ class Placement:
 
     @property
     def freed_bytes(self) -> int:
-        """The bytes freed on the device minus the buffers' bytes, which may be negative."""
+        """The bytes of the offloaded layers minus those of the buffers. May be negative."""
         return self.host_bytes - NUM_BUFFERS * self.buffer_bytes
 
 
@@ -45,10 +46,10 @@ def evenly_spaced(num_layers: int, count: int) -> tuple[int, ...]:
 
 
 def place(layer_bytes: Sequence[int], gib: float) -> Placement:
-    """Choose the fewest layers that together have `gib` GiB, given the bytes of every layer.
+    """Choose the fewest layers that have at least `gib` GiB together.
 
-    Raises WrongSetting if all layers together have fewer GiB, or if the choice would free no
-    memory.
+    `layer_bytes` has the bytes of every layer. Raises WrongSetting if all layers together have
+    fewer GiB, or if the choice would free no device memory.
     """
     wanted, total = gib * GIB, sum(layer_bytes)
     if wanted > total:
@@ -67,9 +68,9 @@ def place(layer_bytes: Sequence[int], gib: float) -> Placement:
 
 
 def least_placement(layer_bytes: Sequence[int], room: float) -> Placement | None:
-    """Choose the fewest host layers that let all weights fit in `room` bytes of the device.
+    """Choose the fewest layers to offload such that the weights fit in `room` device bytes.
 
-    Return None if no choice lets them fit.
+    Return None if no choice suffices.
     """
     total = sum(layer_bytes)
     fitting = (one for one in _placements(layer_bytes) if total - one.freed_bytes <= room)
@@ -84,16 +85,16 @@ def _placements(layer_bytes: Sequence[int]) -> Iterator[Placement]:
 
 
 def as_gib(num_bytes: int) -> str:
-    """Format a placement's bytes as four digits of GiB, for a `cpu_offload_gb` that selects it."""
+    """Format a placement's bytes as GiB with four digits: a `cpu_offload_gb` that selects it."""
     return f"{num_bytes / GIB * _SHORT:.4g}"
 
 
 def step_seconds(layer_seconds: Sequence[float], copy_seconds: Mapping[int, float]) -> float:
-    """Return the seconds that a step's layers take, with waits for copies.
+    """Return the seconds that a step's layers take, including waits for copies.
 
-    `layer_seconds` are the computation of each layer, `copy_seconds` the copies by layer. The first
-    copies begin with the step. Each later copy begins once the bus is free and the layer in its
-    buffer has been computed.
+    `layer_seconds` has the computation time of each layer, and `copy_seconds` the copy time of each
+    offloaded layer. The first copies begin with the step. Each later copy begins when the bus is
+    free and the layer that is in the buffer has been computed.
     """
     order = sorted(copy_seconds)
     arrived = dict[int, float]()

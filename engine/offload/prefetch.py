@@ -1,17 +1,17 @@
-"""The prefetch of layers' weights from host memory to their buffers, before their use.
+"""The prefetch of offloaded layers from host memory to their device buffers.
 
     copies     | layer 3 | layer 7 |            | layer 11 |
     compute    | 0  1  2 |wait| 3  4  5  6 | 7 ..... 10 |wait| 11 | head, sampling
                                   ^ layer 3's buffer is free: layer 11 may be copied
 
-The first layers are copied when a step begins. Each later layer is copied as soon as the layer
-before it in the same buffer has been computed. A step waits for every copy that it began, so a CUDA
-graph captures copies and kernels together.
+The first offloaded layers are copied when a step begins. Each later one is copied as soon as the
+layer that is in its buffer has been computed. A step waits for every copy that it began, so that a
+CUDA graph can capture copies and kernels together.
 
-Kernels that are launched early (`kernels.launch.dependent_launch`) read weights before they wait
-for the kernel before them. The early launch is safe, because the first kernel of a layer begins
-after the copy. The layer's other kernels are launched after the first has begun. After the end of a
-layer's last kernel, nothing reads the buffer.
+Some kernels are launched early (`kernels.launch.dependent_launch`), and read weights before the
+previous kernel has ended. This is safe here: the first kernel of a layer begins only after the
+copy, and the layer's other kernels are launched only after the first has begun. When the layer's
+last kernel has ended, no kernel reads the buffer any more.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Copies(Protocol):
     """An interface to copies of bytes to the device. Used by one thread only."""
 
     def start(self, index: int, target: Tensor, source: Tensor) -> None:
-        """Copy the weights of a layer, after all earlier launches."""
+        """Start to copy the weights of a layer, after all earlier launches."""
         ...
 
     def wait(self, index: int) -> None:
@@ -38,7 +38,7 @@ class Copies(Protocol):
 
 
 class PlainLayerCopies:
-    """Copies that end before the call returns. For the CPU."""
+    """Synchronous copies, for the CPU."""
 
     def start(self, index: int, target: Tensor, source: Tensor) -> None:  # noqa: ARG002
         target.copy_(source)
@@ -48,7 +48,7 @@ class PlainLayerCopies:
 
 
 class StreamLayerCopies:
-    """Copies on their own CUDA stream, beside the kernels. Captured graphs include these copies."""
+    """Copies on a CUDA stream of their own, concurrent with kernels. Graphs can capture them."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -68,7 +68,7 @@ class StreamLayerCopies:
 
 
 class LayerPrefetch:
-    """The prefetch of each layer's weights into its buffer. Implements `WeightPrefetch`."""
+    """The prefetch of each offloaded layer into its buffer. Implements `WeightPrefetch`."""
 
     def __init__(self, layers: HostLayers, copies: Copies) -> None:
         order = layers.placement.layers
@@ -96,7 +96,7 @@ class LayerPrefetch:
 
 
 def prefetch_of(layers: HostLayers) -> LayerPrefetch:
-    """Choose how to copy these layers to the device of their buffers."""
+    """Make the prefetch of these layers, with copies that suit their device."""
     device = layers.buffers[0].device
     return LayerPrefetch(
         layers, StreamLayerCopies(device) if device.type == "cuda" else PlainLayerCopies()

@@ -1,1 +1,1 @@
-"""The queries and orders of gateways and operators on the whole cache, and reports."""
+"""The queries and commands of gateways and operators about the whole cache, and reports."""

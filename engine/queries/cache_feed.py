@@ -1,13 +1,13 @@
 """The feed of the cache's KV blocks and their changes to subscribed gateways.
 
-    following   each turn sends the changes since the turn before, then a piece of the snapshot, if
-                any is left
-    behind      too many messages are unconfirmed, so no changes are sent. A message now and then
-                shows whether the gateway is gone. Once the gateway has caught up, it follows
-                again from a new snapshot
+    following   an iteration of the loop sends the changes since the last iteration, then the next
+                piece of the snapshot, if any is left
+    behind      too many messages are unconfirmed, so no changes are sent. An occasional message
+                shows whether the gateway is gone. When the gateway has caught up, it follows
+                again, beginning with a new snapshot
 
-The number of queued messages for a gateway is therefore bounded. A turn sends at most a piece and
-the changes of one step. Without a subscriber the cache records no changes.
+The number of queued messages for a gateway is therefore bounded. Without subscribers, the cache
+does not record changes.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from prefix_cache.tree.changes import ChangeLog, Kind, TreeChange
 from prefix_cache.tree.snapshot import Snapshot
 from prefix_cache.tree.tree import RadixTree
 
-PIECE_BLOCKS = 4096  # number of blocks of a snapshot that one turn sends
+PIECE_BLOCKS = 4096  # number of blocks in a piece of the snapshot
 MESSAGE_BYTES = PIECE_BLOCKS * KEY_BYTES  # bytes of keys after which a new message begins
 MOST_UNDER_WAY = 4 * TAKEN_EVERY
-SIGN_EVERY = 1024  # number of turns between messages to a gateway that is behind
-SNAPSHOT_PACE_S = 0.002  # seconds between two pieces, in an idle engine
+SIGN_EVERY = 1024  # number of iterations between messages to a gateway that is behind
+SNAPSHOT_PACE_S = 0.002  # seconds between two pieces of a snapshot in an idle engine
 
 Send = Callable[[bytes, CacheEvents], bool]
 
@@ -43,7 +43,7 @@ Send = Callable[[bytes, CacheEvents], bool]
 @dataclass(slots=True)
 class _Subscriber:
     snapshot: Snapshot | None = None
-    is_behind: bool = True  # True if the gateway needs a new snapshot next
+    is_behind: bool = True  # True if the gateway next needs a new snapshot
     sent: int = 0
     taken: int = 0
     turns: int = 0
@@ -57,7 +57,7 @@ class _Subscriber:
 
 
 class CacheFeed:
-    """The subscribers of one engine. Used by one thread only."""
+    """The subscribed gateways of one engine. Used by one thread only."""
 
     def __init__(self, tree: RadixTree) -> None:
         self._tree = tree
@@ -65,7 +65,7 @@ class CacheFeed:
 
     @property
     def has_more(self) -> bool:
-        """True if a subscriber awaits a part of a snapshot, and can take more messages."""
+        """True if more of a snapshot can be sent to a subscriber now."""
         return any(
             one.can_take and (one.is_behind or one.snapshot is not None)
             for one in self._subscribers.values()

@@ -1,6 +1,6 @@
-"""The orders of operators and gateways on the whole cache: to divide the cache, to drop parts.
+"""The commands of operators and gateways on the whole cache: divide it, drop parts of it.
 
-Elsewhere: a tenant's single prefixes (`prefix_queries.py`).
+Elsewhere: the queries about a tenant's prefixes (`prefix_queries.py`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _log = logging.getLogger(__name__)
 
 
 class CacheOrders:
-    """An executor of orders on one engine's cache. Used by one thread only."""
+    """An executor of commands on one engine's cache. Used by one thread only."""
 
     def __init__(self, components: Components) -> None:
         disk = components.copies.disk
@@ -43,7 +43,7 @@ class CacheOrders:
         self.done_flushes = DoneFlushes(() if disk is None else disk.done_flushes())
 
     def divide(self, message: Partition) -> None:
-        """Divide the cache among flows. An impossible division changes nothing."""
+        """Divide the cache among flows. If that is impossible, log it and change nothing."""
         context = self._max_model_len
         longest = {
             flow: self._cache.blocks_for(min(quota.max_request_tokens or context, context))
@@ -55,10 +55,10 @@ class CacheOrders:
             _log.error("the cache is not divided anew: %s", error.message)
 
     def flush(self, message: Flush, alive: Collection[Sequence]) -> Flushed:
-        """Drop all blocks, the blocks of a flow, or the blocks of a namespace, and report how many.
+        """Drop all blocks, those of a flow or those of a namespace. Report how many were dropped.
 
-        Leased blocks stay until released. The report tells of an erasure if the flush has an id and
-        a flow.
+        Leased blocks stay until they are released. If the flush has an id and a flow, the reply
+        reports the erasure.
         """
         erasure = None
         if message.namespace is not None:
@@ -84,9 +84,9 @@ class CacheOrders:
         self._flush_all(message.flushes, alive)
 
     def drop_adapter(self, message: DropAdapter, alive: Collection[Sequence]) -> AdapterDropped:
-        """Forget a flow's adapter; drop and count the blocks that its sequences computed with it.
+        """Forget a flow's adapter. Drop and count the blocks that the flow computed with it.
 
-        Running sequences of the flow that use the adapter leave no blocks in the cache.
+        The flow's running sequences that use the adapter will leave no blocks in the cache.
         """
         for sequence in alive:
             adapter = sequence.adapter
@@ -106,7 +106,7 @@ class CacheOrders:
         self._copies.flushed(due)
 
     def _flush(self, flow: str | None, alive: Collection[Sequence]) -> Dropped:
-        """Drop a flow's blocks, or all blocks. Return how many blocks and copies were dropped."""
+        """Drop a flow's blocks, or all blocks. Return the numbers of dropped blocks and copies."""
         tally = Tally()
         blocks = self._cache.flush(owner=flow, tally=tally)
         self._exchange.flush(FlushScope(flow, None), self._clock())
@@ -118,7 +118,7 @@ class CacheOrders:
         return Dropped(blocks, self._copies_in(tally))
 
     def _copies_in(self, tally: Tally) -> tuple[TierErasure, ...]:
-        """Return the dropped copies by tier. Bytes are rank 0's times the number of ranks."""
+        """Return the dropped copies by tier. Their bytes are those of rank 0 times the ranks."""
 
         def of(tier: Tier) -> TierErasure:
             blocks, states = tally.blocks[tier], tally.states[tier]

@@ -1,11 +1,11 @@
 """The recorded flushes that this engine's cache has done.
 
-An engine that was away when a flush was ordered still has the blocks on disk. A gateway therefore
-sends all recorded flushes to each engine it connects to. The engine does the flushes that it has
-not done. Ids of done flushes are stored beside the blocks on disk. Several gateways send the same
-flush, so the number of dropped blocks is kept with the id.
+An engine that did not run when a flush was ordered still has the blocks on disk. A gateway
+therefore sends all recorded flushes to each engine to which it connects. The engine does those that
+it has not done. Ids of done flushes are stored on disk, next to the blocks. Several gateways may
+send the same flush, so the number of dropped blocks is remembered with the id.
 
-Elsewhere: how a cache is flushed (`cache_orders`).
+Elsewhere: the flush itself (`cache_orders`).
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from typing import NamedTuple
 from engine.link.erasure import TierErasure
 from storage.disk.file.done_flushes import MOST
 
-# About 30 MB. The file has room for a limited number of flushes. Further flushes are done again on
-# each connection.
+# The maximum number of remembered ids, about 30 MB. The file has room for fewer. Flushes that are
+# not remembered are done again on each connection.
 MOST_KNOWN = 4 * MOST
 
 
 class Dropped(NamedTuple):
-    """The blocks that a flush dropped, and their copies (None: done before this start)."""
+    """The number of blocks that a flush dropped, and the dropped copies (None: unknown)."""
 
     blocks: int = 0
     tiers: tuple[TierErasure, ...] | None = None
@@ -32,10 +32,10 @@ _UNKNOWN = Dropped()
 
 
 class DoneFlushes:
-    """The ids of the last `MOST_KNOWN` done flushes, and the blocks that each flush dropped."""
+    """The ids of the last `MOST_KNOWN` done flushes, and the number of blocks each has dropped."""
 
     def __init__(self, done: Iterable[str] = ()) -> None:
-        """Start with the flushes `done` before this start."""
+        """Start with the flushes that were `done` before this start of the engine."""
         self._done = dict.fromkeys(done, _UNKNOWN)
 
     def due(self, flushes: Mapping[str, str | None]) -> dict[str, str | None]:
@@ -46,8 +46,8 @@ class DoneFlushes:
         """Record that a flush is done, and the blocks that it dropped."""
         self._done[flush_id] = dropped
         if len(self._done) > MOST_KNOWN:
-            del self._done[next(iter(self._done))]  # at worst the flush is done again
+            del self._done[next(iter(self._done))]  # forget the oldest; at worst it is done again
 
     def dropped(self, flush_id: str) -> Dropped:
-        """Return a flush's dropped blocks, none if it was done before this start or never."""
+        """Return a flush's dropped blocks. They are unknown if it was done before this start."""
         return self._done.get(flush_id, _UNKNOWN)

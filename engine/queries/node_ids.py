@@ -1,8 +1,8 @@
-"""The names of tree nodes, by which an operator asks for a node's children.
+"""The names of tree nodes, with which operators query the children of a node.
 
-Names are numbers in the order in which nodes were first shown, so they reveal no content. Each name
-begins with the engine's id, so a name from an earlier engine is unknown here. A name is valid while
-its node is in the tree, and only the last MOST names are remembered.
+Nodes are numbered in the order in which they were first shown, so names do not reveal content. Each
+name begins with the engine's id, so that a name from an earlier start is not known here. A name is
+valid while its node is in the tree. Only the last MOST names are remembered.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The queries of flows on their own prefixes: cached or retained prefixes, and orders to forget."""
+"""The queries of flows about their own prefixes: list cached or retained ones, forget one."""
 
 from __future__ import annotations
 
@@ -56,9 +56,9 @@ class PrefixQueries:
                 return MarkedForgotten(query_id=query.query_id, blocks=self._forget(query, now))
 
     def _forget(self, query: ForgetMarked, now: float) -> int | None:
-        """Forget a prefix and stop the flow's fetches, which might fetch the prefix again.
+        """Forget a prefix. Also stop the flow's fetches, which could fetch the prefix again.
 
-        Returns the number of forgotten blocks, or None if there is no such prefix.
+        Return the number of forgotten blocks, or None if there is no such prefix.
         """
         flow, is_marked = query.flow, query.is_marked
         blocks = self._cache.retained.forget(flow, query.prefix_id, now=now, is_marked=is_marked)

@@ -1,6 +1,6 @@
-"""The answers of one engine to all queries and orders on its cache, each in one turn.
+"""The answers of one engine to all queries and commands about its cache.
 
-Elsewhere: which requests are alive (`core`).
+Elsewhere: the running requests (`core`).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Answered = Flush | Probe | ListMarked | ForgetMarked | DropAdapter | StatsQuery 
 
 
 class Queries:
-    """The answers of one engine. Used by one thread only."""
+    """The dispatch of queries to their handlers. Used by one thread only."""
 
     def __init__(self, components: Components) -> None:
         cache, clock = components.cache, components.clock

@@ -1,4 +1,4 @@
-"""The counters of the engine, its tiers and quotas, gathered into one message."""
+"""The report: the counters of the engine, its tiers and quotas in one message."""
 
 from __future__ import annotations
 
@@ -150,12 +150,12 @@ def _flow_shares(cache: PrefixCache, flows: Collection[str]) -> dict[str, FlowSh
 
 
 def _share(held: int, floor: int, ceiling: int, fair: float) -> ShareStats:
-    """Build a ShareStats field by field, since `asdict` takes ten times as long."""
+    """Build a ShareStats from its fields, because `asdict` takes ten times as long."""
     return ShareStats(held=held, floor=floor, ceiling=ceiling, fair=fair)
 
 
 def eviction_stats(entry: EvictionEntry, now: float) -> EvictionStats:
-    """Describe an entry of the eviction log. `now` is in seconds of the cache's clock."""
+    """Convert an entry of the eviction log. `now` is in seconds of the cache's clock."""
     tier, reason, of_owner, for_owner = entry.eviction
     return EvictionStats(
         age_s=now - entry.when,

@@ -1,7 +1,8 @@
-"""The views of the tree for operators: single levels, and the hottest and most wasteful nodes.
+"""The views of the tree for operators: children of a node, and the most and least useful nodes.
 
-A query reads a few hundred nodes. Counts over the whole tree come from a survey. A small tree is
-surveyed at once, a large tree some nodes at a time between steps. No token of a prompt is shown.
+A query reads at most a few hundred nodes. Counts over the whole tree come from a survey, which
+visits all nodes. A small tree is surveyed during the query, a large tree in slices between steps.
+Tokens of prompts are never shown.
 """
 
 from __future__ import annotations
@@ -18,16 +19,16 @@ from prefix_cache.namespace import Namespace
 from prefix_cache.tree.node import Node
 from prefix_cache.tree.survey import NamespaceUse
 
-SLICE = 128  # number of nodes surveyed between two steps
+SLICE = 128  # number of nodes in a slice, surveyed between two steps
 PACE_S = 0.02  # minimum seconds between two slices of a survey
 AT_ONCE = 512  # maximum number of nodes that one query may survey at once
-RENEW_S = 10.0  # age in seconds at which a query starts a new survey
+RENEW_S = 10.0  # age of a survey in seconds from which a query starts a new one
 
 PinsOf = Mapping[Node, list[str]]
 
 
 class TreeViews:
-    """The views of one cache, for one thread.
+    """The views of one cache. Used by one thread only.
 
     `clock` is the cache's clock, in monotonic seconds.
     """
@@ -47,18 +48,18 @@ class TreeViews:
         return self._cache.survey.is_under_way
 
     def advance(self) -> None:
-        """Survey the next slice of nodes, but not within PACE_S of the last slice."""
+        """Survey the next slice of nodes, if PACE_S seconds have passed since the last slice."""
         if self._cache.survey.is_under_way and self._clock() >= self._due:
             self._cache.survey.advance(SLICE)
             self._due = self._clock() + PACE_S
 
     def depth(self) -> int:
-        """Return the number of nodes on the longest path, as of the last survey."""
+        """Return the number of nodes on the longest path, according to the last survey."""
         self._look()
         return self._cache.survey.known.depth
 
     def prefixes(self, query: PrefixesQuery) -> Prefixes:
-        """List the hottest or the most wasteful nodes, as of the last survey."""
+        """List the nodes with the most or least use, according to the last survey."""
         self._look()
         survey, pins = self._cache.survey, self._pins.by_node()
         known = survey.known
@@ -72,7 +73,7 @@ class TreeViews:
         )
 
     def level(self, query: TreeQuery) -> TreeLevel:
-        """List the children of a node, or the namespaces."""
+        """List the children of a node, or all namespaces."""
         if query.node is None:
             self._look()
             return self._namespaces(query)

@@ -1,4 +1,4 @@
-"""The processes that compute one model together, each with a part of the model.
+"""The ranks: processes that compute one model together, each with a part of the model.
 
-`engine.models` divides the model: each layer in `shards.py`, the list of layers in `stages.py`.
+The model is divided in `engine.models`: each layer in `shards.py`, the layers in `stages.py`.
 """

@@ -1,15 +1,16 @@
-"""The collectives between computing ranks: over gloo on a CPU, over NCCL on GPUs.
+"""The collectives between ranks: over gloo on a CPU, over NCCL on GPUs.
 
-    total    all-gather of the ranks' products, which the next reader adds in rank order
-             for many numbers, if ranks are more than two: each adds up a part, then all-gather
+    total    all-gather of the ranks' products; the next reader adds them in rank order
+             many numbers and more than two ranks: each rank adds up a slice, then all-gather
     gather   all-gather
     share    broadcast of rank 0
-    least    the smallest of the ranks' numbers; before steps are computed
+    least    the minimum of the ranks' numbers; used only at the start
 
 If GPUs have peer memory, kernels of this project exchange the tensors that fit there
-(`peer_memory`). NCCL takes several times as long for few rows. Libraries only copy bytes. Every sum
-is computed here in one order, so all ranks have the same bits. The group's ranks meet at a file.
-Only gloo and NCCL listen to the network: gloo on the loopback interface, and NCCL between GPUs.
+(`peer_memory`), because NCCL takes several times as long for few rows. The libraries only copy
+bytes. Every sum is computed here in a fixed order, so that all ranks get the same bits. The ranks
+of a group find each other through a file. Only gloo and NCCL open network ports: gloo on the
+loopback interface, and NCCL between GPUs.
 """
 
 from __future__ import annotations
@@ -36,13 +37,13 @@ from kernels.collectives import peer_gather
 from kernels.collectives.peer_rows import PeerProduct
 from kernels.linear import split_k as parts
 
-c10d: Any = torch.distributed  # torch's types do not cover its groups
+c10d: Any = torch.distributed  # torch has no types for its process groups
 
 LOOPBACK = "127.0.0.1"
-# The maximum wait for another rank, which may be loading weights and compiling kernels.
+# The maximum time to wait for another rank, which may be loading weights or compiling kernels.
 PATIENCE = timedelta(minutes=10)
-# The maximum number of bytes that a library gathers whole. Larger sums are two-shot, which sends
-# less.
+# The maximum bytes for a sum by all-gather. For larger tensors, each rank sums a slice and gathers
+# the sums (two-shot), which sends less.
 MOST_GATHERED_BYTES = 1 << 20
 
 _OF_GLOO = re.compile(r"^\[\S+\.cc:\d+\] ")
@@ -52,9 +53,9 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Rendezvous:
-    """The rendezvous of the ranks of a group: a file, empty when it was made.
+    """The meeting point of the ranks of a group: a file that was created empty.
 
-    Several groups may meet at one file, each group under its own `name`.
+    Several groups may use one file, each under its own `name`.
     """
 
     path: str
@@ -65,42 +66,42 @@ class Rendezvous:
 
 
 class RankLeft(AnotherRankIsGone, RuntimeError):
-    """An error: another rank is gone, or did not come, so it will send no data."""
+    """An error: another rank has ended or did not arrive, so no data will come from it."""
 
 
 class Peers(Protocol):
-    """An interface to the exchange of ranks over peer memory.
+    """An interface to the exchange of data between ranks over peer memory.
 
-    A result of None or False means that the tensor does not fit.
+    The result None or False means that the tensor does not fit into peer memory.
     """
 
     def product(self, part: Tensor, dtype: torch.dtype) -> PeerProduct | None:
-        """Return the ranks' sum (T, H) of `dtype`, or the parts that the sum's reader adds."""
+        """Return the sum of the ranks' products as parts, which the next reader adds."""
         ...
 
     def gather(self, x: Tensor) -> Tensor | None:
-        """Gather x (R, C) of each rank -> (R, ranks * C)."""
+        """Join the columns of all ranks: x (R, C) of each rank -> (R, ranks * C)."""
         ...
 
     def share(self, x: Tensor) -> bool:
-        """Overwrite `x` with its values on rank 0."""
+        """Overwrite `x` with the values that it has on rank 0."""
         ...
 
     def abandon(self) -> None:
-        """Abandon collectives whose other ranks may be gone, before waiting for the device."""
+        """Abort collectives whose other ranks may have ended, so that the device can finish."""
         ...
 
 
 class Collectives:
-    """The ranks of one model, seen from one of them.
+    """The collectives of a group, as one rank uses them.
 
     Implements `RankGroup`. Used by one thread only. Methods that wait raise RankLeft if another
-    rank is gone. On CUDA no method waits for the device. Launches can be captured in a graph, which
-    all ranks must capture and replay alike.
+    rank has ended. On CUDA no method waits for the device. Launches can be captured in a graph, if
+    all ranks capture and replay the same graphs.
     """
 
     def __init__(self, rendezvous: Rendezvous, device: torch.device) -> None:
-        """Wait for all ranks. Raises RankLeft if a rank does not come or is gone."""
+        """Wait for all ranks. Raises RankLeft if a rank does not arrive or has ended."""
         self.rank = rendezvous.rank
         self.num_ranks = rendezvous.num_ranks
         self._device = device
@@ -110,7 +111,7 @@ class Collectives:
         )
         self._hosts = _gloo(self._place("hosts"), rendezvous)
         self._group = self._hosts
-        self.least(0)  # a rank that leaves early would fail ranks that still connect
+        self.least(0)  # wait: if a rank ended now, ranks that are still connecting would fail
         if device.type == "cuda":
             self._group = _nccl(self._place("devices"), rendezvous)
             self._warm_up(device)
@@ -121,7 +122,7 @@ class Collectives:
         return self._group
 
     def open_peer_memory(self, shape: RowShape) -> None:
-        """Use peer memory from now on for tensors that fit, if all ranks have it."""
+        """From now on use peer memory for tensors that fit, if all ranks have peer memory."""
         if self._device.type != "cuda":
             return
         place = PeerPlace(self.rank, self.num_ranks, self._device, self._place("peers"), self.least)
@@ -132,7 +133,7 @@ class Collectives:
             _log.warning("no peer memory, so ranks exchange over NCCL alone: %s", error)
 
     def use_peers(self, peers: Peers) -> None:
-        """Exchange tensors that fit over `peers`."""
+        """From now on use `peers` for tensors that fit."""
         self._peers = peers
 
     def total(
@@ -146,7 +147,7 @@ class Collectives:
         if self._is_small(mine):
             gathered = self.gather(mine)
             return gathered if in_parts else _added(gathered)
-        # Slice r of each rank's tensor goes to rank r, which adds the slices.
+        # Each rank's slice r goes to rank r, which adds up the slices.
         sliced = mine.new_empty((self.num_ranks, mine.numel() // self.num_ranks))
         options = c10d.AllToAllOptions()
         wait_for(self._group.alltoall_base(_bytes(sliced), _bytes(mine), [], [], options))
@@ -181,13 +182,13 @@ class Collectives:
         return int(found.min())
 
     def of_first(self, value: bytes) -> bytes:
-        """Return rank 0's bytes. `value` has the same length on each rank. Waits for rank 0."""
+        """Return rank 0's `value`. It has the same length on all ranks. Waits for rank 0."""
         content = torch.frombuffer(bytearray(value), dtype=torch.uint8)
         wait_for(self._hosts.broadcast([content], _from_first()))
         return content.numpy().tobytes()
 
     def close(self) -> None:
-        """Leave the group without waiting for other ranks, before its rendezvous file is closed.
+        """Leave the group without waiting for other ranks. Call before closing its file.
 
         Graphs that captured the group's collectives cannot be replayed afterwards.
         """
@@ -197,13 +198,13 @@ class Collectives:
         if self._group is not self._hosts:
             self._group.abort()
         self._hosts.shutdown()
-        # Torch's store reads its file a last time when it is freed.
+        # Free torch's store here, because it reads its file once more when it is freed.
         self._group = self._hosts = self._store = None
 
     def _give_up(self, peers: Peers) -> None:
         try:
             peers.abandon()
-        except RuntimeError as error:  # after a device failure the host does not wait
+        except RuntimeError as error:  # the device may have failed
             _log.warning("peer memory was not given up: %s", error)
 
     def _place(self, name: str) -> Any:
@@ -218,7 +219,7 @@ class Collectives:
         )
 
     def _warm_up(self, device: torch.device) -> None:
-        """Use NCCL once to connect the ranks: no graph can capture its first use."""
+        """Use NCCL once, so that it connects the ranks. A graph cannot capture the first use."""
         numbers = torch.zeros(self.num_ranks, device=device)
         self.gather(numbers)
         self.share(numbers)
@@ -246,7 +247,7 @@ def _gloo(store: Any, rendezvous: Rendezvous) -> Any:
     options._timeout = rendezvous.patience
     try:
         return c10d.ProcessGroupGloo(store, rendezvous.rank, rendezvous.num_ranks, options)
-    except RuntimeError as error:  # another rank does not come
+    except RuntimeError as error:  # another rank did not arrive
         raise RankLeft(_in_short(error)) from error
 
 
@@ -257,9 +258,9 @@ def _nccl(store: Any, rendezvous: Rendezvous) -> Any:
 
 
 def _added(ranks: Tensor) -> Tensor:
-    """Add (ranks, ...) in the order of ranks and round once, like the norms.
+    """Add up (ranks, ...) in the order of ranks, in float32, and round once, like the norms.
 
-    Torch's sum of more than four ranks has another order.
+    `torch.sum` adds more than four ranks in another order.
     """
     total = ranks[0].to(torch.float32, copy=True)
     for other in ranks[1:]:
@@ -274,5 +275,5 @@ def _from_first() -> Any:
 
 
 def _bytes(x: Tensor) -> Tensor:
-    """View a tensor as (bytes,) uint8. A tensor that is not contiguous is copied."""
+    """View a tensor as uint8 (bytes,). If it is not contiguous, copy it."""
     return x.contiguous().view(-1).view(torch.uint8)

@@ -1,12 +1,10 @@
-"""The process groups of one rank, and the rendezvous of all ranks at the start.
+"""The process groups of one rank, and the meeting of all ranks at the start.
 
-    every     all ranks: counts and bytes, before steps are computed
+    every     all ranks; exchanges numbers and bytes at the start
     tensor    the ranks that divide the layers of this rank's stage (`RankGroup`)
-    pipe      the ranks with the same part of each stage (`Pipe`)
+    pipe      the ranks that have the same part of each stage (`Pipe`)
 
-`collectives` and `pipe` have the transports.
-
-Elsewhere: the exchanged data, or transports (`collectives`, `pipe`).
+Elsewhere: the transports (`collectives`, `pipe`).
 """
 
 from __future__ import annotations
@@ -29,7 +27,7 @@ class RankGroups:
 
     every: Collectives
     tensor: Collectives | None  # None: one rank computes each stage
-    stages: Collectives | None  # None: a single stage
+    stages: Collectives | None  # None: there is a single stage
     pipe: StagePipe | None
 
     @property
@@ -42,7 +40,7 @@ class RankGroups:
         return self.every.least(number)
 
     def of_first(self, value: bytes) -> bytes:
-        """Return rank 0's bytes. `value` has the same length on each rank. Waits for rank 0."""
+        """Return rank 0's `value`. It has the same length on all ranks. Waits for rank 0."""
         return self.every.of_first(value)
 
     def close(self) -> None:
@@ -53,10 +51,10 @@ class RankGroups:
 
 
 def meet(place: Rendezvous, grid: RankGrid, stage: Stage, device: torch.device) -> RankGroups:
-    """Wait for all ranks.
+    """Wait for all ranks, and make this rank's groups.
 
-    Raises RankLeft if a rank does not come or is gone. `place` is the rendezvous of all ranks, and
-    `stage` the stage that this rank computes.
+    `place` is the meeting point of all ranks, and `stage` the stage that this rank computes. Raises
+    RankLeft if a rank does not arrive or has ended.
     """
     if grid.stages == 1:
         every = Collectives(place, device)

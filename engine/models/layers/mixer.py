@@ -1,12 +1,13 @@
-"""The part of a layer that reads other tokens: attention, or a recurrence.
+"""The mixer, the part of a layer that reads earlier tokens: attention, or a recurrence.
 
     attention     keys and values of every token, in blocks; a token reads those of earlier tokens
-    latents       one smaller vector of every token, from which keys and values are made
-    recurrence    a state of fixed size, which each token updates in turn
+    latents       one small vector of every token, from which keys and values are computed
+    recurrence    a state of fixed size, which one token after the other updates
 
-A mixer computes in two halves. `enter` computes all tokens of a step, and writes KV or recurrent
-states for later steps. `leave` computes the mixer's output. In the last layer, only the output of
-the wanted tokens is computed. Torch is imported only for types, as in `modules`.
+A mixer computes in two halves. `enter` reads all tokens of a step, and writes KV or recurrent
+states for later steps. `leave` computes the mixer's output. In the last layer, `leave` computes
+only the output of the tokens that are needed. At import, torch is needed only for types, as in
+`modules`.
 """
 
 from __future__ import annotations
@@ -33,42 +34,42 @@ if TYPE_CHECKING:
 
 
 class KvMemory(NamedTuple):
-    """The memory of an attention layer: its KV, its table of cosines and sines, its own input."""
+    """The memory of an attention layer: KV, table of cosines and sines, additional input."""
 
-    kv: Tensor  # (blocks, 2, kv heads, block size, head dim); 1, not 2, if keys contain values
+    # (blocks, 2, kv heads, block size, head dim); 1 instead of 2 if keys contain the values.
+    kv: Tensor
     cos_sin: Tensor  # (positions, rotated) float32
     query_scales: Tensor | None = None  # (positions, 1, 1) float32; None: all are 1
-    own_input: Tensor | None = None  # (T, P), the layer's input for each token (`layer_inputs`)
+    # (T, P), the layer's additional input for each token (`layer_inputs`)
+    own_input: Tensor | None = None
 
 
 class StateMemory(NamedTuple):
-    """The memory of a recurrent layer: its states in the pool, and the states of each row."""
+    """The memory of a recurrent layer: its states in the pool, and which states each row uses."""
 
     state: LayerState
     rows: StateRows
 
 
 Memory = KvMemory | StateMemory
-Entered = tuple["Tensor", ...]  # results of `enter` for `leave`, by token
+Entered = tuple["Tensor", ...]  # results of `enter` that `leave` reads; first dimension: tokens
 
 
 def of_outputs(entered: Entered, outputs: Tensor | None) -> Entered:
-    """Return the results of the tokens `outputs` (S,), or of all tokens."""
+    """Return the results for the tokens `outputs` (S,), or for all tokens if it is None."""
     if outputs is None:
         return entered
     return tuple(one.index_select(0, outputs) for one in entered)
 
 
 def check_divides(num_ranks: int, field: str, size: int) -> None:
-    """Raise UnsupportedModel if the ranks do not divide a field's size evenly."""
+    """Raise UnsupportedModel if a config field's size is not divisible by `num_ranks`."""
     if size % num_ranks:
         raise UnsupportedModel(f"tensor_parallel {num_ranks} does not divide {field} {size}")
 
 
 class TokenKeys(NamedTuple):
-    """The sizes that a layer keeps for a token: keys of `heads` x `size`, and values of the same
-    shape.
-    """
+    """The sizes of a layer's KV per token: keys of `heads` x `size`, and values if `has_values`."""
 
     heads: int
     size: int
@@ -78,7 +79,7 @@ class TokenKeys(NamedTuple):
 class Mixer(ABC):
     """A mixer with its tensors.
 
-    A mixer is a frozen dataclass, in whose fields `walk` finds the mixer's modules.
+    A mixer is a frozen dataclass. `walk` finds its modules in the fields.
     """
 
     __slots__ = ()
@@ -86,15 +87,15 @@ class Mixer(ABC):
     @property
     @abstractmethod
     def takes_fp8(self) -> Scaling | None:
-        """The quantisation of the input, as in `Linear.takes_fp8`."""
+        """The quantisation that the input may have, as in `Linear.takes_fp8`."""
 
     @abstractmethod
     def enter(
         self, ops: Ops, x: Tensor | Fp8Rows, layout: BatchLayout, memory: Memory, dtype: torch.dtype
     ) -> Entered:
-        """Compute `leave`'s inputs from x (T, H), and write KV or recurrent states.
+        """Compute the inputs of `leave` from `x` (T, H), and write KV or recurrent states.
 
-        `dtype` is the model's.
+        `dtype` is the dtype of the model.
         """
 
     @abstractmethod
@@ -106,16 +107,16 @@ class Mixer(ABC):
         memory: Memory,
         outputs: Tensor | None,
     ) -> Tensor:
-        """Compute the output (T, H), whole or in parts.
+        """Compute the output (T, H), complete or in parts.
 
-        With `outputs`, the output is (S, H), of these tokens.
+        If `outputs` (S,) is given, compute only the output (S, H) of these tokens.
         """
 
 
 class MixerConfig(ABC):
     """The config of a mixer, without tensors.
 
-    A config is a frozen dataclass, so layers can be compared.
+    A config is a frozen dataclass, so that layers can be compared.
     """
 
     __slots__ = ()
@@ -135,32 +136,32 @@ class MixerConfig(ABC):
     ) -> Mixer:
         """Build the mixer.
 
-        With `in_parts`, the output is in parts, which its reader adds. `norm` is the norm of the
-        layer and of its heads.
+        With `in_parts`, the output consists of parts, which its reader adds. `norm` is the config
+        of the layer's norms, including those of heads.
         """
 
     @abstractmethod
     def check_shard(self, num_ranks: int) -> None:
-        """Raise UnsupportedModel for heads that ranks cannot divide."""
+        """Raise UnsupportedModel if the heads cannot be divided among the ranks."""
 
     @abstractmethod
     def shard(self, num_ranks: int) -> Self:
-        """Return one rank's part. Sizes must divide. The ranks' outputs are summed."""
+        """Return one rank's part. Sizes must be divisible. The outputs of all ranks are summed."""
 
 
 class KvConfig(MixerConfig):
-    """The config of a mixer that keeps keys of every token, and usually values."""
+    """The config of a mixer that stores keys, and usually values, of every token."""
 
     __slots__ = ()
     num_heads: int
     rope: RopeConfig | None
-    window: int | None  # keys that a token attends to, itself included; None: all
-    kv_of: int | None = None  # number of the layer whose KV is read; None: this layer
+    window: int | None  # number of keys that a token attends to, including its own; None: all
+    kv_of: int | None = None  # index of the layer whose KV is read; None: this layer
 
     @property
     @abstractmethod
     def kept(self) -> TokenKeys:
-        """The sizes that are kept for a token."""
+        """The sizes that are stored per token."""
 
     @property
     @abstractmethod
@@ -170,16 +171,16 @@ class KvConfig(MixerConfig):
     @property
     @abstractmethod
     def attention_flops(self) -> float:
-        """The FLOPs of attention for one token and one earlier position."""
+        """The FLOPs of attention per token and per earlier position."""
 
     @property
     @abstractmethod
     def fields(self) -> str:
-        """The fields of config.json that `check` judges, with their values."""
+        """The fields of config.json that `check` checks, with their values, as text."""
 
     @abstractmethod
     def check(self, block_size: int) -> None:
-        """Raise UnsupportedShape for sizes that the kernels do not support."""
+        """Raise UnsupportedShape if the kernels do not support a size."""
 
     @abstractmethod
     def with_rope(self, rope: RopeConfig) -> Self:
@@ -201,4 +202,4 @@ class RecurrentConfig(MixerConfig):
 
     @abstractmethod
     def check(self) -> None:
-        """Raise UnsupportedShape for sizes that the kernels do not support."""
+        """Raise UnsupportedShape if the kernels do not support a size."""

@@ -1,10 +1,10 @@
-"""The mixture of experts of a layer: its config as data, and its computation.
+"""The mixture of experts of a layer: its config, and its computation.
 
-    x -> router -> the k best experts -> their MLPs, weighted -> +
-    x -> shared expert, if any, perhaps weighted by its own gate -> +
+    x -> router -> the k best experts -> weighted sum of their MLPs -> + x -> shared expert, if any,
+    weighted by a gate in some models -> +
 
-Experts may compute in a smaller space, between two shared projections (latents). The router is
-unquantised in every weight format.
+Experts may work on smaller vectors (latents), between two projections that they share. The router
+is unquantised in every weight format.
 """
 
 from __future__ import annotations
@@ -26,14 +26,15 @@ if TYPE_CHECKING:
     from kernels.linear.fp8_rows import Fp8Rows, Scaling
     from kernels.ops import Ops
 
-LATENTS = ("fc1_latent_proj", "fc2_latent_proj")  # projections before and after the experts
+# Names of the projections before and after the experts.
+LATENTS = ("fc1_latent_proj", "fc2_latent_proj")
 
 
 @dataclass(frozen=True, slots=True)
 class SharedExpertConfig:
-    """The MLP that every token uses.
+    """The config of the MLP that every token uses.
 
-    If `weighted`, the MLP's output is multiplied by the sigmoid of a product.
+    If `weighted`, the MLP's output is multiplied by the sigmoid of a gate.
     """
 
     mlp: MlpConfig
@@ -44,7 +45,7 @@ class SharedExpertConfig:
         return self.weighted * hidden + self.mlp.num_weights(hidden)
 
     def matrices(self, prefix: str, hidden: int) -> Iterator[LinearConfig]:
-        """Yield the shared expert's matrices. The names of the mixture begin with `prefix`."""
+        """Yield the shared expert's matrices. `prefix` is the prefix of the mixture's names."""
         if self.weighted:
             yield self._weight(prefix, hidden)
         yield from self.mlp.matrices(prefix + self.mlp.place, hidden)
@@ -62,14 +63,14 @@ class SharedExpertConfig:
 
 @dataclass(frozen=True, slots=True)
 class SharedExpert:
-    """The shared expert's MLP, and the row (1, H) that computes its weight, if it is weighted."""
+    """The shared expert's MLP, and the gate (1, H) that computes its weight, if it is weighted."""
 
     weight: Linear | None
     mlp: GatedMlp
 
     def add_to(self, product: Tensor, ops: Ops, x: Tensor) -> Tensor:
-        """Add the output for x (T, H) to a product (T, H), or as one more part to its parts."""
-        import torch  # imported here, since sizes are read without torch
+        """Add the output for `x` (T, H) to `product` (T, H), or append it to a product's parts."""
+        import torch  # imported here, so that configs can be read without torch
 
         own = self.mlp.product(ops, x)
         if self.weight is not None:
@@ -86,7 +87,7 @@ class MixtureConfig:
     size: int
     num_experts: int
     top_k: int
-    renormalise: bool  # the chosen experts' weights are scaled to add up to 1
+    renormalise: bool  # True: the chosen experts' weights are scaled to a sum of 1
     place: str = "mlp."
     names: tuple[str, ...] = ("gate_proj", "up_proj", "down_proj")  # see `ExpertsConfig`
     gate: Gate = SILU
@@ -94,14 +95,17 @@ class MixtureConfig:
     router: str = "gate"
     experts: str = "experts."
     router_bias: bool = False
-    packed: bool = False  # stacked experts, as in `ExpertsConfig`
+    packed: bool = False  # True: one tensor for all experts, as in `ExpertsConfig`
     halves: bool = False
-    weighs_inputs: bool = False  # the chosen expert's input is weighted, not the output
+    # True: the weight of an expert multiplies its input, not its output.
+    weighs_inputs: bool = False
     scoring: Scoring = SOFTMAX
-    correction: str | None = None  # name of the bias for choosing, after `place`; None: no bias
-    shared: SharedExpertConfig | None = None  # an expert that every token uses as well
-    expert_scales: str | None = None  # name of weights' factors, after `place`; None: no factors
-    latent: int | None = None  # width of the experts' inputs and outputs; None: the layer's width
+    # Name, after `place`, of a bias that affects only the choice; None: no bias.
+    correction: str | None = None
+    shared: SharedExpertConfig | None = None  # an additional expert that every token uses
+    # Name, after `place`, of factors on the weights; None: no factors.
+    expert_scales: str | None = None
+    latent: int | None = None  # width of the experts' inputs and outputs; None: the hidden size
 
     def num_weights(self, hidden: int) -> int:
         """Count the weights used per token."""
@@ -145,7 +149,7 @@ class MixtureConfig:
         return LinearConfig(rows, hidden, self.router_bias, "rows", in_parts=False, plain=True)
 
     def _latents(self, prefix: str, hidden: int, latent: int) -> tuple[LinearConfig, LinearConfig]:
-        """Return the projections before and after the experts. Every rank has both whole."""
+        """Return the projections before and after the experts. Every rank has all rows of both."""
         enter, leave = (prefix + name for name in LATENTS)
         return (
             LinearConfig(((enter, latent),), hidden, False, "rows", in_parts=False),
@@ -188,19 +192,19 @@ class Mixture:
 
     @property
     def takes_fp8(self) -> Scaling | None:
-        """None, since the router, which is unquantised, reads the same input."""
+        """None, because the router reads the same input, and is unquantised."""
         return None
 
     def product(self, ops: Ops, x: Tensor | Fp8Rows) -> Tensor:
-        """Compute x (T, H) -> (T, H), whole or in parts."""
-        plain = cast("Tensor", x)  # `takes_fp8` is None
+        """Compute x (T, H) -> (T, H), complete or in parts."""
+        plain = cast("Tensor", x)  # never fp8, because `takes_fp8` is None
         product = self.routed(ops, plain, plain)
         return product if self.shared is None else self.shared.add_to(product, ops, plain)
 
     def routed(self, ops: Ops, x: Tensor, routed_by: Tensor) -> Tensor:
         """Compute x (T, H) -> (T, H) by the experts that the router chooses for `routed_by` (T, H).
 
-        The result is whole or in parts, without the shared expert.
+        The result is complete or in parts, and excludes the shared expert.
         """
         logits = self.router.product(ops, routed_by)
         config, bias = self.config, None if self.correction is None else self.correction.values
@@ -211,7 +215,7 @@ class Mixture:
             routed = replace(routed, weights=routed.weights.new_ones(routed.weights.shape))
         if self.latents is None:
             return self.experts.product(ops, x, routed)
-        from kernels.linear.split_k import whole  # imported here, since it imports torch
+        from kernels.linear.split_k import whole  # imported here, because it imports torch
 
         product = self.experts.product(ops, self.latents.enter.product(ops, x), routed)
         return self.latents.leave.product(ops, whole(product, x.dtype))

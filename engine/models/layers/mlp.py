@@ -1,8 +1,8 @@
-"""The MLP of a layer: its config as data, and its computation.
+"""The MLP of a layer: its config, and its computation.
 
     down(act(gate(x)) * up(x))    or down(relu(up(x))^2), without a gate
 
-Torch is imported only for types, as in `modules`.
+At import, torch is needed only for types, as in `modules`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class MlpConfig:
-    """The config of an MLP with `size` inner columns, with SwiGLU, another gate or no gate."""
+    """The config of an MLP of inner width `size`, with SwiGLU, another gate or no gate."""
 
     size: int
     bias: bool = False
@@ -35,14 +35,14 @@ class MlpConfig:
         return (self.gate.factors + 1) * hidden * self.size
 
     def gate_up(self, prefix: str, hidden: int) -> LinearConfig:
-        """Return the gate (if any) and up projections as one matrix with whole products."""
+        """Return the gate (if any) and up projections as one matrix, not computed in parts."""
         names = ("gate_proj", "up_proj")[-self.gate.factors :]
         return side_by_side(
             prefix, dict.fromkeys(names, self.size), hidden, bias=self.bias, in_parts=False
         )
 
     def down(self, prefix: str, hidden: int, *, in_parts: bool = True) -> LinearConfig:
-        """Return the down projection. `in_parts` is as in `LinearConfig`."""
+        """Return the down projection. For `in_parts`, see `LinearConfig`."""
         rows = ((f"{prefix}down_proj", hidden),)
         return LinearConfig(rows, self.size, self.bias, "columns", in_parts)
 
@@ -60,7 +60,7 @@ class MlpConfig:
 
 @dataclass(frozen=True, slots=True)
 class GatedMlp:
-    """The MLP's matrices, and its gate."""
+    """An MLP with its tensors."""
 
     gate_up: Linear
     down: Linear
@@ -71,7 +71,7 @@ class GatedMlp:
         return self.gate_up.takes_fp8
 
     def product(self, ops: Ops, x: Tensor | Fp8Rows) -> Tensor:
-        """Compute x (T, H) -> (T, H), whole or in parts."""
+        """Compute x (T, H) -> (T, H), complete or in parts."""
         gate_up, by = self.gate_up.product(ops, x), self.down.takes_fp8
         if by is None:
             return self.down.product(ops, ops.gate_mul(gate_up, self.gate))

@@ -1,8 +1,8 @@
-"""The RMS norms: their configs as data, and their weights.
+"""The RMS norms: their configs and their weights.
 
-Torch is imported only for types, as in `modules`.
+At import, torch is needed only for types, as in `modules`.
 
-Elsewhere: the place of a norm in a layer (`layer`).
+Elsewhere: the positions of norms in a layer (`layer`).
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ if TYPE_CHECKING:
 class RmsNormConfig:
     """The config of a layer's norms, of its heads' norms, or of the final norm.
 
-    Llama rounds normed values to the model's dtype, then multiplies them by the weight. A norm with
-    a single rounding multiplies in float32 (gpt-oss), and so does a norm of 1 + weight (Gemma).
+    Llama rounds normed values to the model's dtype, then multiplies them by the weight. With
+    `rounds_once` (gpt-oss) or `one_plus` (Gemma), values are multiplied in float32, then rounded.
     """
 
     eps: float
-    one_plus: bool = False  # the model checkpoint stores weight - 1
+    one_plus: bool = False  # True: the model checkpoint stores weight - 1
     rounds_once: bool = False
-    times: float = 1.0  # factor of the checkpoint's weights; only for norms that round once
+    times: float = 1.0  # factor on the checkpoint's weights; only with `rounds_once`
 
     def build(self, name: str, size: int, new: Allocator) -> RmsNorm:
-        """Build the norm whose weight has this name."""
+        """Build a norm of `size` values. `name` is the name of its weight."""
         weight = self._weight(size, new)
         return RmsNorm(name, weight, self.eps, one_plus=self.one_plus, times=self.times)
 
     def _weight(self, size: int, new: Allocator) -> Tensor:
-        import torch  # imported here, since sizes are read without torch
+        import torch  # imported here, so that configs can be read without torch
 
-        # float32 makes 1 + weight exact enough, and kernels round only at the end.
+        # In float32, 1 + weight is exact enough, and kernels round only the final result.
         wide = self.one_plus or self.rounds_once
         return new.empty(size, dtype=torch.float32 if wide else None)
 
@@ -53,25 +53,28 @@ class RmsNormConfig:
 class RmsNorm(Module):
     """A norm over the last dimension.
 
-    `weight` (H,) is in the model's dtype or float32. With `to_fp8` the norm quantises its result
-    where possible. Only an fp8 product reads the quantised result.
+    `weight` (H,) is in the model's dtype or float32. With `to_fp8`, `add` quantises its result for
+    an fp8 product.
     """
 
     name: str
     weight: Tensor
     eps: float
     to_fp8: Scaling | None = None
-    one_plus: bool = False  # flag of `RmsNormConfig`; `weight` includes the 1
-    times: float = 1.0  # factor of `RmsNormConfig`; `weight` includes the factor
+    one_plus: bool = False  # as in `RmsNormConfig`; `weight` already includes the 1
+    times: float = 1.0  # as in `RmsNormConfig`; `weight` already includes the factor
 
     def norm(self, ops: Ops, x: Tensor) -> Tensor:
-        """Norm x (T, H) -> (T, H)."""
+        """Return the norm of x (T, H) -> (T, H)."""
         return ops.rms_norm(x, self.weight, self.eps)
 
     def add(
         self, ops: Ops, x: Tensor | PeerProduct, residual: Tensor
     ) -> tuple[Tensor | Fp8Rows, Tensor]:
-        """Add x (whole, in parts or by rank) to residual -> (normed, sum), all (T, H)."""
+        """Add `x` to `residual`. Return the norm of the sum, and the sum, both (T, H).
+
+        `x` is (T, H), in parts, or the products of several ranks.
+        """
         if self.to_fp8 is not None:
             return ops.add_rms_norm_fp8(x, residual, self.weight, self.eps, self.to_fp8)
         return ops.add_rms_norm(x, residual, self.weight, self.eps)

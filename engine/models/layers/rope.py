@@ -2,8 +2,8 @@
 
 Torch is imported only to compute tables.
 
-Elsewhere: fields of config.json (`architectures.rope_fields`), and how the table is applied
-(`kernels`).
+Elsewhere: the fields of config.json (`architectures.rope_fields`), and the rotation of queries and
+keys (`kernels`).
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ class LinearScaling:
 class Llama3Scaling:
     """The scaling of Llama 3.1 (Meta; `_compute_llama3_parameters` of transformers).
 
-    Frequencies with fewer than `low_freq_factor` waves in the original context are divided by
-    `factor`. Frequencies with more than `high_freq_factor` waves are kept. Frequencies between are
-    blended.
+    Frequencies with fewer than `low_freq_factor` periods in the original context are divided by
+    `factor`. Those with more than `high_freq_factor` periods are unchanged. Between the two, the
+    results are interpolated.
     """
 
     factor: float
@@ -43,10 +43,10 @@ class Llama3Scaling:
 class YarnScaling:
     """The YaRN scaling (arXiv 2309.00071; `_compute_yarn_parameters` of transformers).
 
-    Frequencies of pairs that turn more than `beta_fast` times in the original context are kept.
-    Frequencies of pairs that turn less than `beta_slow` times are divided by `factor`. Frequencies
-    between are blended by the pair's index. With `truncate`, the indices of both bounds are
-    rounded.
+    Pairs that rotate more than `beta_fast` times in the original context keep their frequency. The
+    frequency of pairs that rotate less than `beta_slow` times is divided by `factor`. Between the
+    two, the results are interpolated by the index of the pair. With `truncate`, the indices of both
+    bounds are rounded.
     """
 
     factor: float
@@ -60,9 +60,9 @@ class YarnScaling:
 class LongRopeScaling:
     """The LongRoPE scaling of Phi-3 (arXiv 2402.13753).
 
-    Each pair's frequency is divided by the pair's number in `long` if sequences may outgrow the
-    original context. Else it is divided by the pair's number in `short`. Cached keys cannot be
-    rotated again, so the choice is the same for all sequences (`for_positions`). See
+    The frequency of each pair is divided by its entry in `long` if sequences may become longer than
+    the original context, else by its entry in `short`. The choice is the same for all sequences
+    (`for_positions`), because cached keys cannot be rotated again. See
     `_compute_longrope_parameters` of transformers.
     """
 
@@ -73,24 +73,24 @@ class LongRopeScaling:
 
 @dataclass(frozen=True, slots=True)
 class PairScaling:
-    """A scaling that divides the frequency of each pair by the pair's divisor."""
+    """A scaling that divides the frequency of each pair by a divisor of its own."""
 
     factors: tuple[float, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class ProportionalScaling:
-    """A scaling that rotates the first `part` of the pairs, with the frequencies of whole heads.
+    """A scaling that rotates only the first pairs, a fraction `part` of all pairs.
 
-    Frequencies are divided by `factor`, as in `_compute_proportional_rope_parameters` of
-    transformers.
+    The rotated pairs have the same frequencies as if all were rotated, divided by `factor`. See
+    `_compute_proportional_rope_parameters` of transformers.
     """
 
     part: float
     factor: float = 1.0
 
     def pairs(self, head_dim: int) -> int:
-        """Return the number of pairs of a head that are rotated."""
+        """Return the number of rotated pairs of a head."""
         return int(self.part * head_dim // 2)
 
 
@@ -113,14 +113,14 @@ class QueryScaling:
 
     beta: float
     context: int
-    shift: int = 0  # 1 if positions count from 1
+    shift: int = 0  # 1 if the model counts positions from 1
 
 
 @dataclass(frozen=True, slots=True)
 class RopeConfig:
-    """The base and scaling of the rotary frequencies, and the factor of cosines and sines.
+    """The base and scaling of rotary frequencies, and the factor on cosines and sines.
 
-    `partial` is the share of a head, at the head's beginning, that is rotated. `queries` is the
+    `partial` is the fraction of a head that is rotated, from its beginning on. `queries` is the
     scaling of queries, if any.
     """
 
@@ -144,8 +144,8 @@ class RopeConfig:
 
 
 def inverse_frequencies(rope: RopeConfig, head_dim: int) -> Tensor:
-    """Compute radians per position of each rotated pair, (rotary_dim / 2,) float32, on the CPU."""
-    import torch  # imported here, since sizes are read without torch
+    """Return the radians per position of each rotated pair, (rotary_dim / 2,) float32, on CPU."""
+    import torch  # imported here, so that configs can be read without torch
 
     size = rope.rotary_dim(head_dim)
     exponents = torch.arange(0, size, 2, dtype=torch.float32) / size
@@ -171,7 +171,7 @@ def inverse_frequencies(rope: RopeConfig, head_dim: int) -> Tensor:
 def _llama3_frequencies(scaling: Llama3Scaling, plain: Tensor) -> Tensor:
     low, high = scaling.low_freq_factor, scaling.high_freq_factor
     waves_in_context = scaling.original_max_positions * plain / (2 * math.pi)
-    if low == high:  # equal bounds occur in Llama 4 Scout's config
+    if low == high:  # the bounds are equal in Llama 4 Scout's config
         return (plain / scaling.factor).where(waves_in_context < low, plain)
     kept = ((waves_in_context - low) / (high - low)).clamp(0.0, 1.0)
     return (1 - kept) * plain / scaling.factor + kept * plain
@@ -186,13 +186,13 @@ def _yarn_frequencies(scaling: YarnScaling, plain: Tensor, theta: float) -> Tens
     if scaling.truncate:
         first, last = math.floor(first), math.ceil(last)
     first, last = max(first, 0), min(last, 2 * pairs - 1)
-    width = last - first or 0.001  # equal bounds give a step function
+    width = last - first or 0.001  # with equal bounds, a step function
     slowed = ((torch.arange(pairs, dtype=torch.float32) - first) / width).clamp(0.0, 1.0)
     return slowed * plain / scaling.factor + (1 - slowed) * plain
 
 
 def _place_of(turns: float, scaling: YarnScaling, pairs: int, theta: float) -> float:
-    """Return the index of the pair that turns `turns` times in the original context."""
+    """Return the (fractional) index of the pair that rotates `turns` times in that context."""
     positions_a_radian = scaling.original_max_positions / (turns * 2 * math.pi)
     return pairs * math.log(positions_a_radian) / math.log(theta)
 
@@ -202,7 +202,7 @@ def rope_table(
 ) -> Tensor:
     """Tabulate cosines (left half) and sines (right), (num_positions, rotary_dim) float32.
 
-    Without rope all angles are zero, so the table changes no finite number.
+    Without rope, all angles are zero, so that the rotation changes nothing.
     """
     import torch
 
@@ -220,7 +220,7 @@ def rope_table(
 def query_scales(
     rope: RopeConfig | None, num_positions: int, device: torch.device
 ) -> Tensor | None:
-    """Tabulate the factors of queries, (num_positions, 1, 1) float32, or None if all are 1."""
+    """Tabulate the factors on queries, (num_positions, 1, 1) float32. Return None if all are 1."""
     if rope is None or rope.queries is None:
         return None
     import torch

@@ -1,10 +1,10 @@
-"""The layers with norms after attention and the MLP, with or without norms before them.
+"""The layers with norms after attention and MLP. Some also have norms before them.
 
     x -> norm -> QKV -> rope, KV -> attention -> output -> norm -> + -> norm -> MLP -> norm -> + x
     x ->         QKV -> rope, KV -> attention -> output -> norm -> + ->         MLP -> norm -> + x
 
-Gemma 2 and 3 have the first form, and OLMo 2 and 3 and EXAONE 4 the second. A product is normed
-before it is added to the residual, so it cannot be in parts.
+Gemma 2 and 3 have the first form. OLMo 2 and 3 and EXAONE 4 have the second form. A product is
+normed before it is added to the residual, so it cannot be computed in parts.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SandwichLayerConfig(LayerConfig):
-    """The config of a layer with norms before and after both parts. Its MLP is dense."""
+    """The config of a layer with norms before and after attention and MLP. The MLP is dense."""
 
     mlp: MlpConfig
     before_mlp: ClassVar[str] = "pre_feedforward_layernorm"
@@ -46,7 +46,7 @@ class SandwichLayerConfig(LayerConfig):
         )
 
     def build_mlp(self, prefix: str, new: Allocator) -> GatedMlp:
-        """Build the MLP with a whole product, not in parts."""
+        """Build the MLP. Its product is not computed in parts."""
         return self.mlp.build(prefix + self.mlp.place, self.hidden_size, new, in_parts=False)
 
 
@@ -81,16 +81,16 @@ class SandwichLayer(DecoderLayer):
         memory: Memory,
         outputs: Tensor | None,
     ) -> tuple[Tensor | Fp8Rows, Tensor]:
-        """Compute the MLP's normed input and the residual. The arguments are as in `finish`."""
+        """Compute the MLP's normed input and the residual, from the same arguments as `finish`."""
         mixed, residual = self.mix(ops, entered, residual, layout, memory, outputs)
-        # `mixed` is one tensor, not several parts.
+        # `mixed` is always one tensor, because products are not in parts.
         mixed = self.attention_norm.norm(ops, cast("Tensor", mixed))
         return self.post_norm.add(ops, mixed, residual)
 
 
 @dataclass(frozen=True, slots=True)
 class PostNormLayerConfig(LayerConfig):
-    """The config of a layer with norms only after both parts. Its MLP is dense."""
+    """The config of a layer with norms only after attention and MLP. The MLP is dense."""
 
     mlp: MlpConfig
     adds_parts: ClassVar[bool] = False
@@ -113,7 +113,7 @@ class PostNormLayerConfig(LayerConfig):
 class PostNormLayer(DecoderLayer):
     """A layer of `PostNormLayerConfig` with its tensors.
 
-    `post_norm` norms attention's output, and `input_norm` the MLP's output.
+    `post_norm` is the norm of attention's output, and `input_norm` that of the MLP's output.
     """
 
     post_norm: RmsNorm
@@ -128,7 +128,7 @@ class PostNormLayer(DecoderLayer):
         memory: Memory,
     ) -> tuple[Entered, Tensor]:
         if hidden is not None:
-            # `hidden` is one tensor, not several parts.
+            # `hidden` is always one tensor, because products are not in parts.
             residual = residual + cast("Tensor", hidden)
         return self.mixer.enter(ops, residual, layout, memory, residual.dtype), residual
 

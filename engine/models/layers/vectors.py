@@ -1,6 +1,6 @@
 """The vectors and convolutions of a layer, which are unquantised in every weight format.
 
-Torch is imported only for types, as in `modules`.
+At import, torch is needed only for types, as in `modules`.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Vector(Module):
-    """A number for each head or channel, (N,), in the dtype that `build_vector` chose.
+    """A vector (N,) with a number for each head or channel. `build_vector` chooses its dtype.
 
-    Shards divide the numbers with their heads or channels. Dummy numbers are drawn evenly from
-    `low` up to `high`.
+    A shard has the numbers of its heads or channels. Dummy values are uniform between `low` and
+    `high`.
     """
 
     name: str
@@ -41,7 +41,7 @@ def build_vector(
     name: str, size: int, new: Allocator, *, low: float = 1.0, high: float = 1.0, wide: bool = True
 ) -> Vector:
     """Build a vector in float32 if it is `wide`, else in the model's dtype."""
-    import torch  # imported here, since sizes are read without torch
+    import torch  # imported here, so that configs can be read without torch
 
     values = new.empty(size, dtype=torch.float32 if wide else None)
     return Vector(name, values, low, high)
@@ -49,9 +49,9 @@ def build_vector(
 
 @dataclass(frozen=True, slots=True)
 class Conv(Module):
-    """A causal convolution of each channel by itself: `weight` (C, W), `bias` (C,) or None.
+    """A causal convolution of each channel separately: `weight` (C, W), `bias` (C,) or None.
 
-    `sections` are the sections of the channels, as in `CheckpointTensor`.
+    The channels are divided into `sections`, as in `CheckpointTensor`.
     """
 
     name: str
@@ -60,7 +60,7 @@ class Conv(Module):
     sections: tuple[int, ...]
 
     def checkpoint_tensors(self) -> Iterator[CheckpointTensor]:
-        """Yield the kernels, which model checkpoints store as (C, 1, W), and biases."""
+        """Yield the weights, which model checkpoints store as (C, 1, W), and the biases."""
         channels, width = self.weight.shape
         stored = channels, 1, width
         yield CheckpointTensor(
@@ -78,7 +78,7 @@ class Conv(Module):
 def build_conv(
     name: str, sections: tuple[int, ...], width: int, new: Allocator, *, bias: bool
 ) -> Conv:
-    """Build a convolution of the channels of all sections, in the model's dtype."""
+    """Build a convolution, in the model's dtype. Its channels are those of all sections."""
     channels = sum(sections)
     weight = new.empty(channels, width)
     return Conv(name, weight, new.empty(channels) if bias else None, sections)

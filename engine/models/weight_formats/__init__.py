@@ -1,1 +1,1 @@
-"""The weight formats, a file each: the tensors of a matrix, their names, shards, and product."""
+"""The weight formats: the tensors of a matrix, their names, their division, and the product."""

@@ -1,14 +1,14 @@
-"""The weights in fp8 (e4m3) with scales, for inputs that are quantised token by token.
+"""The weights in fp8 (e4m3) with scales. Inputs are quantised with a scale for each token.
 
     NAME.weight (out, in) e4m3    NAME.bias (out,), if there is one
-    by channel    NAME.weight_scale (out, 1), (out,), or one number for all of the matrix
+    by channel    NAME.weight_scale (out, 1), (out,), or one number for the matrix
     by block      NAME.weight_scale_inv (ceil(out / 128), ceil(in / 128))
-    static        NAME.input_scale, one number, if inputs are not scaled token by token
+    static        NAME.input_scale, one number, if inputs do not have a scale for each token
 
-Joined matrices use their largest input scale, as in vLLM. Shards divide rows or columns. If they
-divide columns, every shard has all scales of channels, and a part of the block scales.
+Joined matrices use the largest of their input scales, as in vLLM. Shards divide rows or columns. If
+they divide columns, every shard has all channel scales, or its part of the block scales.
 
-Elsewhere: fields of config.json (`fp8_checkpoints`).
+Elsewhere: the fields of config.json (`fp8_checkpoints`).
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from kernels.linear.fp8_rows import Fp8Rows, Scaling
     from kernels.ops import Ops
 
-_SCALE_BYTES = 4  # float32
-BLOCK = 128  # rows and columns that share a scale
+_SCALE_BYTES = 4  # bytes of a float32
+BLOCK = 128  # number of rows, and of columns, that share a scale
 
 Weights = Literal["channel", "block"]
 Inputs = Literal["token", "group", "static"]
@@ -58,11 +58,11 @@ class Fp8Linear(Linear):
     input_scale: Tensor | None
     dtype: torch.dtype
     scale_name: str
-    online: bool  # the files are not quantised; loading quantises the weights
+    online: bool  # True: the files are unquantised, and loading quantises the weights
 
     @property
     def takes_fp8(self) -> Scaling | None:
-        """The quantisation of the input, or None if this matrix has a static scale."""
+        """The quantisation of the input, or None if the input's scale is static."""
         return None if self.input_scale is not None else self._scaling
 
     @property
@@ -157,7 +157,7 @@ class Fp8Experts(Experts):
 
 @dataclass(frozen=True, slots=True)
 class Fp8Format:
-    """A kind of fp8. Implements `WeightFormat`. Matrices in `ignored` are unquantised."""
+    """A variant of fp8. Implements `WeightFormat`. Matrices in `ignored` are unquantised."""
 
     name: str
     weights: Weights
@@ -222,7 +222,7 @@ class Fp8Format:
         return config.size_out * config.size_in + _SCALE_BYTES * scales + bias + static
 
     def check_shard(self, config: LinearConfig) -> None:
-        """Raise UnsupportedModel if a rank's part of a matrix splits a block."""
+        """Raise UnsupportedModel if dividing a matrix among ranks would split a block."""
         if self.weights != "block" or self.ignored.covers([name for name, _ in config.rows]):
             return
         sizes = [(config.rows[0][0], config.size_in)]

@@ -1,9 +1,9 @@
-"""The fields of config.json for fp8 weights, in the two forms of model checkpoints.
+"""The fields of config.json for fp8 weights, in the two forms that model checkpoints use.
 
-    quant_method: compressed-tensors    format float-quantized: llm-compressor's
-    quant_method: fp8                   vLLM's older files, and DeepSeek's and Qwen's blocks
+    quant_method: compressed-tensors    format float-quantized, written by llm-compressor
+    quant_method: fp8                   older files of vLLM; block scales of DeepSeek and Qwen
 
-A field with a value that is not served is refused by its name.
+If the value of a field is not served, the error names the field.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ class _Fp8(msgspec.Struct):
     activation_scheme: Literal["dynamic", "static"] = "dynamic"
     weight_block_size: list[int] | None = None
     modules_to_not_convert: list[str] | None = None
-    ignored_layers: list[str] | None = None  # vLLM's spelling of the field above
+    ignored_layers: list[str] | None = None  # vLLM's name for the field above
     fmt: str = "e4m3"
 
 
-E4M3 = ("e4m3", "float8_e4m3fn")  # the second is torch's name of the first (MiniMax-M2)
+E4M3 = ("e4m3", "float8_e4m3fn")  # the second is torch's name for the same dtype (MiniMax-M2)
 
 
 def read_fp8(quantization: dict[str, Any]) -> Fp8Format:
-    """Read `quant_method` fp8. Raises BadConfig, UnsupportedModel."""
+    """Read the format for `quant_method` "fp8". Raises BadConfig, UnsupportedModel."""
     raw = converted(quantization, _Fp8)
     if raw.fmt not in E4M3:
         raise UnsupportedModel(f"{FIELD}.fmt {raw.fmt!r}: served is 'e4m3'")
@@ -65,7 +65,7 @@ def _plain_ones(raw: _Fp8) -> Ignored:
 
 
 def read_float_quantized(quantization: dict[str, Any]) -> Fp8Format:
-    """Read `quant_method` compressed-tensors. Raises BadConfig, UnsupportedModel."""
+    """Read the format float-quantized of compressed-tensors. Raises BadConfig, UnsupportedModel."""
     raw = converted(quantization, CompressedTensors)
     group = raw.the_group("float-quantized")
     weights = _weights(group.weights)

@@ -1,4 +1,4 @@
-"""The fp8 values and scales: random, converted from a model checkpoint, or quantised."""
+"""The making of fp8 values and scales: at random, from a model checkpoint, or by quantising."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-USUAL = 100.0  # standard deviation of dummy values in e4m3, in which the largest number is 448
+USUAL = 100.0  # standard deviation of dummy values in e4m3, whose largest number is 448
 
 
 def fill(values: Tensor, scales: Tensor, generator: torch.Generator) -> None:
-    """Fill values (..., K) and scales, so activations keep their size."""
+    """Fill values (..., K) and scales at random, so that activations keep their magnitude."""
     import torch
 
     drawn = torch.empty(values.shape, dtype=torch.bfloat16, device=values.device)
@@ -22,7 +22,7 @@ def fill(values: Tensor, scales: Tensor, generator: torch.Generator) -> None:
 
 
 def as_column(view: Tensor) -> Callable[[Tensor], Tensor]:
-    """Return a function that reshapes a per-tensor or 1-D scale like `view`."""
+    """Return a function that reshapes a scale, per tensor or 1-D, to the shape of `view`."""
 
     def convert(value: Tensor) -> Tensor:
         if value.numel() == 1:
@@ -33,7 +33,7 @@ def as_column(view: Tensor) -> Callable[[Tensor], Tensor]:
 
 
 def quantise_into(scales: Tensor) -> Callable[[Tensor], Tensor]:
-    """Return a function that quantises to e4m3 and writes scales to `scales` (rows, 1)."""
+    """Return a function that quantises a tensor to e4m3, and writes to `scales` (rows, 1)."""
 
     def convert(weight: Tensor) -> Tensor:
         from kernels.linear.fp8_matrix import scaled_to_e4m3

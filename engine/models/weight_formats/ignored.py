@@ -1,4 +1,4 @@
-"""The unquantised matrices of a quantised model checkpoint: `ignore`, `modules_to_not_convert`."""
+"""The unquantised matrices of a quantised checkpoint: `ignore`, `modules_to_not_convert`."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ PATTERN = "re:"
 
 @dataclass(frozen=True, slots=True)
 class Ignored:
-    """The unquantised matrices, by matrix name, name of a parent module or pattern ("re:...").
+    """The unquantised matrices, given by name, by a parent module's name, or by a pattern "re:...".
 
     `read_ignored` makes an `Ignored` from a file's list.
     """
 
     names: tuple[str, ...] = ()
-    # The prefixes in files, each with the decoder's prefix for it, as in `CheckpointNames`.
+    # Pairs of (prefix in the files, decoder's prefix), as in `CheckpointNames`.
     prefixes: tuple[tuple[str, str], ...] = ()
 
     def covers(self, matrices: Sequence[str]) -> bool:
-        """Return whether joined matrices are unquantised.
+        """Return whether the joined `matrices` are unquantised.
 
-        Raises UnsupportedModel if they differ.
+        Raises UnsupportedModel if only some of them are.
         """
         plain = [name for name in matrices if self._has(name)]
         if plain and len(plain) < len(matrices):

@@ -2,12 +2,12 @@
 
     values (N, K / 4) int16    scales (K / G, N)    zeros (K / G, N) uint8, if not symmetric
 
-Every form of model checkpoint (`int4_forms`) is converted to this form
-(`kernels.linear.int4_matrix`). Scales have the model's dtype, so they are rounded if the
-checkpoint's dtype is finer. Shards divide rows, or columns in runs of 128, with the scales of these
-rows or columns. Experts are kept in another form (`int4_experts`).
+All forms in model checkpoints (`int4_forms`) are converted to this form
+(`kernels.linear.int4_matrix`). Scales are converted to the model's dtype, which may round them.
+Shards divide rows, or columns in groups of 128, with the scales of these rows or columns. Experts
+have another form (`int4_experts`).
 
-Elsewhere: fields of config.json (`int4_checkpoints`).
+Elsewhere: the fields of config.json (`int4_checkpoints`).
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from kernels.linear.int4_matrix import Int4Matrix
     from kernels.ops import Ops
 
-GROUPS = (32, 64, 128)  # columns that share a scale
-_WORD_BYTES = 4  # an expert's scale with its zero point
+GROUPS = (32, 64, 128)  # numbers of columns that may share a scale
+_WORD_BYTES = 4  # bytes of an expert's scale and its zero point together
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +52,12 @@ class Int4Linear(Linear):
     weight: Int4Matrix
     bias: Tensor | None
     form: Form
-    first_has_bias: bool = False  # the first rank loads or checks the bias
+    first_has_bias: bool = False  # True: only the first rank loads or checks the bias
 
     def product(self, ops: Ops, x: Tensor | Fp8Rows) -> Tensor:
         compute = ops.linear_int4_split_k if self.config.in_parts else ops.linear_int4
-        return compute(cast("Tensor", x), self.weight, self.bias)  # `takes_fp8` is None
+        # Never fp8, because `takes_fp8` is None.
+        return compute(cast("Tensor", x), self.weight, self.bias)
 
     def dense(self, dtype: torch.dtype) -> Tensor:
         return self.weight.dequantised(dtype)
@@ -99,7 +100,7 @@ class Int4Linear(Linear):
 
 @dataclass(frozen=True, slots=True)
 class Int4Format:
-    """The 4-bit integers of one form.
+    """The format of 4-bit integers in one form of model checkpoint.
 
     Implements `WeightFormat`. Matrices in `ignored` are unquantised. `group` is the number of
     columns that share a scale. Without `has_zeros`, all zero points are 8.
@@ -131,7 +132,7 @@ class Int4Format:
         return Int4Linear(config, matrix, bias, self.form, elsewhere)
 
     def experts(self, config: ExpertsConfig, new: Allocator) -> Experts:
-        """Allocate experts in int4. Raises UnsupportedModel for biases or packed experts."""
+        """Allocate experts. Raises UnsupportedModel for biases or one tensor for all experts."""
         if self.ignored.covers(config.matrices(0)):
             return PLAIN.experts(config, new)
         if config.bias or config.packed:
@@ -156,7 +157,7 @@ class Int4Format:
         return features * (config.size_in // 2 + of_groups + item_bytes * config.bias)
 
     def check_shard(self, config: LinearConfig) -> None:
-        """Raise UnsupportedModel if a rank's part of a matrix splits a word of the files."""
+        """Raise UnsupportedModel if dividing a matrix among ranks splits a word of the files."""
         if self.ignored.covers([name for name, _ in config.rows]):
             return
         self._check(config, of="a rank's part of ")

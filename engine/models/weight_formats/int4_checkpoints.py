@@ -1,10 +1,10 @@
-"""The fields of config.json for int4 weights, in the three forms of model checkpoints.
+"""The fields of config.json for int4 weights, in the three forms that model checkpoints use.
 
-    quant_method: awq                   version gemm: AutoAWQ's
-    quant_method: gptq                  AutoGPTQ's and GPTQModel's, checkpoint_format gptq, gptq_v2
-    quant_method: compressed-tensors    format pack-quantized: llm-compressor's
+    quant_method: awq                   version gemm, written by AutoAWQ
+    quant_method: gptq                  AutoGPTQ, GPTQModel; checkpoint_format gptq or gptq_v2
+    quant_method: compressed-tensors    format pack-quantized, written by llm-compressor
 
-A field with a value that is not served is refused by its name.
+If the value of a field is not served, the error names the field.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from engine.models.weight_formats.quantization_config import (
 
 _GROUPS = " or ".join(str(group) for group in GROUPS)
 _FORMATS: Mapping[str, Form] = {"gptq": "gptq", "gptq_v2": "gptq_v2"}
-_EXCEPT = "-:"  # prefix of a pattern of matrices that GPTQModel leaves unquantised
+_EXCEPT = "-:"  # prefix of GPTQModel's patterns for unquantised matrices
 
-# The format for planning the memory of int4 weights.
+# The format that plans assume for int4 weights.
 PLANNED_INT4 = Int4Format("int4", "pack-quantized", 128, False, Ignored(("lm_head",)))
 
 
@@ -44,7 +44,7 @@ class _Awq(msgspec.Struct):
 
 
 def read_awq(quantization: dict[str, Any]) -> Int4Format:
-    """Read `quant_method` awq. Raises BadConfig, UnsupportedModel."""
+    """Read the format for `quant_method` "awq". Raises BadConfig, UnsupportedModel."""
     raw = converted(quantization, _Awq)
     refuse_unless(raw.version.lower() == "gemm", "version", raw.version, "gemm")
     _check_sizes(raw.bits, raw.group_size)
@@ -62,7 +62,7 @@ class _Gptq(msgspec.Struct):
     desc_act: bool = False
     static_groups: bool = False
     checkpoint_format: str | None = None
-    format: str | None = None  # GPTQModel's newer spelling
+    format: str | None = None  # newer name in GPTQModel
     is_marlin_format: bool = False
     lm_head: bool = False
     dynamic: dict[str, Any] | None = None
@@ -70,7 +70,7 @@ class _Gptq(msgspec.Struct):
 
 
 def read_gptq(quantization: dict[str, Any]) -> Int4Format:
-    """Read `quant_method` gptq. Raises BadConfig, UnsupportedModel."""
+    """Read the format for `quant_method` "gptq". Raises BadConfig, UnsupportedModel."""
     raw = converted(quantization, _Gptq)
     _check_sizes(raw.bits, raw.group_size)
     kind = raw.checkpoint_format or raw.format or "gptq"
@@ -95,7 +95,7 @@ def _plain_patterns(dynamic: dict[str, Any]) -> Iterator[str]:
 
 
 def read_pack_quantized(quantization: dict[str, Any]) -> Int4Format:
-    """Read `quant_method` compressed-tensors. Raises BadConfig, UnsupportedModel."""
+    """Read the format pack-quantized of compressed-tensors. Raises BadConfig, UnsupportedModel."""
     raw = converted(quantization, CompressedTensors)
     group = raw.the_group("pack-quantized")
     if group.input_activations is not None:
@@ -119,8 +119,8 @@ def _group_size(raw: Numbers) -> int:
     refuse_unless(raw.strategy == "group", "weights.strategy", raw.strategy, "group")
     size = raw.group_size or 0
     refuse_unless(size in GROUPS, "weights.group_size", size, _GROUPS)
-    # Columns must be in the order of their groups. "weight" and "static" change only the order of
-    # rounding.
+    # The columns of a group must be neighbours. The values "weight" and "static" only say in which
+    # order columns were quantised.
     in_order = raw.actorder in (None, False, "weight", "static")
     refuse_unless(in_order, "weights.actorder", raw.actorder, "null, weight or static")
     return size

@@ -1,9 +1,9 @@
-"""The experts in int4, with inputs of the model's dtype, in the layout that their kernels read.
+"""The experts in int4, in the layout that their kernels read. Inputs have the model's dtype.
 
 Model checkpoints store each matrix of each expert separately, in a form of `int4_forms`. Here one
-tensor holds all experts of a layer (`kernels.experts.four_bit_matrices`). One word holds a scale
-and its zero point, and loading either leaves the other's bits unchanged. Shards divide the gated
-columns, by whole groups.
+tensor has all experts of a layer (`kernels.experts.four_bit_matrices`). A scale and its zero point
+are in one word. Loading one of them does not change the bits of the other. Shards divide the inner
+width, in multiples of a group.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from kernels.experts.four_bit_matrices import FourBitMatrix
 
-USUAL = 4.6  # standard deviation of uniform integers
+USUAL = 4.6  # standard deviation of uniformly distributed 4-bit integers
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class Int4Experts(Experts):
 
 @dataclass(frozen=True, slots=True)
 class ExpertViews(Int4Views):
-    """The views of an expert: `values` (K / 128, N, 32) int16, scales (K / G, N) int32."""
+    """The views of an expert's matrix: `values` (K / 128, N, 32) int16, scales (K / G, N) int32."""
 
     columns: int
     dtype: torch.dtype
@@ -90,7 +90,7 @@ class ExpertViews(Int4Views):
         return self._tensor(suffix, self.values, rows_dim, convert, stored)
 
     def steps(self, suffix: str, rows_dim: int) -> CheckpointTensor:
-        """Return the tensor of scales. Loading scales leaves the zero points unchanged."""
+        """Return the tensor of scales. Loading them does not change the zero points."""
         from kernels.experts.four_bit_matrices import ZERO_BITS, int4_scales
 
         view = self.scales if rows_dim else self.scales.T
@@ -102,7 +102,7 @@ class ExpertViews(Int4Views):
         return self._tensor(suffix, view, rows_dim, convert, stored, is_scale=True)
 
     def points(self, suffix: str, rows_dim: int, convert: Convert) -> CheckpointTensor:
-        """Return the tensor of zero points, which can be loaded without changing scales."""
+        """Return the tensor of zero points. Loading them does not change the scales."""
         from kernels.experts.four_bit_matrices import ZERO_BITS
 
         view = self.scales if rows_dim else self.scales.T
@@ -121,7 +121,7 @@ class ExpertViews(Int4Views):
 def int4_experts(
     config: ExpertsConfig, group: int, form: Form, new: Allocator, *, has_zeros: bool
 ) -> Int4Experts:
-    """Allocate experts, uninitialised except the zero points of symmetric weights."""
+    """Allocate experts. Only the zero points of symmetric weights are initialised."""
     gate_up = _matrix(config, config.inner_size, config.size_in, group, new)
     down = _matrix(config, config.size_in, config.size, group, new)
     return Int4Experts(config, gate_up, down, form, has_zeros)

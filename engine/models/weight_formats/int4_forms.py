@@ -1,4 +1,4 @@
-"""The forms of 4-bit integers in model checkpoints, and their conversion to the form in memory.
+"""The forms of 4-bit integers in model checkpoints, and the conversion to the form in memory.
 
     awq     qweight (K, N / 8)    qzeros (K / G, N / 8)    scales (K / G, N)
             eight integers of a row in a word, from the lowest bits: 0 2 4 6 1 3 5 7
@@ -7,8 +7,8 @@
     pack-quantized    weight_packed (N, K / 8)    weight_scale (N, K / G)    weight_shape (2)
                       weight_zero_point (N / 8, K / G), if not symmetric; in order
 
-All words are int32. Views have the checkpoint's order of dimensions, so shards divide views and
-stored tensors alike.
+All words are int32. Views have the same order of dimensions as the stored tensors, so shards divide
+both in the same dimension.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ SYMMETRIC_ZERO = 8
 
 @dataclass(frozen=True, slots=True)
 class Int4Views:
-    """The views of a model checkpoint's matrix, which is N rows of the joined matrix.
+    """The views of one matrix of the model checkpoint: N rows of the joined matrix.
 
-    `values` (N, K / 4) int16, `scales` (K / G, N), `zeros` (K / G, N) uint8 or None. With
-    `of_rows`, shards divide the rows (of each of `sections`, if any), else the columns.
+    `values` (N, K / 4) int16, `scales` (K / G, N), `zeros` (K / G, N) uint8 or None. If `of_rows`,
+    shards divide the rows (or those of each of `sections`), else the columns.
     """
 
     name: str
@@ -50,9 +50,10 @@ class Int4Views:
     def integers(
         self, suffix: str, rows_dim: int, order: Sequence[int], along: int
     ) -> CheckpointTensor:
-        """Return the tensor of integers, packed in `order` into words `along` a dimension.
+        """Return the tensor of integers. In the file, they are packed along the dimension `along`.
 
-        The tensor is two-dimensional. Dimension `rows_dim` counts the matrix's rows.
+        `order` is the order of integers in a word. The tensor is two-dimensional, and its dimension
+        `rows_dim` counts the matrix's rows.
         """
         turned = rows_dim == 1
         rows, columns = self.values.shape[0], 4 * self.values.shape[1]
@@ -62,13 +63,13 @@ class Int4Views:
         return self._tensor(suffix, view, rows_dim, convert, stored)
 
     def steps(self, suffix: str, rows_dim: int) -> CheckpointTensor:
-        """Return the tensor of scales. `rows_dim` is as in `integers`."""
+        """Return the tensor of scales. For `rows_dim`, see `integers`."""
         view = self.scales if rows_dim else self.scales.T
         stored = tuple(view.shape)
         return self._tensor(suffix, view, rows_dim, None, stored, is_scale=True)
 
     def points(self, suffix: str, rows_dim: int, convert: Convert) -> CheckpointTensor:
-        """Return the tensor of zero points, which symmetric weights do not have."""
+        """Return the tensor of zero points. Symmetric weights have none."""
         assert self.zeros is not None
         view = self.zeros if rows_dim else self.zeros.T
         stored = in_words(tuple(view.shape), rows_dim)
@@ -92,7 +93,7 @@ class Int4Views:
     def checked(
         self, suffix: str, is_served: Callable[[Tensor], bool], what: str
     ) -> CheckpointTensor:
-        """Describe a tensor that is only checked: CheckpointError unless `is_served`."""
+        """Return a tensor that is only checked. Loading raises CheckpointError if it fails."""
         nothing = self.values.new_empty(0)
 
         def convert(value: Tensor) -> Tensor:
@@ -143,7 +144,7 @@ def _gptq(views: Int4Views, less: int, *, has_bias: bool) -> Iterator[Checkpoint
     else:
         yield views.points("qzeros", 1, zeros_of)
     yield views.checked("g_idx", is_in_order, "groups of columns in order")
-    if not has_bias:  # some files have a bias for every matrix
+    if not has_bias:  # some files have a bias for every matrix, of zeros
         yield views.checked("bias", lambda bias: not bool(bias.any()), "zeros")
 
 
@@ -156,10 +157,10 @@ def _pack_quantized(views: Int4Views) -> Iterator[CheckpointTensor]:
 
 
 def _words_of(order: Sequence[int], *, along: int, turned: bool) -> Convert:
-    """Return a function that packs integers for kernels. If `turned`, the matrix is (K, N)."""
+    """Return a function that packs integers for the kernels. If `turned`, its input is (K, N)."""
 
     def convert(value: Tensor) -> Tensor:
-        from kernels.linear.int4_matrix import packed  # imported here, since it imports torch
+        from kernels.linear.int4_matrix import packed  # imported here, because it imports torch
 
         integers = bytes_of(value, order, along)
         return packed(integers.T.contiguous()).T if turned else packed(integers)
@@ -168,14 +169,14 @@ def _words_of(order: Sequence[int], *, along: int, turned: bool) -> Convert:
 
 
 def in_words(shape: tuple[int, ...], along: int) -> tuple[int, ...]:
-    """Return the shape in files of integers packed eight per word along a dimension."""
+    """Return the shape of a tensor whose integers are packed, eight per word, along a dimension."""
     return tuple(size // IN_WORD if dim == along else size for dim, size in enumerate(shape))
 
 
 def bytes_of(value: Tensor, order: Sequence[int], along: int) -> Tensor:
-    """Unpack `value`, int32 words of eight integers along a dimension -> uint8.
+    """Unpack `value`, int32 words of eight integers along a dimension, to uint8.
 
-    `order` has each integer's place in the word. Raises CheckpointError for other values.
+    `order` has the place of each integer in the word. Raises CheckpointError for other dtypes.
     """
     if value.dim() != 2 or "int32" not in str(value.dtype):
         raise CheckpointError(f"packed integers are {value.dtype}: served are words of int32")

@@ -1,11 +1,11 @@
-"""The experts in mxfp4, read in gpt-oss's form and kept in the layout that their kernels read.
+"""The experts in mxfp4. They are read in gpt-oss's form, and converted to their kernels' layout.
 
     gate_up_proj_blocks (E, 2 I, H / 32, 16)    gate_up_proj_scales (E, 2 I, H / 32)
     down_proj_blocks (E, H, I / 32, 16)         down_proj_scales (E, H, I / 32)
 
-Rows of gate and up alternate in files. In memory all rows of gate precede all rows of up, and bits
+Rows of gate and up alternate in files. In memory, all rows of gate precede all rows of up, and bits
 have another order (`kernels.experts.four_bit_matrices`). All other matrices of a checkpoint in
-mxfp4 are unquantised. Shards divide I, in whole groups of 32.
+mxfp4 are unquantised. Shards divide I in multiples of 32.
 """
 
 from __future__ import annotations
@@ -34,10 +34,11 @@ if TYPE_CHECKING:
     from kernels.experts.four_bit_matrices import FourBitMatrix
 
 NAME = "mxfp4"
-GROUP = 32  # columns that share a scale
-LARGEST_SCALE = 128  # largest stored scale that kernels support; it stands for a factor of 2
-USUAL = 2.9  # standard deviation of uniform numbers
-_SPAN_BYTES = INT4_SPAN // 2 + INT4_SPAN // GROUP  # bytes of a row's numbers and scales
+GROUP = 32  # number of columns that share a scale
+LARGEST_SCALE = 128  # largest stored exponent that kernels support; it means a factor of 2
+USUAL = 2.9  # standard deviation of uniformly distributed fp4 codes
+# Bytes of numbers and scales in one span of a row.
+_SPAN_BYTES = INT4_SPAN // 2 + INT4_SPAN // GROUP
 
 
 class _Raw(msgspec.Struct):
@@ -46,7 +47,7 @@ class _Raw(msgspec.Struct):
 
 
 def read_mxfp4(quantization: dict[str, Any]) -> Mxfp4Format:
-    """Read `quant_method` mxfp4. Raises BadConfig."""
+    """Read the format for `quant_method` "mxfp4". Raises BadConfig."""
     raw = converted(quantization, _Raw)
     for pattern in raw.modules_to_not_convert or ():
         check_pattern("modules_to_not_convert", pattern)
@@ -55,7 +56,7 @@ def read_mxfp4(quantization: dict[str, Any]) -> Mxfp4Format:
 
 @dataclass(frozen=True, slots=True)
 class Mxfp4Format:
-    """The mxfp4 format. Implements `WeightFormat`. `plain` are patterns of unquantised modules."""
+    """The mxfp4 format. Implements `WeightFormat`. `plain` has patterns of unquantised modules."""
 
     name: str = NAME
     plain: tuple[str, ...] = ()
@@ -64,14 +65,14 @@ class Mxfp4Format:
         return PLAIN.linear(config, new)
 
     def experts(self, config: ExpertsConfig, new: Allocator) -> Experts:
-        """Allocate experts, in mxfp4 or unquantised. The files have one tensor for all."""
+        """Allocate experts, in mxfp4 or unquantised. The files have one tensor for all experts."""
         if self._leaves(config.prefix.removesuffix(".")):
             return PLAIN.experts(config, new)
         gate_up = _matrix(config, config.inner_size, config.size_in, new)
         return Mxfp4Experts(config, gate_up, _matrix(config, config.size_in, config.size, new))
 
     def num_bytes(self, config: LinearConfig, dtype: str) -> int:
-        """Count the bytes of a matrix. Experts have 4 bits per number, in rows of whole spans."""
+        """Count the bytes of a matrix. Experts have 4 bits per number. A row has complete spans."""
         name, _ = config.rows[0]
         if not self._packs(config):
             return PLAIN.num_bytes(config, dtype)
@@ -83,7 +84,7 @@ class Mxfp4Format:
         return config.size_out * row_bytes
 
     def check_shard(self, config: LinearConfig) -> None:
-        """Raise UnsupportedModel if a rank's part of a matrix splits a group."""
+        """Raise UnsupportedModel if dividing a matrix among ranks would split a group."""
         name, _ = config.rows[0]
         if self._packs(config) and config.size_in % GROUP:
             raise UnsupportedModel(
@@ -96,7 +97,7 @@ class Mxfp4Format:
         return config.of_expert and not self._leaves(name.rsplit(".", 2)[0])
 
     def _leaves(self, module: str) -> bool:
-        """Return whether a name begins or ends with a listed pattern, as in `transformers`."""
+        """Return whether a module is unquantised: its name begins or ends with a listed pattern."""
         return any(re.match(one, module) or module.endswith(one) for one in self.plain)
 
 
@@ -104,7 +105,7 @@ MXFP4 = Mxfp4Format()
 
 
 def _matrix(config: ExpertsConfig, rows: int, columns: int, new: Allocator) -> FourBitMatrix:
-    import torch  # imported here, since configs are read without torch
+    import torch  # imported here, so that configs can be read without torch
 
     from kernels.experts.four_bit_matrices import FourBitMatrix, shapes
 
@@ -128,7 +129,7 @@ class Mxfp4Experts(Experts):
     down: FourBitMatrix
 
     def checkpoint_tensors(self) -> Iterator[CheckpointTensor]:
-        """Yield the blocks, the scales and the biases of all experts together."""
+        """Yield blocks, scales and biases, each as one tensor for all experts."""
         config = self.config
         both, down = f"{config.prefix}gate_up_proj", f"{config.prefix}down_proj"
         yield from _tensors(both, self.gate_up, 1, in_turn=True)
@@ -153,8 +154,8 @@ def _bytes_of(words: Tensor) -> Tensor:
 def _tensors(
     name: str, matrix: FourBitMatrix, shard_dim: int, *, in_turn: bool
 ) -> Iterator[CheckpointTensor]:
-    """Yield blocks and scales. With `in_turn`, rows of two matrices alternate in files."""
-    from kernels import mxfp4  # imported here, since it imports torch
+    """Yield blocks and scales. With `in_turn`, the rows of two matrices alternate in the files."""
+    from kernels import mxfp4  # imported here, because it imports torch
 
     blocks, scales = mxfp4.shapes(matrix.num_experts, matrix.rows, matrix.columns)
     of_blocks = partial(_kept, mxfp4.values_of, in_turn=in_turn)
@@ -164,7 +165,7 @@ def _tensors(
 
 
 def _kept(of: Callable[[Tensor], Tensor], value: Tensor, *, in_turn: bool) -> Tensor:
-    """Convert blocks or scales, expert by expert. Raises CheckpointError."""
+    """Convert blocks or scales with `of`, expert by expert. Raises CheckpointError."""
     import torch
 
     if value.dtype != torch.uint8:
@@ -173,7 +174,7 @@ def _kept(of: Callable[[Tensor], Tensor], value: Tensor, *, in_turn: bool) -> Te
 
 
 def _kept_scales(of: Callable[[Tensor], Tensor], value: Tensor, *, in_turn: bool) -> Tensor:
-    """Convert scales by `_kept`. Raises CheckpointError if a scale is too large for kernels."""
+    """Convert scales. Raises CheckpointError if a scale is too large for the kernels."""
     import torch
 
     if value.dtype == torch.uint8 and (largest := int(value.max())) > LARGEST_SCALE:
@@ -182,6 +183,6 @@ def _kept_scales(of: Callable[[Tensor], Tensor], value: Tensor, *, in_turn: bool
 
 
 def _halves(in_turn: Tensor) -> Tensor:
-    """Reorder alternating rows (2 I, ...) of two matrices: the first matrix, then the second."""
+    """Reorder alternating rows (2 I, ...) of two matrices: all of the first, then the second."""
     rows, *rest = in_turn.shape
     return in_turn.view(rows // 2, 2, *rest).transpose(0, 1).reshape(rows, *rest)

@@ -2,9 +2,9 @@
 
     NAME.weight (out, in)    NAME.bias (out,), if there is one
 
-The model checkpoint has separate matrices for each expert. Here all experts are one tensor. Shards
-divide the rows of weight and bias, or the columns of the weight. If they divide the columns, one
-shard adds the bias.
+Most model checkpoints have separate matrices for each expert. Here one tensor has all experts.
+Shards divide the rows of weight and bias, or the columns of the weight. If they divide the columns,
+only one shard adds the bias.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from kernels.linear.fp8_rows import Fp8Rows
     from kernels.ops import Ops
 
-BIAS_SCALE = 0.02  # scale of dummy biases
+BIAS_SCALE = 0.02  # standard deviation of dummy biases
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,8 @@ class PlainLinear(Linear):
 
     def product(self, ops: Ops, x: Tensor | Fp8Rows) -> Tensor:
         compute = ops.linear_split_k if self.config.in_parts else ops.linear
-        return compute(cast("Tensor", x), self.weight, self.bias)  # `takes_fp8` is None
+        # Never fp8, because `takes_fp8` is None.
+        return compute(cast("Tensor", x), self.weight, self.bias)
 
     def dense(self, dtype: torch.dtype) -> Tensor:  # noqa: ARG002  it has the model's
         return self.weight
@@ -71,7 +72,7 @@ def matrix_bytes(weight_format: WeightFormat, config: LinearConfig, dtype: str) 
 
 @dataclass(frozen=True, slots=True)
 class PlainExperts(Experts):
-    """The experts of the model's dtype."""
+    """The experts as numbers of the model's dtype."""
 
     gate_up: ExpertMatrix
     down: ExpertMatrix
@@ -101,13 +102,13 @@ class PlainExperts(Experts):
 def packed_experts(
     config: ExpertsConfig, gate_up: ExpertMatrix, down: ExpertMatrix
 ) -> Iterator[CheckpointTensor]:
-    """Yield tensors of all experts, inputs before outputs.
+    """Yield the tensors of a checkpoint that has one tensor for all experts.
 
-    Gate and up alternate or are halves.
+    Inputs come before outputs. Outputs of gate and up alternate, or are two halves.
 
         gate_up_proj (E, H, 2 I), gate_up_proj_bias (E, 2 I)    down_proj (E, I, H), ..._bias (E, H)
 
-    Shards divide I. Each yielded view has I at its own dimension `shard_dim`.
+    Shards divide I, which is dimension `shard_dim` of each view.
     """
     count, both, size_in = config.num_experts, 2 * config.size, config.size_in
     apart = gate_up.values.view(-1, 2, config.size, size_in)
@@ -122,7 +123,7 @@ def packed_experts(
 def packed_biases(
     config: ExpertsConfig, gate_up: AnyMatrix, down: AnyMatrix
 ) -> Iterator[CheckpointTensor]:
-    """Yield the biases of packed experts, if there are any."""
+    """Yield the biases, each as one tensor for all experts, if there are any."""
     if gate_up.bias is None or down.bias is None:
         return
     stored = config.num_experts, 2 * config.size
@@ -149,13 +150,13 @@ def _halves_first(packed: Tensor) -> Tensor:
 
 
 def fill_matrix(matrix: Tensor, generator: torch.Generator) -> None:
-    """Draw values scaled by the fan-in, so a product's entries are as large as the input's."""
+    """Fill with random values scaled by the fan-in, so that a product is as large as its input."""
     matrix.normal_(0.0, matrix.shape[1] ** -0.5, generator=generator)
 
 
 @dataclass(frozen=True, slots=True)
 class PlainFormat:
-    """The format of model checkpoints without quantisation."""
+    """The format of unquantised weights. Implements `WeightFormat`."""
 
     name: str = "plain"
 
@@ -164,7 +165,7 @@ class PlainFormat:
         return PlainLinear(config, new.empty(config.size_out, config.size_in), bias)
 
     def experts(self, config: ExpertsConfig, new: Allocator) -> PlainExperts:
-        from kernels.experts.matrices import ExpertMatrix  # imported here, since it imports torch
+        from kernels.experts.matrices import ExpertMatrix  # imported here, because it imports torch
 
         gate_up = new.empty(config.num_experts, config.inner_size, config.size_in)
         down = new.empty(config.num_experts, config.size_in, config.size)
@@ -179,7 +180,7 @@ class PlainFormat:
         return ITEM_BYTES[dtype] * config.size_out * (config.size_in + config.bias)
 
     def check_shard(self, config: LinearConfig) -> None:
-        """Accept all shards, because every row and column is independent."""
+        """Accept any division, because rows and columns are independent."""
 
 
 PLAIN = PlainFormat()

@@ -1,6 +1,6 @@
 """The field `quantization_config` of config.json, and the fields of compressed-tensors.
 
-A field with a value that is not served is refused by its name.
+If the value of a field is not served, the error names the field.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from engine.models.errors import BadConfig, UnsupportedModel
 from engine.models.weight_formats.ignored import Ignored, matches, read_ignored
 
 FIELD = "quantization_config"
-HEAD = "lm_head"  # name of the output projection, after a prefix in some checkpoints
+HEAD = "lm_head"  # name of the output projection; some checkpoints put a prefix before it
 T = TypeVar("T")
 
 
 def refuse_unless(served: bool, field: str, value: object, instead: object) -> None:
-    """Raise UnsupportedModel, with a message that names the field, unless `served`."""
+    """Raise UnsupportedModel if not `served`. The message names the field."""
     if not served:
         raise UnsupportedModel(f"{FIELD}.{field} {value!r}: served is {instead}")
 
@@ -32,7 +32,7 @@ def converted(quantization: dict[str, Any], kind: type[T]) -> T:
 
 
 class Numbers(msgspec.Struct):
-    """The quantisation of weights, or inputs, by compressed-tensors."""
+    """The quantisation of weights or of inputs, in compressed-tensors."""
 
     num_bits: int
     type: str
@@ -45,7 +45,7 @@ class Numbers(msgspec.Struct):
 
 
 class ConfigGroup(msgspec.Struct):
-    """The matrices with the same quantisation in compressed-tensors."""
+    """A group of matrices with the same quantisation, in compressed-tensors."""
 
     targets: list[str]
     weights: Numbers
@@ -62,7 +62,7 @@ class CompressedTensors(msgspec.Struct):
     format: str
     ignore: list[str] = []
     sparsity_config: dict[str, Any] | None = None
-    transform_config: dict[str, Any] | None = None  # rotations of the input
+    transform_config: dict[str, Any] | None = None  # rotations of the input, which are not served
 
     @property
     def ignored(self) -> Ignored:
@@ -70,7 +70,7 @@ class CompressedTensors(msgspec.Struct):
         return read_ignored("ignore", self.ignore)
 
     def the_group(self, served_format: str) -> ConfigGroup:
-        """Return the only group, which has all `Linear` modules except the output head.
+        """Return the only group. It must have all `Linear` modules except the output head.
 
         Raises UnsupportedModel.
         """

@@ -1,7 +1,7 @@
-"""The checks for unusable scales in a model checkpoint.
+"""The checks for damaged scales in a model checkpoint.
 
-A damaged file may have all its tensors and shapes, but its scales are not finite, or are all zero.
-Such a model would answer with noise.
+A damaged file may have the right tensors and shapes, but scales that are not finite, or all zero.
+The model would then answer with noise.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ if TYPE_CHECKING:
 class ScaleChecks:
     """The checks of a file's scales.
 
-    Sums stay on the device until `check`, which waits only once.
+    Sums stay on the device until `check`, so that the host waits only once.
     """
 
     def __init__(self) -> None:
         self._sums: dict[str, Tensor] = {}
 
     def add(self, name: str, scales: Tensor) -> None:
-        """Add a matrix's scales, which are checked later, without waiting."""
-        if scales.is_floating_point():  # loading checks the dtype of other scales
+        """Add the scales of a matrix, without waiting. `check` will check them."""
+        if scales.is_floating_point():  # for other scales, loading checks the dtype
             self._sums[name] = scales.float().abs().sum()
 
     def check(self) -> None:
         """Check the scales added since the last call.
 
-        Raises CheckpointError for invalid scales. Some scales of a matrix may be 0, since rows of
-        zeros have scales of 0.
+        Raises CheckpointError for invalid scales. Some scales of a matrix may be 0, because a row
+        of zeros has the scale 0.
         """
         import torch
 
@@ -47,7 +47,7 @@ class ScaleChecks:
 
 
 def checked_input_scale(scale: Tensor) -> Tensor:
-    """Return a valid input scale as (1,) float32. Raises CheckpointError, without the name."""
+    """Return an input scale as (1,) float32. Raises CheckpointError, without the tensor's name."""
     if scale.numel() != 1:
         raise CheckpointError(f"it is {tuple(scale.shape)}: served is one number")
     number = float(scale)
