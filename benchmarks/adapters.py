@@ -97,7 +97,7 @@ def main(
     rank: Annotated[int, typer.Option(min=1)] = 16,
     quick: Annotated[bool, typer.Option("--quick", help="A tiny model.")] = False,
 ) -> None:
-    """Print a JSON line for each number of rows, and a line for the load."""
+    """Print a JSON line for each number of rows, and a line for loading an adapter."""
     model, prompt, tokens = ("llama-2-tiny", 64, 16) if quick else (model, 1024, 200)
     with tempfile.TemporaryDirectory(prefix="ratoon-") as scratch:
         directory, folder = model_directory(model, Path(scratch)), Path(scratch, "adapters")

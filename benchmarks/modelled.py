@@ -129,7 +129,7 @@ class ModelledEngine:
         return StepLimits(self.max_batch_tokens, 256, CUDA_MAX_STEP_MS / 1e3, target_itl_s=target_s)
 
     def replay(self) -> Replay:
-        """Return a replay on this engine with a fixed time per token, still without clients."""
+        """Return a replay on this engine with a fixed time per token. The caller adds clients."""
         model = StepModel(eager_launch=self.eager_launch_ms / 1e3)
         return Replay(self.limits, model=model, noise=self.noise)
 

@@ -32,7 +32,7 @@ class BadSetting(CliError):
 
 
 class ModelNotFound(CliError):
-    """A MODEL that names no model that can be loaded."""
+    """A MODEL argument for which no model can be loaded."""
 
     exit_code = 2
 

@@ -23,7 +23,7 @@ def print_json(value: Any) -> None:
 
 
 def print_result(value: Shown, show: Callable[[Shown], None], *, as_json: bool) -> None:
-    """Print `value` as JSON, or for people by `show`."""
+    """Print `value` as JSON, or in readable form by `show`."""
     if as_json:
         print_json(value)
     else:

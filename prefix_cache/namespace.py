@@ -81,7 +81,7 @@ class NamespacePath:
 
     @property
     def last(self) -> Namespace:
-        """The namespace of all later blocks."""
+        """The namespace of the last span, to which all later blocks belong."""
         return self.spans[-1][1]
 
     def at(self, block: int) -> Namespace:

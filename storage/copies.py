@@ -40,7 +40,7 @@ class CopyEvent(Protocol):
     """A point in a stream's work, such as a torch.cuda.Event."""
 
     def query(self) -> bool:
-        """Return whether all work before the event is done. Never waits."""
+        """Return at once whether all work before the event is done."""
 
     def synchronize(self) -> None:
         """Wait until all work before the event is done."""

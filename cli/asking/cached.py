@@ -51,7 +51,7 @@ def probe(
 def warm(
     target: TargetFlags, file: RequestFile, dialect: DialectOption = None, as_json: Json = False
 ) -> None:
-    """Compute a request's prompt into the cache, without an answer.
+    """Compute and cache a request's prompt, without an answer.
 
     Only the prompt is charged. Later requests with the same beginning reuse the prompt's blocks.
 

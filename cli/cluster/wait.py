@@ -53,7 +53,7 @@ class PredictedWait:
         self._max_running = max_running
         self._clock = clock
         self._rate = NOT_MEASURED
-        self._computes = 0.0  # share of the time that the engine computes
+        self._computes = 0.0  # share of the time in which the engine computes
         self._rate_at = float("-inf")
 
     async def look(self, engine: WaitSource) -> Prediction:

@@ -1,4 +1,4 @@
-"""The fixture of a cell: temporary tenants, groups, a published prefix and a prompt.
+"""The fixtures of a test's cells: temporary tenants, groups, a published prefix and a prompt.
 
 All of them are removed at the end, even after Ctrl-C or an error.
 """

@@ -20,7 +20,7 @@ from cli.operating.cache import STATS
 _BUSY = (429, 503)
 _TRIES, _LONGEST_PAUSE_S = 8, 5.0
 MODULE = "module"
-_MODULES = 2  # modules of a request with modules: the unnamed one and MODULE
+_MODULES = 2  # number of modules in a request with modules: the unnamed module and MODULE
 _VOCABULARY = 1000
 _LOOKS, _LOOK_S = 200, 0.05
 MODULES = "/v1/modules"

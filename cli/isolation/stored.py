@@ -117,7 +117,7 @@ class StoredTest:
         self._times = 3 if server.facts.tier_states else 1
 
     async def run(self) -> list[Finding]:
-        """Test each kind, and return a finding for each operation."""
+        """Test each kind of stored text, and return a finding for each operation."""
         findings = list[Finding]()
         with progress_bar(STORED, len(KINDS)) as advance:
             for kind in KINDS:

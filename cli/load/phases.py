@@ -29,7 +29,7 @@ SPECIAL_IDS = 10
 
 @dataclass(frozen=True, slots=True)
 class ChainTurn:
-    """The ids that a turn adds to its chain, and the length of its answer in tokens."""
+    """The token ids that a turn adds to its chain, and the length of its answer in tokens."""
 
     ids: tuple[int, ...]
     output: int

@@ -51,7 +51,7 @@ ToolFormatName = Annotated[str | None, GATEWAY_FLAGS["tool_format"].option("tool
 
 @dataclass(frozen=True, slots=True)
 class ServedArchitecture:
-    """A name for the key `architectures` in config.json, and models that have this name."""
+    """A value of `architectures` in config.json, and models with this value."""
 
     name: str
     examples: tuple[str, ...]

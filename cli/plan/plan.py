@@ -84,7 +84,7 @@ def plan(
 
 
 def as_served(made: CachePlan, config: Path) -> CachePlan:
-    """Add the model's context to the plan, or the error with which a start would end."""
+    """Add the model's context to the plan, or the error that a server's start would give."""
     if config.name != CONFIG:
         return made  # files beside a config of another name may belong to another model
     try:

@@ -1,4 +1,4 @@
-"""The parts of a machine that each of its engines gets: memory, GPUs, sockets, directories."""
+"""Each engine's share of a machine: memory, GPUs, sockets, directories."""
 
 from __future__ import annotations
 

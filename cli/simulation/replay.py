@@ -221,7 +221,7 @@ class Replay:
         self._result = Replayed(policy, block_size, sizes)
 
     def run(self, admitted: Sequence[KeyedRequest], advance: Callable[[int], None]) -> Replayed:
-        """Replay all requests. `advance` gets the number of blocks of each ended request."""
+        """Replay all requests. `advance` is called with the blocks of each ended request."""
         for one in admitted:
             self.serve(one)
             advance(len(one.request.ids))

@@ -135,7 +135,7 @@ class ReplicaSet:
         self.remote_prefills = 0
 
     def run(self, admitted: Sequence[KeyedRequest], advance: Callable[[int], None]) -> None:
-        """Serve all requests. `advance` gets the number of blocks of each."""
+        """Serve all requests. `advance` is called with the number of blocks of each request."""
         for number, one in enumerate(admitted):
             self._clock.advance(one.request.at)
             self._serve(str(number), one)

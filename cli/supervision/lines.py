@@ -1,4 +1,4 @@
-"""Lines on standard error, without the command line's library."""
+"""Lines on standard error, written without typer, so that the supervisor need not load it."""
 
 import sys
 

@@ -137,9 +137,9 @@ class ExpectedValue(EvictionPolicy):
     """A policy that keeps nodes with a high chance of reuse relative to their size.
 
     Priority is a time, counted in blocks that enter the tree. A node stays for `patience` x its
-    chance of reuse x the number of blocks in the tree. A node that was used only once loses
-    `insertion_penalty` for each block that was added with it. So a long prompt that is never reused
-    leaves early.
+    chance of reuse x the number of blocks in the tree. The priority of a node that was used only
+    once is lower by `insertion_penalty` for each block that was added with it. So a long prompt
+    that is never reused leaves early.
     """
 
     def __init__(self, patience: float = 4.0, insertion_penalty: float = 6.0) -> None:

@@ -170,7 +170,7 @@ class StateLeasing:
         states.coming = [one for one in states.coming if one.position <= states.at.position]
 
     def committed(self, lease: Lease, end: int) -> None:
-        """Keep the wanted recurrent states up to position `end` of the committed blocks."""
+        """Give wanted recurrent states up to `end` to the tree, and keep the last other state."""
         states = lease.states
         if states is None:
             return

@@ -36,7 +36,7 @@ COPIED, DOUBLE, NO_ROOM = Reason.COPIED, Reason.DOUBLE, Reason.NO_ROOM
 
 
 class Eviction(NamedTuple):
-    """A kind of eviction. `for_owner` needed the room, or is "" if no owner did."""
+    """A kind of eviction, to be counted. `for_owner` needed the room, or is "" if no owner did."""
 
     tier: Tier
     reason: Reason

@@ -61,8 +61,8 @@ class StateCopies:
     def copy_ahead(self) -> None:
         """Start to copy down the recurrent states that are evicted next.
 
-        Where tiers are partitioned, only states of owners at their bounds are copied. So the states
-        that an owner keeps do not depend on other owners.
+        Where tiers are partitioned, only states of owners whose partition is full are copied. So
+        the states that an owner keeps do not depend on other owners.
         """
         grown, self._checkpoints.grown = self._checkpoints.grown, set()
         for at in self._below:

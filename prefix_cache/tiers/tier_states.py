@@ -35,7 +35,7 @@ class TierStates:
         self.usage = QuotaUsage(num_slots - nobodys)
         self.num_kept = 0
         self.num_coming = 0
-        self.num_held = 0  # slots of owners' partitions that sequences hold
+        self.num_held = 0  # number of slots in owners' partitions that running sequences hold
         self._retention = retention
         self._policy = CheckpointWorth(tier)
         # policies by owner, if partitioned
@@ -55,7 +55,7 @@ class TierStates:
         return self._policies.setdefault(owner, self._policy.fresh())
 
     def is_exempt(self, owner: str) -> bool:
-        """Return whether `owner` may exceed its share, as published prefixes may in partitions."""
+        """Return whether `owner` has no partition, as the owner of published prefixes."""
         return bool(self.usage.parts) and owner == PUBLISHED
 
     def take(self, count: int) -> list[int]:

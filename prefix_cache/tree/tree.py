@@ -62,7 +62,7 @@ class RadixTree:
 
     @property
     def depth(self) -> int:
-        """The number of nodes on the longest path. Walks the whole tree."""
+        """The number of nodes on the longest path, found by a walk over the whole tree."""
         deepest, level = -1, [self.root]
         while level:
             deepest += 1

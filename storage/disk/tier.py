@@ -103,7 +103,7 @@ class DiskTier:
 
     @property
     def stats(self) -> DiskProcessStats:
-        """The process's last reported counters. Never waits."""
+        """The counters that the process has last reported, available at once."""
         return replace(self._counters.stats, forgetting=len(self._forgetting))
 
     def write(self, slot: int, record: BlockRecord, segment: wire.Segment, place: int) -> int:
@@ -164,7 +164,7 @@ class DiskTier:
                 self._process.send(wire.Note(list(flushes[start : start + wire.NOTED_AT_ONCE])))
 
     def done_flushes(self) -> list[str]:
-        """Return the ids of flushes done on these records, or none if unreadable. Waits."""
+        """Read the ids of finished flushes from disk. Return none if they cannot be read."""
         try:
             return read_done(self.directory)
         except OSError:
@@ -190,8 +190,8 @@ class DiskTier:
     def scan(self) -> Iterator[tuple[int, BlockRecord]]:
         """Yield every slot that holds a record, with the record.
 
-        Called before the first move. Waits. Ends early if the process dies, after which
-        `generation` has risen.
+        Must be called before the first move, and waits for the process. Ends early if the process
+        dies. Then `generation` has risen.
         """
         first: int | None = 0
         while first is not None and self._process is not None and self.is_up:

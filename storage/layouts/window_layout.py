@@ -24,7 +24,7 @@ NEW_BLOCKS = 2
 
 @dataclass(frozen=True, slots=True)
 class WindowLayout:
-    """The layout of a ring of `places` KV blocks, which hold the layers of `kv`."""
+    """The layout of a ring of `places` blocks, each with the KV of the layers in `kv`."""
 
     kv: KvLayout
     places: int

@@ -113,7 +113,8 @@ class OpenLoop:
 def drive_open(load: OpenLoad, processes: LoadProcesses) -> list[RequestOutcome]:
     """Run a load in these processes.
 
-    Each of several processes gives up when it alone has missed more than `most_missed`.
+    Of several processes, each ends early when its own requests alone have missed the SLO more than
+    `most_missed` times.
     """
     count = max(min(processes.count, len(load.arrivals)), 1)
     parts = [replace(load, arrivals=load.arrivals[index::count]) for index in range(count)]

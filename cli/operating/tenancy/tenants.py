@@ -160,7 +160,7 @@ def delete(
 
 
 def state_of(tenant: dict[str, Any]) -> str:
-    """Return a word for whether the tenant's requests are served."""
+    """Return a word that says whether the tenant's requests are served."""
     return "disabled" if tenant.get("disabled") else "enabled"
 
 

@@ -10,7 +10,7 @@ _PLACES = 64  # maximum number of threads that share the lock
 
 
 class ReadWriteLock:
-    """A lock whose waiting writer is not overtaken by later readers. Not reentrant."""
+    """A lock in which later readers do not overtake a waiting writer. It is not reentrant."""
 
     def __init__(self) -> None:
         self._entrance = threading.Lock()

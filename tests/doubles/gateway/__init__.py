@@ -1,1 +1,1 @@
-"""Doubles of the gateway, its clients and its neighbours."""
+"""Doubles of the gateway, of its clients, and of the servers around it."""

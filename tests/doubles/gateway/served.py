@@ -48,7 +48,7 @@ class Served:
     loop: asyncio.AbstractEventLoop
 
     def wait_idle(self, timeout: float = 60.0) -> bool:
-        """Wait until no key has a running choice. Returns False after `timeout`."""
+        """Wait until no request of any key is running. Returns False after `timeout` seconds."""
         waiting = asyncio.run_coroutine_threadsafe(self._idle(), self.loop)
         try:
             waiting.result(timeout)

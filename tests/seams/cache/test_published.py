@@ -50,7 +50,7 @@ def taken_back(house: Server) -> Iterator[None]:
 
 
 def model_that_is_shown_tools(directory: Path) -> Path:
-    """Make the handbook model with a template that shows tools."""
+    """Make the handbook model with a chat template that writes tools into the prompt."""
     shutil.copytree(HANDBOOK, directory)
     config = json.loads((directory / "tokenizer_config.json").read_text())
     shown = "{{- bos_token -}}\n{%- if tools %}{{- tools | tojson -}}{% endif -%}\n"

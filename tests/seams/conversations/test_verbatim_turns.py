@@ -1,4 +1,4 @@
-"""Earlier turns are reused as the generated tokens: the answer equals that for the same token ids.
+"""A prompt has earlier answers as the generated tokens, and is answered like the same token ids.
 
 The model is tiny and random, and may write only a few letters. If the text were tokenised again, it
 would give other tokens, since the vocabulary has words of these letters.

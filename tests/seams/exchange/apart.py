@@ -15,7 +15,7 @@ WITHIN_S = 120.0
 
 @contextmanager
 def apart(module: str, log: Path, *arguments: str) -> Iterator[ForkedProcess]:
-    """Run a module of `tests.seams.exchange` in a process, once its READY line is in `log`."""
+    """Run a module of `tests.seams.exchange`, and yield its process once `log` says READY."""
     process = forked_module([f"tests.seams.exchange.{module}", *arguments], log)
     try:
         line(log, READY)

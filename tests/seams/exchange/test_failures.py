@@ -111,7 +111,7 @@ def test_where_no_descriptor_is_to_be_had_the_prompt_is_computed(
         assert pair.fetch("again", PROMPT, A) == computed
     assert (reused(pair), pair.here.core.stats().exchange.refused) == (0, 1)
     pair.here.cache.flush()
-    assert pair.fetch("third", PROMPT, A) == computed  # positive control
+    assert pair.fetch("third", PROMPT, A) == computed  # positive control: it fetches
     assert reused(pair, "third") == WHOLE * SIZE
 
 

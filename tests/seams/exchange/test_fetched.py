@@ -85,7 +85,7 @@ def test_what_another_tenant_has_is_not_found_under_this_ones_namespace(pair: Pa
     pair.fetch("other", PROMPT, B)
     assert pair.here.finished("other").reused.tokens == 0
     assert not blocks_of(pair.here, PROMPT, A)
-    pair.fetch("own", PROMPT, A)  # positive control
+    pair.fetch("own", PROMPT, A)  # positive control: the same tenant's blocks are found
     assert pair.here.finished("own").reused.fetched == WHOLE * SIZE
 
 

@@ -128,7 +128,7 @@ def test_any_mix_gives_the_tokens_of_each_alone(both: list[RealEngine], alone: A
         release_all(both)
 
     any_mix()
-    for engine in both:  # the positive control
+    for engine in both:  # positive control: both engines did fetch
         fetched = engine.core.stats().exchange.fetched["socket"]
         assert fetched.blocks > 10
         assert fetched.fetches > fetched.failed

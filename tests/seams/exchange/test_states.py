@@ -15,7 +15,7 @@ from tests.engine.rigs.checkpoints import RECIPES, make_checkpoint
 from tests.seams.exchange.pair import BOUNDS, GREEDY, PROMPT, SIZE, WHOLE, A, B, Pair, pair_of
 
 FEW_BLOCKS = replace(BOUNDS, host_blocks=600)
-STATE_AT = 64  # number of tokens of a step
+STATE_AT = 64  # number of tokens of a step, at whose end a state is kept
 MODELS = ["qwen3.5", "granite-hybrid", "gpt-oss"]
 
 
@@ -75,7 +75,7 @@ def test_another_tenants_state_is_not_found(pair: Pair) -> None:
     computed = pair.compute("first", PROMPT, A)
     assert pair.fetch("other", PROMPT, B) == computed
     assert pair.here.finished("other").reused.tokens == 0
-    pair.fetch("own", PROMPT, A)  # positive control
+    pair.fetch("own", PROMPT, A)  # positive control: the same tenant's state is found
     assert pair.here.finished("own").reused.fetched == WHOLE * SIZE
 
 

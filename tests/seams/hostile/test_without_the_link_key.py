@@ -83,7 +83,7 @@ def open_files() -> Iterator[None]:
 
 @pytest.mark.parametrize("name", ["link", "exchange"])
 def test_at_every_door_connections_are_counted(name: str) -> None:
-    """`Strangers` tests what follows from the count."""
+    """The tests of `Strangers` show what a port does at too many connections."""
     before = threading.active_count()
     with door(name):
         counted = [one.name for one in threading.enumerate()].count("engine-strangers")

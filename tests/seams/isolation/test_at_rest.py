@@ -23,7 +23,7 @@ TOKENS = 200
 
 
 class Said:
-    """A prompt of random token ids, and the forms of one of its blocks."""
+    """A prompt of random token ids, and the byte strings that would reveal one of its blocks."""
 
     def __init__(self, seed: int) -> None:
         dice = random.Random(seed)

@@ -85,7 +85,7 @@ def test_a_visitor_waits_for_the_rest_of_one_small_step(floods: int) -> None:
 
 
 def test_a_visitors_step_is_launched_when_it_comes_and_known_when_it_ends() -> None:
-    """The same is true if the host launches the step only after the running step has ended."""
+    """This host is so slow that it launches a step only after the running step has ended."""
     slow = StepModel(eager_launch=0.025)
     flooded = Flooded(MAX_STEP_S, model=slow)
     assert len(flooded.until_launched()) >= ASKS

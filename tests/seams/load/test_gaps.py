@@ -1,4 +1,4 @@
-"""`ratoon verify-isolation` times gaps between tokens: drafts must not reveal other tenants.
+"""`ratoon verify-isolation` times gaps between tokens: drafts must not reveal others' texts.
 
 The engine is real, but its steps take a fixed time, so a drafted answer is many times faster.
 Drafts come from the same tenant's earlier answers or, as a positive control, from all tenants'

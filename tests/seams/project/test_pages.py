@@ -38,7 +38,7 @@ def test_every_test_on_the_page_of_faults_is_there() -> None:
 
 
 def test_control_a_test_that_does_not_exist_is_noticed() -> None:
-    """Positive control."""
+    """Positive control: the search tells existing names from names that do not exist."""
     assert modules_of("engine/test_core")
     assert not modules_of("engine/test_cores")
     assert not has(modules_of("engine/test_core"), "test_nothing_of_this_name")
@@ -71,7 +71,7 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 
 def test_control_a_link_to_a_page_or_a_heading_that_is_not_there_is_noticed() -> None:
-    """Positive control."""
+    """Positive control: the check finds links and anchors that do not exist."""
     index = ROOT / "docs" / "index.md"
     assert not leads_nowhere(index, "how-to/deploy.md#secrets")
     assert leads_nowhere(index, "how-to/deploys.md")

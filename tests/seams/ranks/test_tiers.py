@@ -123,7 +123,7 @@ def test_a_disk_that_was_away_finds_what_the_others_have_kept_unless_all_was_flu
 def test_what_one_rank_has_not_flushed_is_flushed_at_its_next_start(
     tmp_path: Path, checkpoint: Checkpoint, filled: tuple[Path, list[int]]
 ) -> None:
-    """The rank died before its disk did a flush that rank 0 noted.
+    """The rank died before its disk did a flush that rank 0 has recorded.
 
     The records of the other ranks are useless without this rank's records.
     """

@@ -88,7 +88,8 @@ def test_with_tools_a_text_of_the_schema_or_a_call_comes(
 ) -> None:
     kinds = set()
     for seed in range(12):
-        # biases, since a tool that is not strict leaves strings unbounded
+        # biases towards the ends of strings, whose length a tool that is not strict leaves
+        # unbounded
         how = {"seed": seed, "logit_bias": ENDS}
         answer = asked(client, response_format=FORMAT, tools=TOOLS, **how)
         message = answer.choices[0].message
@@ -186,7 +187,8 @@ def test_a_tool_that_is_not_strict_may_have_any_schema(client: openai.OpenAI) ->
     for answer in (free, held):
         assert answer.usage is not None
         assert answer.usage.completion_tokens == 3
-    with pytest.raises(openai.BadRequestError, match="`not`"):  # positive control
+    # positive control: a bad tool is noticed
+    with pytest.raises(openai.BadRequestError, match="`not`"):
         asked(client, tools=[BAD_TOOL, *TOOLS], max_tokens=3)
 
 
