@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from cli.lint.request_parts import RequestPart, parts_of
+from cli.lint.request_parts import RequestPart, either, parts_of
 from gateway.diagnosis.advice import ADVICE
 from gateway.diagnosis.comparison import EXCERPT, first_difference
 from gateway.diagnosis.volatile import kind_at, volatile_in
@@ -51,7 +51,7 @@ def lint_against(request: Mapping[str, Any], other: Mapping[str, Any]) -> list[L
     The last messages are meant to differ, as questions about one document do. So only volatile text
     is found in them.
     """
-    salts = [one.get("cache_salt") for one in (request, other)]
+    salts = [either(one, "cacheSalt") for one in (request, other)]
     if request.get("model") != other.get("model"):
         return [_finding("model", str(request.get("model")), 0, "model_changed")]
     if salts[0] != salts[1]:

@@ -29,8 +29,8 @@ def lint(
 
     Finds dates, times, ids and Claude Code's billing header (except where harmless) in tools,
     system texts and all messages but the last; '--against' also finds differences from an earlier
-    request. Takes bodies in OpenAI's or Anthropic's form, and sends nothing. Exits with 1 if
-    anything is found.
+    request. Takes bodies in OpenAI's, Anthropic's or Gemini's form, and sends nothing. Exits with 1
+    if anything is found.
 
     Examples:
 

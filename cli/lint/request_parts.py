@@ -1,4 +1,4 @@
-"""The parts of a request in OpenAI's or Anthropic's form, in the order in which the model reads.
+"""The parts of a request in OpenAI's, Anthropic's or Gemini's form, in the order of reading.
 
 The order is tools, system texts, messages, as Anthropic documents it. Most chat templates put
 system texts before tools; the findings are the same.
@@ -31,17 +31,27 @@ def parts_of(request: Mapping[str, Any]) -> list[RequestPart]:
 
 def _tools(request: Mapping[str, Any]) -> Iterator[RequestPart]:
     for place, tool in enumerate(_list(request.get("tools"))):
-        if isinstance(tool, dict):
+        if isinstance(tool, dict) and (declared := either(tool, "functionDeclarations")):
+            yield from _declared(declared, f"tools[{place}].functionDeclarations")
+        elif isinstance(tool, dict):
             described = tool.get("function", tool)
             name = described.get("name") if isinstance(described, dict) else None
             text = json.dumps(tool, ensure_ascii=False)
             yield RequestPart(f"tools[{place}]", "tools", text, str(name))
 
 
+def _declared(functions: Any, where: str) -> Iterator[RequestPart]:
+    for place, one in enumerate(_list(functions)):
+        if isinstance(one, dict):
+            text = json.dumps(one, ensure_ascii=False)
+            yield RequestPart(f"{where}[{place}]", "tools", text, str(one.get("name")))
+
+
 def _system(request: Mapping[str, Any]) -> Iterator[RequestPart]:
     for part in _texts(request.get("system"), "system", "system", number="{}[{}]"):
         yield part._replace(text=without_billing_header(part.text))
     yield from _texts(request.get("instructions"), "instructions", "system", number="{}[{}]")
+    yield from _content(either(request, "systemInstruction"), "systemInstruction", "system")
 
 
 def _messages(request: Mapping[str, Any]) -> Iterator[RequestPart]:
@@ -54,6 +64,9 @@ def _messages(request: Mapping[str, Any]) -> Iterator[RequestPart]:
         for place, one in enumerate(_list(said)):
             if isinstance(one, dict):
                 yield from _message(one, f"{field}[{place}]")
+    contents = request.get("contents")
+    for place, one in enumerate(contents if isinstance(contents, list) else [contents]):
+        yield from _content(one, f"contents[{place}]", "messages")
 
 
 def _message(message: Mapping[str, Any], where: str) -> Iterator[RequestPart]:
@@ -75,6 +88,22 @@ def _texts(value: Any, where: str, kind: PartKind, number: str) -> Iterator[Requ
             text = block.get("text", block.get("content", block.get("input")))
             spelled = text if isinstance(text, str) else json.dumps(text, ensure_ascii=False)
             yield RequestPart(number.format(where, place), kind, "" if text is None else spelled)
+
+
+def _content(content: Any, where: str, kind: PartKind) -> Iterator[RequestPart]:
+    """List the parts of a turn in Gemini's form."""
+    parts = content.get("parts") if isinstance(content, dict) else content
+    for place, part in enumerate(parts if isinstance(parts, list) else [parts]):
+        text = part.get("text") if isinstance(part, dict) else part
+        spelled = text if isinstance(text, str) else json.dumps(part, ensure_ascii=False)
+        if part is not None:
+            yield RequestPart(f"{where}.parts[{place}]", kind, spelled)
+
+
+def either(request: Mapping[str, Any], name: str) -> Any:
+    """Return a field by its name in camel case, or else in snake case."""
+    snake = "".join(f"_{one.lower()}" if one.isupper() else one for one in name)
+    return request.get(name, request.get(snake))
 
 
 def _list(value: Any) -> list[Any]:

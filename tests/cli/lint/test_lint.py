@@ -186,3 +186,29 @@ def test_what_is_not_as_a_dialect_has_it_is_passed_over(tmp_path: Path, request_
         [("tools[1]", "below_minimum")],
         [("messages[1]", "below_minimum")],
     )
+
+
+def contents(*texts: str, **fields: Any) -> dict[str, Any]:
+    said = [{"role": "user", "parts": [{"text": text}]} for text in texts]
+    return {"contents": said, "systemInstruction": {"parts": [{"text": RULES}]}, **fields}
+
+
+def declared(*names: str) -> list[dict[str, Any]]:
+    return [{"functionDeclarations": [{"name": name} for name in names]}]
+
+
+def test_geminis_contents_are_read(tmp_path: Path) -> None:
+    dated = contents("It is 2026-11-23.", "So?", tools=declared("clock", "alarm"))
+    assert whats(linted(tmp_path, dated)) == [("contents[0].parts[0]", "date")]
+    last = contents("So?", "It is 2026-11-23.")
+    assert whats(linted(tmp_path, last)) == []
+    turned = {**dated, "tools": declared("alarm", "clock")}
+    found = whats(linted(tmp_path, turned, dated))
+    assert found[0] == ("tools[0].functionDeclarations[0]", "reordered")
+    told = {**last, "system_instruction": {"parts": {"text": f"{RULES} 2"}}}
+    del told["systemInstruction"]
+    assert whats(linted(tmp_path, told, last)) == [("systemInstruction.parts[0]", "system_changed")]
+    salted = {**last, "cache_salt": "a"}
+    assert whats(linted(tmp_path, salted, {**last, "cacheSalt": "b"})) == [
+        ("cache_salt", "salt_changed")
+    ]
