@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from engine.link.messages import Grammar
-from gateway.dialects.gemini.chats.schemas import json_schema
+from gateway.dialects.gemini.chats.schemas import closed, json_schema
 from gateway.dialects.gemini.schema import FunctionCalling, GeminiGenerationConfig, GeminiPrompt
 from gateway.dialects.tool_choice import must_call, only
 from gateway.errors import BadRequest
@@ -73,7 +73,7 @@ def _schema(config: GeminiGenerationConfig) -> tuple[dict[str, Any] | bool | Non
         return config.response_json_schema, f"{_CONFIG}.responseJsonSchema"
     if config.response_schema is not None:
         where = f"{_CONFIG}.responseSchema"
-        return json_schema(config.response_schema, where), where
+        return closed(json_schema(config.response_schema, where)), where
     return None, f"{_CONFIG}.responseMimeType"
 
 

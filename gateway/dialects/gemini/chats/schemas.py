@@ -2,7 +2,7 @@
 
 Gemini uses a form of OpenAPI's schemas. Types are in capitals. `nullable` adds the type null.
 Counts may be strings of digits. `propertyOrdering` gives the order of properties. Keywords may be
-in snake case.
+in snake case. An answer's objects have only the properties that their schema names.
 """
 
 from typing import Any
@@ -55,6 +55,25 @@ def json_schema(schema: dict[str, Any], where: str) -> dict[str, Any]:
         ordering = _listed(given.get("propertyOrdering", []), f"{where}.propertyOrdering")
         made["properties"] = _ordered(made["properties"], ordering)
     return _nullable(made) if given.get("nullable") is True else made
+
+
+def closed(schema: dict[str, Any] | bool) -> dict[str, Any] | bool:
+    """Return a converted schema whose objects have only the properties that it names.
+
+    Gemini answers so. An object with `additionalProperties`, or of several schemas, stays open.
+    """
+    if isinstance(schema, bool):
+        return schema
+    made = dict(schema)
+    for name in {"properties", "$defs"} & made.keys():
+        made[name] = {key: closed(one) for key, one in made[name].items()}
+    for name in {"anyOf", "oneOf", "prefixItems"} & made.keys():
+        made[name] = [closed(one) for one in made[name]]
+    if "items" in made:
+        made["items"] = closed(made["items"])
+    if made.get("properties") and not made.keys() & {"anyOf", "oneOf", "allOf"}:
+        made.setdefault("additionalProperties", False)
+    return made
 
 
 def _type(given: object, where: str) -> str | list[str] | None:

@@ -11,7 +11,7 @@ import pydantic
 import pytest
 from google import genai
 
-from gateway.dialects.gemini.chats.schemas import json_schema
+from gateway.dialects.gemini.chats.schemas import closed, json_schema
 from gateway.errors import BadRequest
 from tests.doubles.engine.fake_engine import FakeEngine, saying
 from tests.gateway.dialects.gemini.asking import (
@@ -57,6 +57,7 @@ def test_a_schema_of_pydantic(gemini: genai.Client, engine: FakeEngine) -> None:
     assert made["properties"]["name"]["type"] == "string"
     assert made["properties"]["age"]["type"] == ["integer", "null"]
     assert list(made["properties"]) == ["name", "age"]
+    assert made["additionalProperties"] is False
 
 
 def test_a_json_schema_stays_as_it_is(gemini: genai.Client, engine: FakeEngine) -> None:
@@ -99,6 +100,25 @@ def test_a_schema_of_gemini_becomes_json_schema() -> None:
     assert [*made["properties"]] == ["b", "a"]
     assert made["$defs"] == {"C": {"anyOf": [{"type": "integer", "minimum": 1}, {"type": "null"}]}}
     assert made["required"] == ["b"]
+
+
+def test_an_answers_objects_have_only_named_properties() -> None:
+    name = {"properties": {"name": {"type": "string"}}}
+    shut = {**name, "additionalProperties": False}
+    assert closed({"items": name, "$defs": {"a": {"anyOf": [name, True]}}}) == {
+        "items": shut,
+        "$defs": {"a": {"anyOf": [shut, True]}},
+    }
+    assert closed({"properties": {"items": name}}) == {
+        "properties": {"items": shut},
+        "additionalProperties": False,
+    }
+    for left in (
+        {**name, "additionalProperties": True},
+        {"type": "object"},
+        {**name, "allOf": [name]},
+    ):
+        assert closed(left) == left
 
 
 @pytest.mark.parametrize(
