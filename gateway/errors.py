@@ -175,10 +175,19 @@ class HeadTooLarge(GatewayError):
 
 
 class TooManyRequests(GatewayError):
-    """The error of a full queue or an exhausted limit."""
+    """The error of a full queue or an exhausted limit.
+
+    The message has the delay in OpenAI's words too, since some clients read no header.
+    """
 
     status = 429
     code = "rate_limit_exceeded"
+
+    def __init__(
+        self, message: str, *, code: str | None = None, retry_after_s: float | None = None
+    ) -> None:
+        wait = "" if retry_after_s is None else f"; please try again in {retry_after_s:.3f}s"
+        super().__init__(f"{message}{wait}", code=code, retry_after_s=retry_after_s)
 
 
 class LimitReached(TooManyRequests):

@@ -16,7 +16,6 @@ import msgspec
 
 from engine.link.messages import Grammar
 from gateway.errors import BadRequest
-from gateway.prompts.chats.chat_json import unsupported
 from gateway.prompts.form_length import check_length
 from gateway.prompts.generation_request import AnswerForm
 from gateway.prompts.templates.chat_template import ChatTemplate
@@ -65,7 +64,13 @@ class AnswerForms:
     def check(self, form: AnswerForm) -> None:
         """Raise BadRequest for tools that the model is not shown, or cannot call."""
         if form.may_call and self.tools is None:
-            raise unsupported("tools", unless='`tool_choice` is "none" with this model')
+            raise BadRequest(
+                "`tools` is not supported, since the model's chat template shows no known form of "
+                "calls; its operator can name a form by --tool-format, or a template by "
+                "--chat-template",
+                code="unsupported_parameter",
+                param="tools",
+            )
         if form.may_call and not self.are_tools_shown:
             raise BadRequest(
                 "the model's chat template shows no tools, so they could not be called; its "

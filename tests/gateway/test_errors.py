@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from engine.errors import MOST_SAID, EngineError, RequestRefused, cut, error_from_code
-from gateway.errors import BadRequest, GatewayError, from_engine
+from gateway.errors import BadRequest, GatewayError, TooManyRequests, from_engine
 from gateway.http.bodies.body import parse_part
 
 LONG = "begins " + "x" * 1_000_000 + " ends"
@@ -51,3 +51,11 @@ def test_a_field_that_a_client_names_is_quoted_up_to_a_length(name: str) -> None
     assert len(refused.value.message) <= MOST_SAID
     assert refused.value.param is not None
     assert refused.value.param == cut(name, 200)
+
+
+def test_a_refusal_says_its_delay_in_words_that_clients_of_openai_read() -> None:
+    """Codex, for one, reads `try again in 1.200s`."""
+    refused = TooManyRequests("limited to 60 requests a minute", retry_after_s=1.2)
+    assert refused.message == "limited to 60 requests a minute; please try again in 1.200s"
+    assert refused.code == "rate_limit_exceeded"
+    assert TooManyRequests("too long").message == "too long"
