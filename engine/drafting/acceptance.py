@@ -37,8 +37,8 @@ PRIORS: dict[DraftSource, float] = {
 # source that is always wrong soon have small chances.
 PRIOR_WRONG, PRIOR_RIGHT = 2.0, 0.5
 KEPT = 0.97  # factor that decays earlier counts with each verified token
-LEVELS = 41  # number of ratios from 1/32 to 32, four for each factor of two
-_PER_OCTAVE, _MIDDLE = 4, 20
+LEVELS = 21  # number of ratios from 1/32 to 32, two for each factor of two
+_PER_OCTAVE, _MIDDLE = 2, 10
 NUM_CURVES = LEVELS * len(MATCHES)
 
 
@@ -58,10 +58,8 @@ class Acceptance:
     def learn(self, matched: int, accepted: int, *, is_rejected: bool) -> None:
         """Learn that `accepted` drafted tokens were right, and whether the next token was wrong."""
         count = accepted + is_rejected
-        short = min(count, max(LONGEST_MATCH - matched, 0))
-        matched = min(matched, LONGEST_MATCH)
-        expected = _SUMS[matched + short] - _SUMS[matched] + (count - short) * _MISSES[-1]
         kept = KEPT**count
+        expected = _expected_misses(matched + count) - _expected_misses(matched)
         self.tokens = self.tokens * kept + count
         self.misses = self.misses * kept + is_rejected
         self.expected_misses = self.expected_misses * kept + expected
@@ -78,6 +76,13 @@ class Acceptance:
         level = round(log2(wrong / right) * _PER_OCTAVE) + _MIDDLE
         level = 0 if level < 0 else level if level < LEVELS else LEVELS - 1
         self._curves = level * len(MATCHES)
+
+
+def _expected_misses(length: int) -> float:
+    """Return the sum of the expected misses after matches of fewer than `length` tokens."""
+    if length <= LONGEST_MATCH:
+        return _SUMS[length]
+    return _SUMS[LONGEST_MATCH] + (length - LONGEST_MATCH) * _MISSES[LONGEST_MATCH]
 
 
 def curves(length: int) -> npt.NDArray[np.float64]:

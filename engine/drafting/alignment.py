@@ -42,57 +42,54 @@ class Alignment:
 
     def draft(self, known: int, most: int) -> tuple[int, ...]:
         """Return at most `most` tokens that probably follow the sequence's first `known` tokens."""
-        if not self.look(known, most):
-            return ()
+        if self._is_own:  # indexing the last place would match the last tokens with themselves
+            self.index.extend(min(self.known, known - 1))
+        if known != self.known:
+            self.follow(known)
+        return self.ahead(most) if self.find(most) else ()
+
+    def follow(self, known: int) -> int:
+        """Move the place past the new tokens up to `known`.
+
+        Return how many of them are right. After a wrong token there is no place.
+        """
+        place, before, self.known = self._place, self.known, known
+        if place is None:
+            return 0
+        text, tokens, count = self._text, self._tokens, known - before
+        right, most = 0, min(count, len(text) - place)
+        while right < most and text[place + right] == tokens[before + right]:
+            right += 1
+        if right == count:
+            self._place = place + count
+            self.matched += count
+        else:
+            self._place = None
+        return right
+
+    def find(self, most: int) -> int:
+        """Find a place after the known tokens if there is none.
+
+        Return how many tokens can be drafted, at most `most`.
+        """
+        if self._place is None:
+            found = self.index.find(self._tokens, self.known)
+            if found is None:
+                return 0
+            self._place, self.matched = found
+        if self._is_own:
+            return most
+        left = self.index.end - self._place
+        return left if left < most else most
+
+    def ahead(self, most: int) -> tuple[int, ...]:
+        """Return at most `most` tokens of the text after the place."""
         place = self._place
         assert place is not None
-        end = known if self._is_own else self.index.end
+        end = self.known if self._is_own else self.index.end
         if place + most <= end:
             return tuple(self._text[place : place + most].tolist())
         found = self._text[place:end].tolist()
         if self._is_own:  # assume that the text goes on repeating its end
             found = (found * (most // len(found) + 1))[:most]
         return tuple(found)
-
-    def look(self, known: int, most: int) -> int:
-        """Return how many tokens can be drafted after the sequence's first `known` tokens."""
-        before = self.known
-        if known != before and (self._place is None or not self.follow(before, known)):
-            self.known, self._place = known, None
-        if self._place is None:
-            if self._is_own:  # indexing the last place would match the last tokens with themselves
-                self.index.extend(min(before, known - 1))
-            found = self.index.find(self._tokens, known)
-            if found is None:
-                return 0
-            self._place, self.matched = found
-        return self.left(most)
-
-    def follow(self, before: int, known: int) -> bool:
-        """Move the place past tokens `before` to `known`. Return False if the text differs."""
-        place = self._place
-        assert place is not None
-        after = place + known - before
-        if self._text[place:after] != self._tokens[before:known]:
-            return False
-        self.known, self._place = known, after
-        self.matched += known - before
-        return True
-
-    def left(self, most: int) -> int:
-        """Return the number of tokens that the text has after the place, at most `most`."""
-        if self._is_own:
-            return most
-        assert self._place is not None
-        left = self.index.end - self._place
-        return left if left < most else most
-
-    def ahead(self, count: int) -> list[int]:
-        """Return at most `count` tokens of the text after the place."""
-        assert self._place is not None
-        return self._text[self._place : self._place + count].tolist()
-
-    def catch_up(self, known: int) -> None:
-        """If the text is the sequence itself, index its `known` tokens."""
-        if self._is_own:
-            self.index.extend(known)

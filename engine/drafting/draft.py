@@ -25,7 +25,7 @@ class Draft(NamedTuple):
 
     token_ids: tuple[int, ...]
     source: DraftSource
-    probability: float = 0.5  # a token's chance to be accepted if those before it are
+    chance: float = 0.5  # that all tokens are accepted
 
 
 class Drafter(Protocol):

@@ -53,8 +53,8 @@ class DraftedRow:
         drafters = [drafter for begin in sources if (drafter := begin(sequence)) is not None]
         self._sources = [(drafter, Acceptance(PRIORS[drafter.source])) for drafter in drafters]
         texts = (one for one in drafters if isinstance(one, Alignment))
-        self._own = next((one for one in texts if one.source == "own"), None)
-        self._tokens = sequence.tokens.data if self._own is None else self._own.index.tokens
+        self._own = next((one.index for one in texts if one.source == "own"), None)
+        self._tokens = sequence.tokens.data if self._own is None else self._own.tokens
         self._most_known = len(self._tokens) - 1
         self._gains = gains
         self.known = 0
@@ -79,12 +79,11 @@ class DraftedRow:
         if self._size:
             if self._goes_on(before, known):
                 return True
-            self._learn(before, known)
         elif before:
             self._missed += known - before
         if known >= self.rests_until:
             if self._own is not None:
-                self._own.catch_up(before or known - 1)
+                self._own.extend(before or known - 1)
             self._ask(known)
             if self._missed > PATIENCE:
                 self.rests_until = known + 1 + min(self._missed // PATIENCE, LONGEST_REST)
@@ -108,33 +107,46 @@ class DraftedRow:
         drafter, acceptance, text = self._drafter, self._acceptance, self._text
         assert drafter is not None
         assert acceptance is not None
-        token_ids = self._guess[:length] if text is None else text.draft(self.known, length)
+        token_ids = self._guess[:length] if text is None else text.ahead(length)
         gains = self._gains[acceptance.curve(self._matched + self._right)]
-        chance = gains[length] - gains[length - 1]  # chance that the whole draft is accepted
-        return Draft(token_ids, drafter.source, chance ** (1 / length))
+        return Draft(token_ids, drafter.source, gains[length] - gains[length - 1])
 
     def prepare(self) -> None:
         """Index the sequence's own tokens. Call while a launched step samples the next tokens."""
         if self._own is not None and self.known:
-            self._own.catch_up(self.known)
+            self._own.extend(self.known)
 
     def _goes_on(self, before: int, known: int) -> bool:
-        """Return whether all new tokens were guessed rightly and the source can guess again."""
-        text, drafter, count = self._text, self._drafter, known - before
-        assert drafter is not None
+        """Learn how many new tokens were guessed rightly.
+
+        Return whether all of them were, and the source can guess again.
+        """
+        text, count, guessed = self._text, known - before, self._size
         if text is not None:
-            if not text.follow(before, known):
-                return False
-            self._size = text.left(MOST_DRAFTS)
+            right = text.follow(known)
+            self._size = text.find(MOST_DRAFTS) if right == count else 0
         else:
-            if self._guess[:count] != tuple(self._tokens[before:known]) or drafter.source == "mtp":
-                return False
-            guess = drafter.draft(known, MOST_DRAFTS)
-            if not guess:
-                return False
-            self._guess, self._size = guess, len(guess)
-        self._count(count, count)
-        return self._size > 0
+            right = self._guess_again(before, known)
+        self._count(right, count)
+        if right == count and self._size:
+            return True
+        assert self._acceptance is not None
+        is_rejected = right < count and right < guessed
+        self._acceptance.learn(self._matched, self._right, is_rejected=is_rejected)
+        return False
+
+    def _guess_again(self, before: int, known: int) -> int:
+        """Replace a guess that is no text's by the source's next. Return how much was right."""
+        assert self._drafter is not None
+        right = 0
+        for expected, token_id in zip(self._guess, self._tokens[before:known], strict=False):
+            if expected != token_id:
+                break
+            right += 1
+        follows = before + right == known and self._drafter.source != "mtp"
+        self._guess = self._drafter.draft(known, MOST_DRAFTS) if follows else ()
+        self._size = len(self._guess)
+        return right
 
     def _count(self, right: int, new: int) -> None:
         """Count how many of the `new` tokens were guessed rightly."""
@@ -150,40 +162,29 @@ class DraftedRow:
         if self._missed:
             self._missed = max(self._missed - OUTWEIGHS * right, 0)
 
-    def _learn(self, before: int, known: int) -> None:
-        """Learn how many tokens of a guess were right, after a wrong token or the guess's end."""
-        assert self._acceptance is not None
-        count, text = known - before, self._text
-        if text is not None and text.known == known:
-            return  # the text ended without a wrong token
-        guess = self._guess if text is None else text.ahead(count)
-        right = 0
-        for expected, token_id in zip(guess, self._tokens[before:known], strict=False):
-            if expected != token_id:
-                break
-            right += 1
-        self._count(right, count)
-        is_rejected = right < count and right < len(guess)
-        self._acceptance.learn(self._matched, self._right, is_rejected=is_rejected)
-
     def _ask(self, known: int) -> None:
-        highest, self._right, self._size = 0.0, 0, 0
+        gains, highest = self._gains, 0.0
+        self._right, self._size, self._text = 0, 0, None
         for drafter, acceptance in self._sources:
+            text: Alignment | None = None
             guess: tuple[int, ...] = ()
             if isinstance(drafter, Alignment):
-                size = drafter.look(known, MOST_DRAFTS)
+                text = drafter
+                if text.known != known:
+                    text.follow(known)
+                size = text.find(MOST_DRAFTS)
             else:
                 guess = drafter.draft(known, MOST_DRAFTS)
                 size = len(guess)
             if size:
                 matched = drafter.matched
-                expected = self._gains[acceptance.curve(matched)][size]
+                expected = gains[acceptance.curve(matched)][size]
                 if expected > highest:
                     highest, self._size, self._matched = expected, size, matched
-                    self._drafter, self._acceptance, self._guess = drafter, acceptance, guess
+                    self._drafter, self._acceptance = drafter, acceptance
+                    self._text, self._guess = text, guess
                     if expected >= GOOD:
                         break
-        self._text = self._drafter if isinstance(self._drafter, Alignment) else None
 
 
 class ChosenDrafts:

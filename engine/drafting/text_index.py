@@ -42,6 +42,8 @@ class TextIndex:
 
     def extend(self, end: int) -> None:
         """Index the places up to `end`. All tokens before `end` must be known."""
+        if end <= self.end:
+            return
         if end - self.end > _AT_ONCE:
             self._extend_at_once(end)
             return
@@ -51,7 +53,7 @@ class TextIndex:
             last = tokens[first if first > 0 else 0 : place].tolist()
             for places, key in zip(self._places, _hashes(last), strict=False):
                 places[(key * _MIX & _MASK) >> shift] = place
-        self.end = max(end, self.end)
+        self.end = end
 
     def find(self, tokens: memoryview, end: int) -> tuple[int, int] | None:
         """Find the longest indexed run that ends `tokens[:end]`. Return the latest place after it.

@@ -84,7 +84,7 @@ def verify_row(sequence: Sequence, draft: Draft | None) -> ScheduledRow:
     if states is not None:
         state_end = end
         if not states.in_place:
-            state_end = states.verified_end(start, known, end, draft.probability)
+            state_end = states.verified_end(start, known, end, draft.chance)
     sequence.tokens[known:end] = draft.token_ids
     again = known - 1 - start
     lease_id = sequence.lease_id

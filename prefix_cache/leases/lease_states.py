@@ -141,17 +141,16 @@ class LeaseStates:
         """
         return (start // self.block_size + 2) * self.block_size - 1
 
-    def verified_end(self, start: int, known: int, end: int, probability: float) -> int:
+    def verified_end(self, start: int, known: int, end: int, chance: float) -> int:
         """Return the position of the recurrent state that a row of drafts writes.
 
-        The row has the tokens from `start` to `end`. The tokens from `known` on are drafts. Each
-        draft is accepted with `probability` if all earlier drafts are accepted. After a rejected
-        draft, a state at a later position is useless, and all the row's tokens are computed again.
+        The row has the tokens from `start` to `end`. The tokens from `known` on are drafts, and
+        all are accepted with `chance`. After a rejected draft, a state at a later position is
+        useless, and all the row's tokens are computed again.
         """
         whole = (start // self.block_size + 1) * self.block_size
         if whole <= end:
             return whole
-        chance = probability ** (end - known)
         return end if chance * (end - known) > (1 - chance) * (known - start) else known
 
     def cut_back(self, end: int) -> None:
