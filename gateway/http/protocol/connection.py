@@ -32,6 +32,7 @@ from gateway.http.protocol.framing import (
     UNREADABLE,
     BodyFraming,
     HeadFraming,
+    has_known_coding,
     names_one_host,
 )
 from gateway.http.protocol.holders import Holders
@@ -210,6 +211,8 @@ class BoundedConnection(CountedConnection):
             raise httptools.HttpParserError("another version of HTTP")
         if not names_one_host(self.headers, version):
             raise httptools.HttpParserError("not one host")
+        if not has_known_coding(self.headers, version):
+            raise httptools.HttpParserError("another transfer coding")
         owner_told_to(cast("Scope", self.scope), partial(self.holders.tell, self))
         super().on_headers_complete()
         self.cycle.transport = AnsweringSide(self.transport, self.close_after_body)

@@ -106,6 +106,16 @@ def names_one_host(fields: Iterable[tuple[bytes, bytes]], version: str) -> bool:
     return len(hosts) == 1 and _HOST.fullmatch(hosts[0]) is not None
 
 
+def has_known_coding(fields: Iterable[tuple[bytes, bytes]], version: str) -> bool:
+    """Return whether a body has no transfer coding, or is chunked alone, as HTTP 1.1 allows.
+
+    The parser would take `gzip, chunked`, and leave the body compressed. With HTTP 1.0, a proxy may
+    not know the field, and find another end of the body (RFC 9112, 6.1).
+    """
+    codings = [value.lower() for name, value in fields if name == b"transfer-encoding"]
+    return not codings or (codings == [b"chunked"] and version == "1.1")
+
+
 def _without_upgrade(head: bytes) -> bytes:
     """Rename any field `Upgrade` of `head`.
 

@@ -218,6 +218,28 @@ def test_a_head_has_a_version_whose_framing_is_known(
             assert connection.recv(1) == b""
 
 
+@pytest.mark.parametrize(
+    ("version", "coding", "status"),
+    [
+        ("1.1", "chunked", 200),
+        ("1.1", "Chunked", 200),
+        ("1.1", "gzip, chunked", 400),
+        ("1.1", "identity, chunked", 400),
+        ("1.0", "chunked", 400),
+    ],
+)
+def test_a_body_has_no_transfer_coding_but_chunks(
+    served: Served, engine: FakeEngine, version: str, coding: str, status: int
+) -> None:
+    asked = head(served, CHAT, f"transfer-encoding: {coding}").replace(b"1.1", version.encode(), 1)
+    with connected(served) as connection:
+        connection.sendall(asked + f"{len(BODY):x}\r\n".encode() + BODY + b"\r\n0\r\n\r\n")
+        answer = read_answer(connection)
+        assert answer.status == status
+        if status == 400:
+            assert answer.error["code"] == "invalid_http"
+
+
 H2C = ("connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAEAAEAAAAIAAAAB")
 
 
