@@ -15,7 +15,7 @@ too if the template allows it.
 import json
 import re
 import secrets
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Any
@@ -28,6 +28,7 @@ from gateway.prompts.tokens.control_tokens import ControlTokens, pattern_of
 
 # maximum number of control tokens in a request's strings, since each is rewritten several times
 MOST = 1 << 17
+_MOST_NESTED = 8  # maximum number of removed words within each other that are followed
 _PRIVATE_USE = range(0x100000, 0x10FFFE)  # code points of Unicode's last private plane
 _PLAIN = re.compile("[\U00100000-\U0010fffd]{1,4096}")
 # matches private-use characters in ASCII JSON
@@ -43,8 +44,10 @@ Given = dict[str, Any]  # a template's inputs from a request: `messages`, `tools
 class ContentMarks:
     """Puts break characters into control tokens and near-tokens. Immutable and thread-safe."""
 
-    def __init__(self, control: ControlTokens) -> None:
+    def __init__(self, control: ControlTokens, removed: Collection[str] = ()) -> None:
+        """Break up `control` tokens for a template that removes the words `removed`."""
         self._any = control.pattern
+        self._removed = pattern_of(removed)
         self._no_markup = pattern_of(control.tokens - control.markup)
         self._near = _near(control)
 
@@ -54,12 +57,26 @@ class ContentMarks:
         Raises BadRequest if no character is left, or for more than MOST control tokens.
         """
         strings = [*_said(given["messages"]), *_strings(_rest(given))]
-        if not any(self._any.search(text) or self._near.is_near(text) for text in strings):
+        if not any(map(self._needs_mark, strings)):
             return ""
         found = chain.from_iterable(map(self._any.finditer, strings))
         if next(islice(found, MOST, None), None) is not None:
             raise BadRequest(f"the request contains more than {MOST} control tokens")
         return _free(strings)
+
+    def _needs_mark(self, text: str) -> bool:
+        is_token = self._any.search(text) is not None or self._near.is_near(text)
+        return is_token or self._joins(text)
+
+    def _joins(self, text: str) -> bool:
+        """Return whether `text` may have a control token once the words to be removed are gone."""
+        whole = text
+        for _ in range(_MOST_NESTED):
+            shorter = self._removed.sub("", whole)
+            if shorter == whole:
+                return whole != text and self._any.search(whole) is not None
+            whole = shorter
+        return True
 
     def free(self, given: Given) -> str:
         """Choose a character that no string in `given` has; raise BadRequest if none is left."""
@@ -115,6 +132,8 @@ class ContentMarks:
         pattern = self._no_markup if markup else self._any
         while pattern.search(text):  # repeat, since tokens may overlap
             text = pattern.sub(lambda found: found[0][0] + mark + found[0][1:], text)
+        if self._joins(text):
+            text = self._removed.sub(lambda found: mark + found[0] + mark, text)
         return self._near.marked(text, mark) if near else text
 
 

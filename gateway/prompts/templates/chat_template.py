@@ -22,6 +22,7 @@ from gateway.prompts.templates.compiled import CannotRender
 from gateway.prompts.templates.files import DEFAULT, TOOL_USE, special_tokens, template_sources
 from gateway.prompts.templates.fitted import FittedTemplate
 from gateway.prompts.templates.limits import Limit, limits_of
+from gateway.prompts.templates.removed_words import removed_words
 from gateway.prompts.templates.verdicts import Judged, afresh
 from gateway.prompts.tokens.control_tokens import ControlTokens, Rendered
 from gateway.turn_formats.choose import reasoning_format
@@ -65,6 +66,8 @@ class ChatTemplate:
         self._plain = FittedTemplate(source, tokens)
         self._tool_use = self._plain if tool_use is None else FittedTemplate(tool_use, tokens)
         self.source = self._tool_use.source
+        removed = [removed_words(one, self.render) for one in {source, tool_use or source}]
+        self._marks = ContentMarks(self._control, frozenset().union(*removed))
         shows_calls = self._tool_use.traits.calls != "text"
         self.shown = shown_turns(self.source, self.render, shows_calls=shows_calls)
         self.reasoning = reasoning_format(self.shown)
