@@ -122,7 +122,7 @@ class Collectives:
         return self._group
 
     def open_peer_memory(self, shape: RowShape) -> None:
-        """From now on use peer memory for tensors that fit, if all ranks have peer memory."""
+        """Use peer memory from now on for tensors that fit, if all ranks have peer memory."""
         if self._device.type != "cuda":
             return
         place = PeerPlace(self.rank, self.num_ranks, self._device, self._place("peers"), self.least)
@@ -133,7 +133,7 @@ class Collectives:
             _log.warning("no peer memory, so ranks exchange over NCCL alone: %s", error)
 
     def use_peers(self, peers: Peers) -> None:
-        """From now on use `peers` for tensors that fit."""
+        """Exchange tensors that fit through `peers` from now on."""
         self._peers = peers
 
     def total(
