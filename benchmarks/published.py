@@ -95,7 +95,7 @@ def main(
     answers: dict[str, list[tuple[float, int]]] = {name: [] for name, _ in ways}
     for number in range(tenants + WARM_UP):
         own = random.integers(FIRST_ID, VOCABULARY, question, np.int32)
-        # an own first token, so that two prompts share only the published prefix
+        # a first token of its own, so that two prompts share only the published prefix
         own[0] = FIRST_ID + number
         turn = number % len(ways)
         for name, namespaces in (*ways[turn:], *ways[:turn]):

@@ -38,7 +38,8 @@ class HelpPage(TyperCommand):
 
         console = Console(force_terminal=sys.stdout.isatty(), highlight=False)
         console.width = min(console.width, _MAX_WIDTH)
-        ctx.ensure_object(dict)[MARKUP_MODE_KEY] = self.rich_markup_mode  # so help is escaped
+        # typer reads the mode here, and escapes brackets in the help of flags
+        ctx.ensure_object(dict)[MARKUP_MODE_KEY] = self.rich_markup_mode
         console.print(Text(f"{self.get_usage(ctx)}\n"))
         for paragraph in paragraphs(self.help or ""):
             console.print(Text.from_markup(f"{paragraph}\n"), soft_wrap=paragraph[:1] == " ")

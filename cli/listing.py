@@ -1,6 +1,6 @@
-"""The help of commands that only list other commands: plain lines, by panel.
+"""The help of command groups: plain lines, one for each command, by panel.
 
-The library that draws panels with borders would double the time of this help.
+The library that draws panels with borders would double the time that this help takes.
 """
 
 from __future__ import annotations

@@ -98,7 +98,7 @@ def _after(name: str, words: Sequence[str] | None) -> Sequence[str] | None:
 
 
 def _only_listed() -> None:
-    """Do nothing. This stands for a command that is only listed, and so never run."""
+    """Stand in for a command that is only listed, and so never run."""
 
 
 def _typer(help_text: str) -> typer.Typer:

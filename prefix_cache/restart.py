@@ -153,7 +153,7 @@ class Restart:
         }
 
     def _sound(self, found: Iterable[Stored], slots: set[int]) -> tuple[list[Stored], list[Stored]]:
-        """Return the sound records of KV blocks, at most one for each key, and of recurrent states.
+        """Return valid records of KV blocks, at most one for each key, and all records of states.
 
         Adds the slots of all records to `slots`.
         """

@@ -48,7 +48,7 @@ class Move(msgspec.Struct, frozen=True, gc=False):
 class TokenCopy(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A copy of one token's KV on the device, from one slot to another.
 
-    A slot is the block's number times the block size, plus the place in the block.
+    A slot is the block's number times the block size, plus the token's place in the block.
     """
 
     source: int

@@ -167,7 +167,7 @@ def log_probabilities(opened: OpenedModel, case: HandbookCase) -> Tensor:
 
 
 def divergence(found: Tensor, truth: Tensor) -> Tensor:
-    """Compute KL(truth || found) in nats from log-probabilities (tokens, V): (tokens,)."""
+    """Compute each token's KL(truth || found) in nats, from log-probabilities (tokens, V)."""
     return (truth.exp() * (truth - found)).sum(-1)
 
 

@@ -1,4 +1,4 @@
-"""Texts that the chances of drafts were chosen by, from packages that no comparison uses.
+"""Texts by which the chances of drafts were chosen, from packages that no comparison uses.
 
 rust       whole files of a release in Rust, from those of the release before
 patches    unified diffs between two releases of Python packages

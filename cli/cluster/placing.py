@@ -1,4 +1,4 @@
-"""Engines as Ray actors: placed, queried, removed. The only module that knows Ray.
+"""Engines as Ray actors: placed, queried, removed. This is the only module that imports Ray.
 
 Actors are detached: they outlive the process that placed them. Actors are found by their names,
 `engine-0` and so on.

@@ -51,7 +51,7 @@ _SLOTS_A_STATE, _MOST_SLOTS_A_STATE = 2, 8
 
 @dataclass(frozen=True, slots=True)
 class Squeeze:
-    """The ceiling and the filling tokens that push a prompt into a tier."""
+    """A tenant's ceiling, and the number of filling tokens, that push its prompt into a tier."""
 
     ceiling: float
     fill_tokens: int

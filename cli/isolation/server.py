@@ -146,7 +146,7 @@ class ServerUnderTest:
     async def probe(self, key: str, entry: EntryPoint, prompt: ProbePrompt) -> Reading:
         """Return the cached tokens that a request would find, by `/v1/cache/probe`."""
         body = self.body(entry, prompt)
-        del body["cache"]  # about loading, which a probe never does
+        del body["cache"]  # the field says how to load blocks, and a probe loads none
         content = await self._post("/v1/cache/probe", key, {"url": entry.path, "body": body})
         found = msgspec.json.decode(content)
         return Reading(found["prompt_tokens"], found["cached_tokens"], found.get("tiers", {}))

@@ -109,7 +109,7 @@ def _show_errors(report: LoadReport) -> None:
 
 
 def warn_if_late(report: LoadReport) -> None:
-    """Warn if the client was late to send requests, in a run that holds none back."""
+    """Warn if the client was late to send requests."""
     if report.waited_s is not None and report.waited_s.p99 > LATE_S:
         echo(
             f"The client was late: 1 % of the requests were sent {1e3 * report.waited_s.p99:.0f} "

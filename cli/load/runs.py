@@ -82,7 +82,7 @@ def run_closed(load: SizedLoad) -> list[RequestOutcome]:
 
 
 def run_open(load: SizedLoad) -> LoadReport:
-    """Run requests that arrive at their times, and report them. Raises BadSetting."""
+    """Send requests at their arrival times, and report on the run. Raises BadSetting."""
     times = _times(load)
     echo(f"{len(times)} requests in {times[-1]:.1f} s", err=True)
     opened = _opened(load, tuple(map(Arrival, times, load.bodies())))

@@ -58,7 +58,7 @@ def _reasoning(forms: AnswerForms) -> str | None:
 
 
 def in_lines(chats: Chats) -> list[str]:
-    """Describe the templates and formats for people, with a line for each."""
+    """Describe the templates and formats in words, with a line for each."""
     used = [one for one in chats.templates if one.limits is not None]
     if not used:
         return ["no default chat template: chats are refused, completions are served"]

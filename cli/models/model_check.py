@@ -32,9 +32,9 @@ def checked_source(
 ) -> ModelSource:
     """Find the directory of `model`, and check that its files are complete and can be served.
 
-    The description is checked before the weights are downloaded. `of` describes this machine, if
-    the engine runs here. Raises ModelNotFound, BadSetting if a setting does not fit the model, and
-    ModelRefused if an engine with these settings could not start.
+    The model's config and the other small files are checked before the weights are downloaded. `of`
+    describes this machine, if the engine runs here. Raises ModelNotFound, BadSetting if a setting
+    does not fit the model, and ModelRefused if an engine with these settings could not start.
     """
     described = resolved(model, "dummy")
     config = served_model(described, engine, has_weights=False)

@@ -154,7 +154,7 @@ class ResourceKind:
 
     @property
     def path(self) -> str:
-        """The path that lists and creates resources of this kind."""
+        """The path of the route that lists and creates resources of this kind."""
         return f"/admin/{self.plural}"
 
     def path_of(self, item_id: str, *more: str) -> str:

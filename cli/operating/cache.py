@@ -98,7 +98,7 @@ def flush(
 
 
 def dropped(answer: dict[str, Any]) -> str:
-    """Describe the answer of POST /admin/cache/flush for people."""
+    """Describe the answer of POST /admin/cache/flush in a sentence."""
     said = f"Dropped {answer['flushed_blocks'] or 0} blocks."
     if answer["awaited"]:
         names = ", ".join(answer["awaited"])

@@ -49,7 +49,7 @@ def service_url(flags: TargetFlags | AdminFlags) -> str:
 
 
 def _found(data_dir: Path) -> ServerAddress | None:
-    """Find the server that runs in the directory, if the directory names any.
+    """Find the server that runs in the data directory, if there is one.
 
     Raises BadSetting if a server ran in the directory but has ended. That server's keys must not be
     sent to another server that now listens at the default address.

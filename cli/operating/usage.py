@@ -50,7 +50,7 @@ def usage(
         bool, typer.Option("--all", help="Show deleted tenants one by one, not together by day.")
     ] = False,
 ) -> None:
-    """Show tenants' usage by key and day (UTC), and in all; by default of the last 31 days.
+    """Show tenants' usage by key and day (UTC), and in total; by default of the last 31 days.
 
     The columns count tokens: computed, cached (with the seconds that this saved), generated,
     written into the cache, and unread: written, but found by no request so far. --json has exact

@@ -155,7 +155,7 @@ class DecoderCounts:
 
     @property
     def block_bytes_per_token(self) -> int:
-        """The bytes of a token in blocks, without layers of freed windows."""
+        """The bytes of a token in KV blocks, which leave out layers with freed windows."""
         return self.kept.kv.token_bytes
 
     @property

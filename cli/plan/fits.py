@@ -193,8 +193,8 @@ def rank_rows(fit: RankFit) -> list[tuple[str, str]]:
 def weight_rows(fits: list[WeightsFit]) -> list[tuple[str, ...]]:
     """List format, GiB and tokens. With several stages, also list the layers of each stage.
 
-    The layers explain why lighter weights may leave room for fewer tokens. Embeddings and head are
-    as heavy as before, so stages without them get more layers, and more of every token's KV.
+    The layers explain why lighter weights may leave room for fewer tokens. Embeddings and head stay
+    unquantised. So stages without them get more layers, and more of every token's KV.
     """
     return [
         (one.format, gib(one.weight_bytes), f"{one.device_tokens:,}", *_layers(one.stage_layers))

@@ -89,7 +89,7 @@ def state_fit(
 
 
 def state_line(fit: StateFit, layers: int) -> str:
-    """Describe the recurrent states or windows for people."""
+    """Describe the recurrent states or windows in a sentence."""
     what, slots = "are recurrent: a state takes", "three"
     if fit.tokens_kept_whole is not None:
         slots = "two"

@@ -115,7 +115,7 @@ class SteppedEngine:
         self._under_way: _UnderWay | None = None
 
     def add(self, job: Job) -> None:
-        """Queue a job behind earlier jobs."""
+        """Queue a job after earlier jobs."""
         self._prompts.append(job)
         if self._under_way is None:
             self._begin()
@@ -210,7 +210,7 @@ class SteppedEngine:
 
 
 def gap_at(gaps: list[Gap], percent: float) -> float:
-    """Return a percentile of the gaps between all tokens, in seconds, or 0 without gaps."""
+    """Return a percentile of the gaps between all tokens, in seconds, or 0 if there are none."""
     total, seen = sum(one.tokens for one in gaps), 0
     for one in sorted(gaps):
         seen += one.tokens

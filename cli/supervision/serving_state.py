@@ -112,9 +112,11 @@ class Policy:
     max_unready_runs: int = 3  # maximum number of deaths of a child that was never ready
     hopeless_status: int = 2
     refused_status: int = 3
-    # A gateway busy with many clients may answer slowly, and its end cuts their streams.
+    # A long time, because a gateway with many clients may answer slowly, and its end would cut
+    # their streams.
     gateway: ChildPatience = ChildPatience(stop_s=35.0, silent_s=30.0)
-    # The gateway waits for an engine before it reports that the engine does not answer.
+    # A short time, because the gateway itself waits before it reports that an engine does not
+    # answer.
     engine: ChildPatience = ChildPatience(stop_s=10.0, silent_s=5.0)
     hurry_s: float = 5.0
 

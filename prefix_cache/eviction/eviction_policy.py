@@ -22,7 +22,7 @@ from storage.move import Tier
 SortKey = tuple[float, ...]
 Entry = tuple[Any, ...]  # a sort key's numbers, a serial number and a node, compared as a tuple
 
-# number of stale entries, beyond as many as valid entries, that make the heaps be cleaned
+# the heaps are cleaned when they have this many more stale entries than valid entries
 SLACK = 64
 ABOVE = {Tier.HOST: DEVICE, Tier.DISK: DEVICE | HOST}
 # A table for `bytes.translate`, indexed by residency. The table has 1 for a block that has copies

@@ -20,7 +20,7 @@ from prefix_cache.hashing import KEY_BYTES
 from prefix_cache.tree.node import Node
 
 GHOSTS = 8  # number of evicted blocks to remember for each block in the tree
-MOST_USES = 6  # uses from this number on are not told apart
+MOST_USES = 6  # blocks with this number of uses or more count as equal
 
 
 class ReuseTable:
@@ -103,7 +103,7 @@ class Ghosts:
         return 0 if ghost is None else ghost.uses
 
     def alike(self, keys: bytes) -> int:
-        """Count the leading blocks of a run that were used equally often. 0 means all blocks."""
+        """Count the leading blocks of a run that were used equally often. Returns 0 if all were."""
         total, at = len(keys) // KEY_BYTES, 0
         if self._by_first.keys().isdisjoint(unpack(f"{KEY_BYTES}s" * total, keys)):
             return 0

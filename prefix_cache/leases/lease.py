@@ -52,15 +52,15 @@ class Lease:
     num_blocks: int
     num_shared: int
     node: Node
-    cached_tokens: int  # tokens whose KV was cached when the lease was taken
+    cached_tokens: int  # number of tokens whose KV was cached when the lease was taken
     moves: tuple[Move, ...]  # copies to make before the lease's first step
     writer: str = ""  # the request's label; blocks without a label are not counted
-    # Blocks that this request is the first to find, by the label of their writer.
+    # Numbers of blocks that this request is the first to find, by the label of their writer.
     first_reads: dict[str, int] = field(default_factory=dict)
-    num_written: int = 0  # blocks that the lease put in the tree under its label
+    num_written: int = 0  # number of blocks that the lease put in the tree under its label
     released: bool = False
     is_part: bool = False
-    loads: int = 0  # runs of blocks that are still loading
+    loads: int = 0  # number of runs of blocks that are still loading
     failed: bool = False
     first_added: int | None = None  # position of the first block that this lease added
     # runs [start, end) of the positions of duplicate blocks

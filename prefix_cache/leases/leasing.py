@@ -124,7 +124,7 @@ class Leasing:
         node = self._ref_counts.split_at(at)
         self._ref_counts.inc_ref(node)
         lease = self._open(path, owner, node, now)
-        self._capacity.adopt(node, owner)  # the blocks' writers were charged before
+        self._capacity.adopt(node, owner)  # until now, other owners were charged
         self._states.pin(lease)
         self._fill(lease, 0, None)
         return lease

@@ -5,8 +5,8 @@
     lower tiers     free, a node's checkpoint, or being filled
 
 A checkpoint lasts while its node's last block is in some tier and some tier has its state. When a
-slot is needed on the device, the checkpoint of least worth gives up its slot. A checkpoint that a
-lease may read or that is being copied keeps its slot.
+slot is needed on the device, the checkpoint that is worth least gives up its slot. A checkpoint
+that a lease may read or that is being copied keeps its slot.
 
 Where tiers are partitioned, sequences get at most half of the device's slots. Each owner has a
 partition of the other half. So the states that an owner finds do not depend on how many sequences
@@ -43,12 +43,12 @@ class CheckpointCounts:
     """Counts of state checkpoints since the start."""
 
     made: int = 0
-    hits: int = 0  # sequences that started from a checkpoint
+    hits: int = 0  # number of sequences that started from a checkpoint
     cut_tokens: int = 0  # matched tokens after the checkpoint from which a sequence started
     evicted: int = 0
-    refused: int = 0  # recurrent states that were not kept for lack of a slot
+    refused: int = 0  # number of recurrent states that were not kept for lack of a slot
     copied_down: int = 0
-    loaded: int = 0  # checkpoints copied back to the device
+    loaded: int = 0  # number of checkpoints copied back to the device
     failed: int = 0
 
 

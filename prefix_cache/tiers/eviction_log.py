@@ -60,11 +60,12 @@ class EvictionLog:
 
     def __init__(self) -> None:
         self.now = 0.0  # monotonic seconds, set by the cache
-        self.written = dict.fromkeys(Tier, 0)  # blocks copied into each lower tier
-        self.loaded = dict.fromkeys(Tier, 0)  # blocks copied up from each tier
+        self.written = dict.fromkeys(Tier, 0)  # numbers of blocks copied into each lower tier
+        self.loaded = dict.fromkeys(Tier, 0)  # numbers of blocks copied up from each tier
         self.failed = dict.fromkeys(Tier, 0)
         self.evicted: Counter[Eviction] = Counter()
-        # Device blocks evicted for an owner (caused), and of that owner (suffered).
+        # For each owner: number of device blocks evicted to give it room (caused), and number of
+        # its own device blocks evicted (suffered).
         self.caused: Counter[str] = Counter()
         self.suffered: Counter[str] = Counter()
         self._last: deque[EvictionEntry] = deque(maxlen=LOG_LENGTH)

@@ -55,7 +55,7 @@ class TierStates:
         return self._policies.setdefault(owner, self._policy.fresh())
 
     def is_exempt(self, owner: str) -> bool:
-        """Return whether `owner` has no partition, as the owner of published prefixes."""
+        """Return whether partitions do not limit `owner`, who owns published prefixes."""
         return bool(self.usage.parts) and owner == PUBLISHED
 
     def take(self, count: int) -> list[int]:

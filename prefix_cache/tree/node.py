@@ -127,7 +127,7 @@ class Checkpoint:
     copies: dict[Tier, StateCopy] = field(default_factory=dict)
     coming: dict[Tier, Transfer] = field(default_factory=dict)
     readers: int = 0
-    kept: bool = True  # may be copied down; False after a failed copy, until the next use
+    kept: bool = True  # False after a failed copy down, until the next use
     # number of leases that began at this checkpoint, or made it where sequences diverged
     starts: int = 0
 
@@ -166,7 +166,7 @@ class Node:
     # number of uses of the blocks before their last eviction or a restart, if remembered
     seen: int = 0
     priority: float = 0.0  # set by the eviction policy when a request uses the node
-    kept: bool = True  # may be copied down; False after a failed copy, until the next use
+    kept: bool = True  # False after a failed copy down, until the next use
     retained_until: float = 0.0  # time until which other nodes are evicted first; 0: never marked
     retained_for: float = 0.0  # retention in seconds from each use on
     transfers: list[Transfer] = field(default_factory=list)

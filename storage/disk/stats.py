@@ -27,14 +27,14 @@ class DiskProcessStats:
 
     bytes: int = 0
     records: int = 0
-    lost: int = 0  # records found damaged or wrong, or lost with their file
-    refused: int = 0  # writes refused because the file or its disk was full
-    late: int = 0  # reads that missed their deadline
+    lost: int = 0  # number of records found damaged or wrong, or lost with their file
+    refused: int = 0  # number of writes refused because the file or its disk was full
+    late: int = 0  # number of reads that missed their deadline
     quarantines: int = 0
-    failures: int = 0  # deaths of the disk's process
+    failures: int = 0  # how often the disk's process died
     disk_full: bool = False
-    given_up: int = 0  # times the file was removed because other programs needed its disk space
-    forgetting: int = 0  # forgotten owners whose records may still be readable
+    given_up: int = 0  # how often the file was removed, as other programs needed its disk space
+    forgetting: int = 0  # number of forgotten owners whose records may still be readable
 
 
 class DiskCounters:

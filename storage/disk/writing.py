@@ -137,7 +137,7 @@ class Writing:
         return dict.fromkeys(left)
 
     def _change(self, writes: list[Write], erased: Iterable[int], *, in_need: bool = False) -> bool:
-        """Erase and write in one transaction, or return False without changes if room lacks."""
+        """Erase and write in one transaction, or return False without changes if this fails."""
         if not writes and not erased:
             return True
         blocks = [

@@ -40,7 +40,7 @@ class KvGroup:
     dtype: str  # type of keys and values, in ITEM_BYTES
     window: int | None = None  # number of tokens that a query sees, with its own token; None: all
     scale_bytes: int = 0  # bytes of one layer's scales in a block
-    has_values: bool = True  # False: values are a part of the keys, and not stored again
+    has_values: bool = True  # False: values are a part of the keys, and are not stored separately
 
     @property
     def planes(self) -> int:

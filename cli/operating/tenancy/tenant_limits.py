@@ -153,7 +153,7 @@ def quota(
 
 
 def quota_of(record: dict[str, Any]) -> str:
-    """Describe a tenant's share of the cache for people."""
+    """Describe a tenant's share of the cache in words."""
     now = record.get("cache", {})
     return (
         f"floor {now.get('floor', 0.0):g}, ceiling {now.get('ceiling', 1.0):g}, "
