@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import msgspec
@@ -102,6 +103,17 @@ def read_adapter(files: AdapterFiles, fits: AdapterShapes) -> Adapter:
         raise AdapterRefused(f"{WEIGHTS_FILE}: {error}") from error
     if not tensors:
         raise AdapterRefused(f"{WEIGHTS_FILE} has no tensors")
+    # Hashing takes as long as the rest, and lets other threads run.
+    with ThreadPoolExecutor(1, thread_name_prefix="adapter-digest") as hashing:
+        digest = hashing.submit(adapter_digest, files)
+        matrices, num_bytes = _fitting(tensors, config, fits)
+        return Adapter(digest.result(), config.rank, matrices, num_bytes, config.invocation)
+
+
+def _fitting(
+    tensors: Mapping[str, Tensor], config: AdapterConfig, fits: AdapterShapes
+) -> tuple[dict[str, Pair], int]:
+    """Return this rank's share of the checked matrices, and the bytes of all ranks' shares."""
     matrices, num_bytes, seen = dict[str, Pair](), 0, set[str]()
     for name, pair in _matrices(tensors, config, fits):
         if name in seen:
@@ -114,8 +126,7 @@ def read_adapter(files: AdapterFiles, fits: AdapterShapes) -> Adapter:
         num_bytes += fits.part.num_bytes(name, *pair)
         if fits.part.has(name):
             matrices[name] = fits.part.cut(name, *pair)
-    digest = adapter_digest(files)
-    return Adapter(digest, config.rank, matrices, num_bytes, config.invocation)
+    return matrices, num_bytes
 
 
 def _matrices(
