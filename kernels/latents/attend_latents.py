@@ -21,10 +21,11 @@ from kernels.attention.attention_tile import LOG2_E, average
 from kernels.attention.batch_layout import BatchLayout
 from kernels.attention.kv.fp8_kv import is_fp8
 from kernels.latents.latent_shape import LatentShape
-from kernels.launch.rounding import next_power_of_2
+from kernels.launch.capability import HOPPER, capability
+from kernels.launch.rounding import cdiv, next_power_of_2
 from kernels.launch.row_blocks import count_row_blocks, first_row_block, row_of_block
 
-_PROGRAMS = 528  # four for each multiprocessor of an H200
+_MULTIPROCESSORS = 132  # of an H200
 _LEAST_KEYS = 128  # minimum number of keys in a split
 _MAX_SPLITS = 64
 _MIN_QUERIES = 16  # rows of the smallest operand that matrix units take
@@ -39,12 +40,16 @@ class _Tuning:
     stages: int
 
 
-def _tuning(dtype: torch.dtype, heads: int, *, decodes: bool) -> _Tuning:
+def _tuning(q: Tensor, heads: int, *, decodes: bool) -> _Tuning:
     least = max(next_power_of_2(heads), _MIN_QUERIES)
-    if dtype == torch.float32:
+    if q.dtype == torch.float32:
         return _Tuning(least, 16, 8, 1)
     # Measured on an H200 for 20 heads (docs/lab/performance-log.md).
-    return _Tuning(least, 32, 4, 2) if decodes else _Tuning(max(least, 64), 32, 8, 2)
+    if decodes:
+        return _Tuning(least, 32, 4, 2)
+    # Two tiles of 64 keys need more shared memory than other devices have.
+    tile = 64 if capability(q.device) == HOPPER else 32
+    return _Tuning(max(least, 64), tile, 8, 2)
 
 
 @triton.jit
@@ -181,11 +186,13 @@ def launch(
     """
     tokens, heads, _ = q.shape
     group, decodes = heads_together(heads), end == layout.num_decodes
-    tuning = _tuning(q.dtype, group, decodes=decodes)
+    tuning = _tuning(q, group, decodes=decodes)
     block_q = 1 if decodes else tuning.queries // group
     blocks = count_row_blocks(tokens, end - first, block_q)
     out = q.new_empty((tokens, heads, shape.rank))
-    splits = num_splits(blocks * (heads // group), layout.max_context_len)
+    most_splits = max(min(layout.max_context_len // _LEAST_KEYS, _MAX_SPLITS), 1)
+    programs = blocks * (heads // group)
+    splits = (decode_splits if decodes else prompt_splits)(programs, most_splits)
     partial, lse = out, out
     if splits > 1:
         partial = q.new_empty((splits, tokens, heads, shape.rank), dtype=torch.float32)
@@ -221,6 +228,23 @@ def launch(
     return out
 
 
-def num_splits(programs: int, most_keys: int) -> int:
-    """Choose the number of programs that share the latents of a query block, 1..64."""
-    return max(min(_PROGRAMS // programs, most_keys // _LEAST_KEYS, _MAX_SPLITS), 1)
+def decode_splits(programs: int, most: int) -> int:
+    """Choose the number of programs, 1..`most`, that share the latents of a decode.
+
+    Four programs fit on a multiprocessor at once.
+    """
+    return max(min(4 * _MULTIPROCESSORS // programs, most), 1)
+
+
+def prompt_splits(programs: int, most: int) -> int:
+    """Choose the number of programs, 1..`most`, that share the latents of a query block.
+
+    One program fits on a multiprocessor at once, so programs run in waves. The last wave should be
+    nearly full. Each split adds a little work (`merge_attention`).
+    """
+
+    def cost(splits: int) -> float:
+        waves = cdiv(programs * splits, _MULTIPROCESSORS)
+        return waves / splits * (1 + 0.01 * splits)
+
+    return min(range(1, most + 1), key=cost)

@@ -1,0 +1,33 @@
+"""How many programs share the latents of one query block."""
+
+from __future__ import annotations
+
+import pytest
+
+from kernels.latents.attend_latents import decode_splits, prompt_splits
+
+
+@pytest.mark.parametrize(
+    ("programs", "splits"),
+    [
+        (1, 64),  # as many as are allowed
+        (22, 6),  # one full wave of 132 programs
+        (66, 2),
+        (132, 1),
+        (171, 3),  # four waves of a third each, where one program a block takes two whole waves
+        (10_000, 1),  # many waves are nearly full without splits
+    ],
+)
+def test_splits_of_prompts_fill_the_last_wave(programs: int, splits: int) -> None:
+    assert prompt_splits(programs, 64) == splits
+
+
+def test_splits_stay_below_their_maximum() -> None:
+    assert prompt_splits(1, 3) == 3
+    assert decode_splits(1, 3) == 3
+    assert decode_splits(1, 64) == 64
+
+
+@pytest.mark.parametrize(("programs", "splits"), [(128, 4), (300, 1), (1000, 1)])
+def test_decodes_have_up_to_four_programs_a_multiprocessor(programs: int, splits: int) -> None:
+    assert decode_splits(programs, 64) == splits
