@@ -267,7 +267,8 @@ def _emit_sweep(name: str, sizes: RecurrentSizes, device: str) -> None:
 
 
 def _tunings(sizes: RecurrentSizes) -> Iterator[ScanTuning]:
-    for columns, warps, stages in itertools.product((16, 32), (1, 2), (1, 2, 3)):
+    most_warps = (1, 2, 4) if sizes.is_delta else (1, 2)  # four are wrong there (`scan_tuning`)
+    for columns, warps, stages in itertools.product((16, 32), most_warps, (1, 2, 3)):
         if columns <= (sizes.columns if sizes.is_delta else sizes.lines):
             yield ScanTuning(columns, warps, stages)
 

@@ -24,7 +24,7 @@ from kernels.limits import check_conv
 from kernels.recurrence.state_rows import StateRows, each_row
 
 _CHANNELS = 256
-_TOKENS = 16  # tokens of a program, at least as many as taps
+_TOKENS = 8  # tokens of a program, at least as many as taps
 
 
 def reference(
@@ -76,6 +76,37 @@ def _inputs(
     return tl.where(local >= 0, new, old)
 
 
+@triton.jit
+def _convolved(
+    acc: tl.tensor,
+    x: tl.tensor,
+    weight: tl.tensor,
+    state: tl.tensor,
+    local: tl.tensor,
+    channel: tl.tensor,
+    inside: tl.tensor,
+    goes_on: tl.tensor,
+    x_stride: tl.tensor,
+    C: tl.constexpr,
+    W: tl.constexpr,
+    AT_START: tl.constexpr,
+) -> tl.tensor:
+    """Add the products of all taps to acc (TOKENS, CHANNELS).
+
+    Programs that are not AT_START of a row need no state.
+    """
+    KEEP: tl.constexpr = W - 1
+    for tap in tl.static_range(W):
+        taps = tl.load(weight + channel * W + tap, mask=channel < C, other=0.0)
+        at = local - KEEP + tap
+        if AT_START:
+            given = _inputs(x, state, at, channel, inside, goes_on, x_stride, KEEP)
+        else:
+            given = tl.load(x + at.to(tl.int64) * x_stride + channel, mask=inside, other=0.0)
+        acc += given.to(tl.float32) * taps.to(tl.float32)
+    return acc
+
+
 @triton.jit(do_not_specialize=["first_row", "end_row"])
 def _conv_kernel(
     x: tl.tensor,
@@ -123,11 +154,14 @@ def _conv_kernel(
         tl.store(out + place, tl.zeros([TOKENS, CHANNELS], out.dtype.element_ty), mask=inside)
     elif begin < new:
         row_x = x + start.to(tl.int64) * x_stride
-        for tap in tl.static_range(W):
-            taps = tl.load(weight + channel * W + tap, mask=channel < C, other=0.0)
-            at = local - KEEP + tap
-            given = _inputs(row_x, read, at, channel, inside, goes_on, x_stride, KEEP)
-            acc += given.to(tl.float32) * taps.to(tl.float32)
+        if begin < KEEP:
+            acc = _convolved(
+                acc, row_x, weight, read, local, channel, inside, goes_on, x_stride, C, W, True
+            )
+        else:
+            acc = _convolved(
+                acc, row_x, weight, read, local, channel, inside, goes_on, x_stride, C, W, False
+            )
         tl.store(out + place, (acc / (1.0 + tl.exp(-acc))).to(out.dtype.element_ty), mask=inside)
         if begin == 0:  # only this program reads the state, before it writes
             kept = tl.arange(0, KEEP_PADDED)[:, None]

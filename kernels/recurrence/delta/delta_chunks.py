@@ -26,6 +26,9 @@ from kernels.recurrence.delta.delta_inputs import CHUNK, NORM_EPS, DeltaInputs, 
 from kernels.recurrence.delta.unit_inverse import unit_inverse
 from kernels.recurrence.state_rows import StateRows
 
+# 8,192 tokens of Qwen3.5-27B take 0.30 ms on an H200, with four warps 0.40 ms.
+WARPS = 2
+
 
 @dataclass(frozen=True, slots=True)
 class Chunks:
@@ -138,5 +141,6 @@ def prepare(inputs: DeltaInputs, shape: DeltaShape, rows: StateRows, num_chunks:
         CHUNK=CHUNK,
         EPS=NORM_EPS,
         PRECISION="tf32x3" if dtype == torch.float32 else "tf32",
+        num_warps=WARPS,
     )
     return chunks

@@ -1,9 +1,9 @@
 """The scan of prompts by the gated delta rule: the chunks of a row one after the other.
 
 A program computes some columns of the state of one value head of one row. The columns stay in
-registers from the row's first token to its last. The parts that need no state are computed before
-(`delta_chunks`). No other program reads or writes these columns, so the new state may go to the
-slot of the old state.
+registers, transposed (columns x K), from the row's first token to its last. The parts that need no
+state are computed before (`delta_chunks`). No other program reads or writes these columns, so the
+new state may go to the slot of the old state.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from kernels.launch.row_blocks import count_row_blocks, first_row_block
 from kernels.recurrence.delta import delta_chunks
 from kernels.recurrence.delta.delta_inputs import CHUNK, DeltaInputs, DeltaShape
 from kernels.recurrence.padding import write_padding
-from kernels.recurrence.scan_tuning import ScanTuning, scan_tuning
+from kernels.recurrence.scan_tuning import ScanTuning, delta_scan_tuning
 from kernels.recurrence.state_rows import StateRows
 
 
@@ -61,25 +61,21 @@ def _delta_scan_kernel(
         write_padding(out, first, new, head * V + column, HEADS * V, CHUNK)
     elif new > 0:
         group = head // (HEADS // GROUPS)
-        place = head * K * V + key[:, None] * V + column[None, :]
+        place = head * K * V + key[None, :] * V + column[:, None]
         read = state + tl.load(read_slots + row).to(tl.int64) * slot_stride
         goes_on = (place >= 0) & (context > new)
         now = tl.load(read + place, mask=goes_on, other=0.0)
         number = first_row_block(row_starts, row, first_row, CHUNK).to(tl.int64)
         square = i[:, None] * CHUNK + i[None, :]
         for begin in tl.range(0, new, CHUNK, num_stages=STAGES):
-            real = (begin + i < new)[:, None]
-            token = (first + begin + i)[:, None]
+            real = begin + i < new
+            token = first + begin + i
             at = ((number + begin // CHUNK) * HEADS + head) * CHUNK
-            q = tl.load(qkv + token * qkv_stride + group * K + key[None, :], mask=real, other=0.0)
-            k = tl.load(
-                qkv + token * qkv_stride + (GROUPS + group) * K + key[None, :],
-                mask=real, other=0.0,
-            )  # fmt: skip
-            v = tl.load(
-                qkv + token * qkv_stride + 2 * GROUPS * K + head * V + column[None, :],
-                mask=real, other=0.0,
-            )  # fmt: skip
+            keys = qkv + token[:, None] * qkv_stride + group * K + key[None, :]
+            q = tl.load(keys, mask=real[:, None], other=0.0)
+            k = tl.load(keys + GROUPS * K, mask=real[:, None], other=0.0)
+            values = qkv + token[None, :] * qkv_stride + 2 * GROUPS * K + head * V + column[:, None]
+            v = tl.load(values, mask=real[None, :], other=0.0)
             solve = tl.load(transform + at * CHUNK + square)
             score = tl.load(scores + at * CHUNK + square)
             of_head = factors + at * 4 + i
@@ -89,15 +85,16 @@ def _delta_scan_kernel(
             decay = tl.load(factors + at * 4 + 4 * CHUNK - 1)
 
             rounded = now.to(dtype)
-            known = tl.dot(k, rounded, input_precision="tf32x3") * key_factor[:, None]
+            known = tl.dot(rounded, tl.trans(k), input_precision="tf32x3") * key_factor[None, :]
             unknown = _rounded(v.to(tl.float32) - known, dtype)
-            added = tl.dot(solve, unknown, input_precision="tf32x3")
-            result = tl.dot(q, rounded, input_precision="tf32x3") * query_factor[:, None]
-            result = tl.dot(score, _rounded(added, dtype), result, input_precision="tf32x3")
-            place_out = token * (HEADS * V) + head * V + column[None, :]
-            tl.store(out + place_out, result.to(dtype), mask=real)
-            weighed = _rounded(added * left[:, None], dtype)
-            now = tl.dot(tl.trans(k), weighed, now * decay, input_precision="tf32x3")
+            added = tl.dot(unknown, tl.trans(solve), input_precision="tf32x3")
+            result = tl.dot(rounded, tl.trans(q), input_precision="tf32x3") * query_factor[None, :]
+            weighed = _rounded(added * left[None, :], dtype)
+            now = tl.dot(weighed, k, now * decay, input_precision="tf32x3")
+            added = _rounded(added, dtype)
+            result = tl.dot(added, tl.trans(score), result, input_precision="tf32x3")
+            place_out = token[None, :] * (HEADS * V) + head * V + column[:, None]
+            tl.store(out + place_out, result.to(dtype), mask=real[None, :])
         write = state + tl.load(write_slots + row).to(tl.int64) * slot_stride
         tl.debug_barrier()
         tl.store(write + place, now)
@@ -107,7 +104,7 @@ def launch(
     inputs: DeltaInputs, shape: DeltaShape, state: Tensor, rows: StateRows, out: Tensor
 ) -> None:
     """Compute `gated_delta.reference` for the rows after the decodes, into their part of `out`."""
-    tuning = scan_tuning(inputs.qkv.dtype)
+    tuning = delta_scan_tuning(inputs.qkv, shape.keys, shape.values)
     launch_tuned(inputs, shape, state, rows, tuning, out)
 
 
