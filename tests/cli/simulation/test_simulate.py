@@ -146,7 +146,7 @@ def test_neither_command_needs_torch(tmp_path: Path) -> None:
 
 def test_a_forecast_is_of_the_default_server(console: Console) -> None:
     [simulated, served] = (
-        re.search(r"--(?:cache-)?policy <.*>\n.*default: (\w+)", console.type(word, "--help").out)
+        re.search(r"--(?:cache-)?policy <(?s:.*?)default: (\w+)", console.type(word, "--help").out)
         for word in ("simulate", "serve")
     )
     assert simulated is not None
