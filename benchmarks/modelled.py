@@ -2,6 +2,7 @@
 
     python -m benchmarks.modelled [--target-itl-ms 25] [--cold]
     python -m benchmarks.modelled --bursts [--mixture]
+    python -m benchmarks.modelled --drafts
     python -m benchmarks.modelled --flood --streams 64 --flood-prompt 8000 --victim-prompt 2000
     python -m benchmarks.modelled --equals
     python -m benchmarks.modelled --states 390 --pool-tokens 609792 [--share 0.9 --longest 32768]
@@ -11,7 +12,8 @@
 The first command replays the named workloads with the step times of
 `tests.doubles.modelled.products`. With --mixture it takes the step times of
 `tests.doubles.modelled.mixture`. --bursts replays *mixed* and then *itl* on one engine, which has
-only the step times of *mixed* to predict its first steps of *itl*. The other commands take a fixed
+only the step times of *mixed* to predict its first steps of *itl*. --drafts replays *mixed* without
+drafts, and then with drafts that are rejected. The other commands take a fixed
 time for each token (`StepModel`). --flood prints a victim's times, and the throughput of all.
 --equals replays 16 equal tenants with 4 streams each, and prints their requests a second. --states
 N replays *multiturn*, *agents* and *mixed* on a model with N state slots. With --share S the cache
@@ -41,6 +43,7 @@ from tests.doubles.modelled.products import ProductModel
 from tests.doubles.modelled.replay import POOL_TOKENS, VOCAB, Replay
 
 NAMES: tuple[WorkloadName, ...] = ("mixed", "tenants", "multiturn", "agents")
+SAMPLED_IDS = 64  # few enough for many drafts, and enough that most are rejected
 STATEFUL: tuple[WorkloadName, ...] = ("multiturn", "agents", "mixed")
 BURSTS: tuple[WorkloadName, ...] = ("mixed", "itl")
 # The share of keys that a decode of *tenants* reads once for several rows: all rows share 1,024
@@ -67,6 +70,7 @@ class WorkloadOptions:
     bursts: Annotated[bool, typer.Option("--bursts", help="Mixed, then itl, on one engine.")] = (
         False
     )
+    drafts: Annotated[bool, typer.Option("--drafts", help="Mixed, with rejected drafts.")] = False
 
     @property
     def model(self) -> ProductModel:
@@ -173,6 +177,15 @@ def predict_workloads(limits: StepLimits, asked: WorkloadOptions) -> None:
             predict(phase, replay)
 
 
+def predict_drafts(limits: StepLimits, asked: WorkloadOptions) -> None:
+    """Replay *mixed* without drafts, and then with drafts that are rejected."""
+    for drafts in (False, True):
+        for phase in draw_phases("mixed", WorkloadSizes(), VOCAB, asked.seed):
+            replay = warmed(Replay(limits, model=asked.model, drafts=drafts))
+            replay.device.sampled_ids = SAMPLED_IDS
+            predict(phase, replay)
+
+
 def predict_states(limits: StepLimits, asked: StateOptions, seed: int) -> None:
     """Predict workloads on a hybrid, and print a JSON line for each."""
     for name in STATEFUL:
@@ -250,6 +263,8 @@ def main(
             predict_flood(engine.replay(), asked, prompt)
     elif states.states:
         predict_states(engine.limits, states, workloads.seed)
+    elif workloads.drafts:
+        predict_drafts(engine.limits, workloads)
     else:
         predict_workloads(engine.limits, workloads)
 

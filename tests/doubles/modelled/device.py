@@ -75,19 +75,21 @@ class ModelledDevice:
     noise: float = 0.0  # maximum random delay of a step, as a share of its time
     idle: float = 0.0  # seconds in which no step ran
     steps: list[tuple[float, Step]] = field(default_factory=list)  # steps with their start times
+    sampled_ids: int = 1  # number of different tokens that are sampled at random
     running: Running = list  # returns the running sequences, for `owners`
     # the sequence of each row, for each step
     owners: list[list[Sequence]] = field(default_factory=list)
     launched_at: list[float] = field(default_factory=list)  # launch times of these steps
     _over: float = 0.0
     _dice: random.Random = field(default_factory=lambda: random.Random(5))
+    _ids: random.Random = field(default_factory=lambda: random.Random(5))
 
     def launch(self, step: Step) -> OnItsWay:
         """Begin the step when the previous step ends."""
         self._compute(step)
-        return OnItsWay(
-            self.time, self._over, [Sampled(1)] * sum(row.num_samples for row in step.rows)
-        )
+        count = sum(row.num_samples for row in step.rows)
+        sampled = [Sampled(1 + self._ids.randrange(self.sampled_ids)) for _ in range(count)]
+        return OnItsWay(self.time, self._over, sampled)
 
     def launch_forward(self, step: Step) -> Forward:
         """Raise an error, since no row has a constraint here."""

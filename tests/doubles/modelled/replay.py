@@ -178,6 +178,7 @@ class Replay:
         tiers: Tiers = DEVICE_ONLY,
         disk_blocks_per_s: float = DISK_BLOCKS_PER_S,
         num_states: int = 0,
+        drafts: bool = False,
     ) -> None:
         """Create the engine. `num_states` is its number of state slots; 0: no recurrent layers."""
         self.time = Time()
@@ -196,7 +197,7 @@ class Replay:
         self.core = assemble(
             LoadedRunner(self.device, welcome, blocks, MemoryError, num_states=num_states),
             self.link,
-            EngineLimits(step, QueueLimits(), 10.0, overlap_scheduling),
+            EngineLimits(step, QueueLimits(), 10.0, overlap_scheduling, drafts=drafts),
             CacheParts(lower=LowerTiers(tiers, ModelledMover(self.time, disk_blocks_per_s))),
             clock=self.time,
         )
