@@ -11,6 +11,7 @@ from engine.copies import TierCopies
 from engine.tier_interfaces import NoTiers
 from prefix_cache.cache import PrefixCache
 from prefix_cache.leases.load_or_recompute import LoadOrRecompute
+from prefix_cache.planned_moves import PlannedMoves
 from prefix_cache.restart import Restart
 from storage.disk.stats import DiskProcessStats, DiskState
 from storage.move import BlockRecord, Completed, Copied, Move, Plan, Tier
@@ -35,16 +36,14 @@ class TellingRestart(Restart):
         return len(self.found)
 
 
-class TellingCache(PrefixCache):
-    """A cache with plans to give, which notes the reports."""
+class TellingMoves(PlannedMoves):
+    """Moves with plans to give, which note the reports."""
 
     def __init__(self) -> None:
-        super().__init__(num_blocks=1, block_size=1)
         self.plans: deque[Plan] = deque()
         self.told: list[tuple[tuple[Move, ...], ...]] = []
         self.released: list[tuple[Move, ...]] = []
         self.forgotten = 0
-        self.restart = self.told_restart = TellingRestart()
 
     def take_plan(self) -> Plan:
         return self.plans.popleft() if self.plans else Plan(())
@@ -60,6 +59,15 @@ class TellingCache(PrefixCache):
     def forget_disk(self) -> int:
         self.forgotten += 1
         return 0
+
+
+class TellingCache(PrefixCache):
+    """A cache whose moves and restart note what they are told."""
+
+    def __init__(self) -> None:
+        super().__init__(num_blocks=1, block_size=1)
+        self.moves = self.told_moves = TellingMoves()
+        self.restart = self.told_restart = TellingRestart()
 
 
 class ScriptedMover:
@@ -125,7 +133,7 @@ class Bench:
         self.copies = TierCopies(self.cache, self.mover, disk, self.rates)
 
     def start(self, now: float, *planned: Move) -> None:
-        self.cache.plans.append(Plan(planned))
+        self.cache.told_moves.plans.append(Plan(planned))
         self.copies.start(now)
 
     def settle(self, now: float, ended: Completed) -> bool:
@@ -138,7 +146,7 @@ def test_planned_moves_and_erasures_are_begun_and_empty_plans_are_not() -> None:
     bench.copies.start(1.0)
     assert bench.mover.started == []
     bench.start(2.0, *moves(*UP, 2))
-    bench.cache.plans.append(Plan((), {}, (7,)))  # an erasure alone
+    bench.cache.told_moves.plans.append(Plan((), {}, (7,)))  # an erasure alone
     bench.copies.start(3.0)
     assert [(plan.moves, plan.erase) for plan in bench.mover.started] == [
         (moves(*UP, 2), ()),
@@ -152,10 +160,10 @@ def test_the_cache_is_told_of_promises_and_of_the_ends_that_follow() -> None:
     up = moves(*UP, 2)
     bench.start(1.0, *up)
     assert bench.settle(2.0, Completed(released=[*up]))
-    assert (bench.cache.released, bench.cache.told) == ([up], [])
+    assert (bench.cache.told_moves.released, bench.cache.told_moves.told) == ([up], [])
     assert (bench.copies.pending, bench.copies.up_from(Tier.HOST)) == (2, 2), "under way still"
     assert bench.settle(3.0, Completed(done=[*up]))
-    assert (bench.cache.released, bench.cache.told) == ([up], [(up, (), ())])
+    assert (bench.cache.told_moves.released, bench.cache.told_moves.told) == ([up], [(up, (), ())])
 
 
 def test_behind_a_step_the_mover_is_asked_only_while_a_promise_is_open() -> None:
@@ -167,7 +175,7 @@ def test_behind_a_step_the_mover_is_asked_only_while_a_promise_is_open() -> None
     bench.settle(2.0, Completed(released=[*up]))
     bench.mover.ends.append(Completed(done=[*up]))
     bench.copies.complete_released(3.0)
-    assert (bench.mover.polls, bench.cache.told) == (2, [(up, (), ())])
+    assert (bench.mover.polls, bench.cache.told_moves.told) == (2, [(up, (), ())])
     bench.copies.complete_released(4.0)
     assert bench.mover.polls == 2
 
@@ -177,10 +185,10 @@ def test_the_cache_is_told_of_every_end_whichever_it_is(how: int) -> None:
     bench = Bench()
     bench.start(1.0, *moves(*UP, 1))
     assert not bench.settle(2.0, Completed())
-    assert bench.cache.told == []
+    assert bench.cache.told_moves.told == []
     done, failed, lost = (moves(*UP, 1) if how == which else () for which in range(3))
     assert bench.settle(3.0, Completed([*done], [*failed], [*lost]))
-    assert bench.cache.told == [(done, failed, lost)]
+    assert bench.cache.told_moves.told == [(done, failed, lost)]
 
 
 def test_blocks_on_their_way_up_are_counted_by_where_they_come_from() -> None:
@@ -241,11 +249,11 @@ class TestDisk:
         disk = LossyDisk()
         bench = Bench(disk)
         bench.copies.complete(1.0)
-        assert bench.cache.forgotten == 0
+        assert bench.cache.told_moves.forgotten == 0
         disk.generation += 1
         for now in (2.0, 3.0):  # with no pending copies
             assert not bench.copies.complete(now)
-            assert bench.cache.forgotten == 1
+            assert bench.cache.told_moves.forgotten == 1
 
     def test_failed_moves_to_a_lost_disk_are_settled_after_it_is_forgotten(self) -> None:
         """Moves to the disk have failed.
@@ -257,7 +265,7 @@ class TestDisk:
         bench.start(1.0, *moves(Tier.DEVICE, Tier.DISK, 1))
         disk.generation += 1
         assert bench.settle(2.0, Completed(failed=list(moves(Tier.DEVICE, Tier.DISK, 1))))
-        assert (bench.cache.forgotten, len(bench.cache.told)) == (1, 1)
+        assert (bench.cache.told_moves.forgotten, len(bench.cache.told_moves.told)) == (1, 1)
 
     def test_the_mover_is_polled_while_idle_only_if_there_is_a_disk(self) -> None:
         for disk, polls in ((LossyDisk(), 1), (None, 0)):
@@ -269,7 +277,7 @@ class TestDisk:
         bench = Bench(LossyDisk())
         assert bench.copies.restore(1.0) == 2
         assert [slot for slot, _ in bench.cache.told_restart.found] == [0, 1]
-        assert bench.cache.forgotten == 0
+        assert bench.cache.told_moves.forgotten == 0
         assert Bench().copies.restore(1.0) == 0
 
     def test_a_disk_that_dies_during_the_scan_is_forgotten(self) -> None:
@@ -277,7 +285,7 @@ class TestDisk:
         bench = Bench(disk)
         disk.loses_at_scan = True
         bench.copies.restore(1.0)
-        assert bench.cache.forgotten == 1
+        assert bench.cache.told_moves.forgotten == 1
 
     def test_a_flush_is_noted_there_once_no_copy_is_under_way(self) -> None:
         disk = LossyDisk()
