@@ -103,7 +103,7 @@ class StateOptions:
     longest: Annotated[int, typer.Option(min=0, help="Tokens of another tenant's request.")] = 0
 
     def replay(self, limits: StepLimits) -> Replay:
-        """Return a replay of a hybrid."""
+        """Return a replay on a model with recurrent layers."""
         replay = Replay(limits, model=HYBRID, pool_tokens=self.pool_tokens, num_states=self.states)
         if self.share < 1:
             quotas = {FLOW: Quota(weight=self.share), "other": Quota(weight=1 - self.share)}

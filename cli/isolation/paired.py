@@ -260,8 +260,8 @@ def squeeze(
         shares.append(slots_a_state / states[TierCase.DEVICE])
     ceiling = min(max(shares), 1.0)
     fill = sum(math.ceil(ceiling * blocks[name]) for name in above) + prompt
-    # Prompt modules are read more often, so more filling displaces them. A push through two tiers
-    # needs more filling, too.
+    # Prompt modules are read more often, so it takes more filling to displace them. A push through
+    # two tiers takes more filling, too.
     if stays_on_device or len(above) > 1:
         fill += prompt
     return Squeeze(ceiling, fill * facts.block_size)

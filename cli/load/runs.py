@@ -34,7 +34,7 @@ class SizedLoad:
 
     @property
     def every_chunk(self) -> bool:
-        """True for completions, where a chunk without text also is a token. False for chats."""
+        """True for completions, where a chunk without text is a token too. False for chats."""
         return self.flags.endpoint == "completions"
 
     @property

@@ -42,7 +42,7 @@ def _admin_url(flags: AdminFlags) -> str:
 
 
 def service_url(flags: TargetFlags | AdminFlags) -> str:
-    """Return the URL for tenants from a server's variables, or from a running server."""
+    """Return the URL for tenants: of the server in the data directory, or from the flags."""
     if (flags.host, flags.port) == (None, None) and (running := _found(flags.data_dir)):
         return running.url
     return base_url(flags.host or GATEWAY_DEFAULTS.host, flags.port or GATEWAY_DEFAULTS.port)

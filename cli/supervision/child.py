@@ -23,7 +23,7 @@ _CREDENTIAL = re.compile(
     r"|CREDENTIALS?|CREDS?|JWT|PAT|DSN|COOKIES?|AUTH|CONNECTION_STRING)(_.*)?|.*_PWD",
     re.IGNORECASE,
 )
-# names of files that hold a credential, and numbers of tokens
+# exceptions: variables that name a file, which may hold a credential, or a number of tokens
 _NO_CREDENTIAL = re.compile(r".*_(FILE|PATH|DIR|SOCK)|RATOON_.*_TOKENS", re.IGNORECASE)
 _HUB_TOKENS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
 _CHUNK_BYTES = 1 << 16

@@ -83,7 +83,7 @@ def is_held_out(spelling: str) -> bool:
 
 @dataclass(frozen=True)
 class NameSource:
-    """A source of random choices, whose made-up spellings were held out of the training."""
+    """A source of random choices. Its made-up spellings do not occur in the model's training."""
 
     rng: random.Random
 

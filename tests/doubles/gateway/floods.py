@@ -14,7 +14,7 @@ from tests.doubles.gateway.attacks import CHAT, Attack, Target
 TIMES = 100  # number of requests, each sent after the last has ended
 PIPELINED_BYTES = 222_000  # bytes of the requests that are sent at once
 POURED_MIB = 25  # size of one request in MiB
-FEWER_MIB = 10  # size in MiB of a request of which each MiB takes the server seconds
+FEWER_MIB = 10  # size in MiB of a request, for which the server takes seconds per MiB
 HEALTH = "GET /healthz"
 LARGEST = "/docs/vendor/swagger-ui-bundle.js"  # the largest answer without a key
 

@@ -212,7 +212,7 @@ LONG = ("--within-s", "600")  # enough time even if other tests run at the same 
 def test_tenants_stay_apart_behind_a_router(installed: Installation) -> None:
     """`test_verify_isolation.py` compares times and tests prompt modules, on one server.
 
-    Here prompt modules need not fit a tenant's partition.
+    Findings about prompt modules do not count here, since modules may not fit a tenant's partition.
     """
     delete_tenants(installed.one)  # frees their large partitions of the cache
     record = verified(installed.two, *PAIRED_ONLY, *LONG)

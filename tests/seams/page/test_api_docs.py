@@ -38,7 +38,7 @@ def authorize(page: Page, scheme: str, key: str) -> None:
 
 
 def block_of(page: Page, method: str, path: str) -> Locator:
-    """Return the page's block of an operation."""
+    """Return the block of the page that shows an operation."""
     return page.locator(f".opblock-{method}").filter(has=page.locator(f'[data-path="{path}"]'))
 
 

@@ -33,7 +33,7 @@ def test_every_test_on_the_page_of_faults_is_there() -> None:
     for module, names in found:
         if modules_of(module):
             assert all(has(modules_of(module), name) for name in names), (module, names)
-        else:  # a test without its module, which was named before
+        else:  # the name of a test; the page named its module earlier
             assert has(list(TESTS), module), module
 
 

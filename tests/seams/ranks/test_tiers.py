@@ -1,4 +1,4 @@
-"""Two ranks with host memory and disks: both make the moves of one tree, and find the blocks."""
+"""Two ranks with host memory and disks: both move blocks as one tree plans, and find them again."""
 
 from __future__ import annotations
 
