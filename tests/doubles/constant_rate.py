@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class ConstantRate:
-    """A prefill time with the same seconds per token in any context. None means not measured."""
+    """Prefill times of the same seconds per token in any context. None means not measured."""
 
     per_token: float | None
 
