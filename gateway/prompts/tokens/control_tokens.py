@@ -79,7 +79,9 @@ def pattern_of(tokens: Iterable[str]) -> re.Pattern[str]:
         for char in token:
             node = node.setdefault(char, {})
         node[""] = {}
-    return re.compile(_spelled(trie) if trie else r"(?!)")
+    # No text matches this. A search for the rare first character skips most of a text at once.
+    never = "\U0010ffff(?!)"
+    return re.compile(_spelled(trie) if trie else never)
 
 
 def _spelled(node: dict[str, Any]) -> str:
