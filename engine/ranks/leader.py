@@ -1,6 +1,6 @@
-"""Rank 0's end of the message ring and the sockets to the other ranks.
+"""Rank 0's end of the message ring, and of the sockets to the other ranks.
 
-Elsewhere: steps or copies (`runner`, `tiers`).
+Elsewhere: the contents of messages about steps and copies (`runner`, `tiers`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class RankGone(AnotherRankIsGone):
 
 
 class OtherRanks:
-    """All ranks except rank 0, in the order of their numbers. Used by one thread only."""
+    """The ranks except rank 0, in the order of their numbers. Used by one thread only."""
 
     def __init__(self, ring: RingWriter, channels: Sequence[Channel]) -> None:
         self._ring = ring
@@ -37,7 +37,7 @@ class OtherRanks:
         return len(self._channels)
 
     def tell(self, message: RankMessage) -> None:
-        """Send all ranks a message, after earlier messages. Raises RankGone, RingStuck."""
+        """Send a message to all other ranks, after earlier messages. Raises RankGone, RingStuck."""
         for place in range(len(self)):
             self._receive(place)
         if self._gone:
@@ -45,7 +45,7 @@ class OtherRanks:
         self._ring.write(ENCODER.encode(message))
 
     def take(self, kind: type[R]) -> list[tuple[int, R]]:
-        """Remove the received reports of this kind without waiting, each with its rank's index."""
+        """Return and remove the received reports of this kind, each with the index of its rank."""
         taken: list[tuple[int, R]] = []
         for place, reports in enumerate(self._reports):
             self._receive(place)
@@ -54,7 +54,7 @@ class OtherRanks:
         return taken
 
     def wait_for(self, kind: type[R], place: int, timeout_s: float) -> R:
-        """Wait `timeout_s` for the next report of this kind of one rank, or raise RankGone."""
+        """Return the next report of this kind from one rank. Raises RankGone after `timeout_s`."""
         give_up = time.monotonic() + timeout_s
         while True:
             self._receive(place)
@@ -69,7 +69,7 @@ class OtherRanks:
             wait_for_any([self._channels[place].socket], left)
 
     def close(self) -> None:
-        """Close the ring and the sockets, which ends living ranks."""
+        """Close the ring and the sockets. Ranks that are still running then end."""
         for channel in self._channels:
             channel.socket.close()
         self._ring.close()
@@ -83,11 +83,11 @@ class OtherRanks:
 
 
 class Ranks(Protocol):
-    """An interface to the ranks of an engine, seen from rank 0 (`engine.ranks.team`)."""
+    """An interface of rank 0 to all ranks of the engine (`engine.ranks.team`)."""
 
     @property
     def groups(self) -> RankGroups:
-        """The groups that rank 0 is in."""
+        """The groups to which rank 0 belongs."""
         ...
 
     @property

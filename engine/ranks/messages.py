@@ -1,4 +1,4 @@
-"""The messages of rank 0 to the other ranks, and their reports.
+"""The messages of rank 0 to the other ranks, and the reports of these ranks.
 
     ring      Launch, LaunchForward, SampleRows, SkipRows | CopyBlocks
               ForgetOwner, NoteFlushes, ScanDisk | HoldAdapter, PlaceAdapter, ForgetAdapter
@@ -6,8 +6,8 @@
     socket    Start -->   <-- Started | NotStarted, MovesEnded, DiskReport, Scanned, FlushesDone,
               AdapterHeld, UnitShape, UnitBytes
 
-The ring's messages are carried out in their order. A message that does not decode ends the process
-that received it.
+Messages in the ring are carried out in order. If a message cannot be decoded, the process that
+received it ends.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ DIGEST_BYTES = 16
 
 
 class RankMessage(msgspec.Struct, frozen=True, tag=True, array_like=True):
-    """The base of all messages."""
+    """The base class of all messages."""
 
 
 class Start(RankMessage, frozen=True):
-    """The first message on the socket: the model, the rank's number, and the rendezvous.
+    """The first message on the socket: the model, the rank's number, and the meeting point.
 
-    `rendezvous` is the path of a file that the rank inherits.
+    `rendezvous` is the path of the inherited file through which ranks find each other.
     """
 
     config: EngineConfig
@@ -43,30 +43,30 @@ class Start(RankMessage, frozen=True):
 
 
 class Launch(RankMessage, frozen=True):
-    """An order to compute a step."""
+    """A command to compute a step."""
 
     step: Step
 
 
 class LaunchForward(RankMessage, frozen=True):
-    """An order to compute a step without its sampling. `SampleRows` or `SkipRows` follows."""
+    """A command to compute a step without its sampling. `SampleRows` or `SkipRows` follows."""
 
     step: Step
 
 
 class SampleRows(RankMessage, frozen=True):
-    """An order to sample the rows of the step that `LaunchForward` began."""
+    """A command to sample the rows of the step that `LaunchForward` began."""
 
 
 class SkipRows(RankMessage, frozen=True):
-    """An order to sample nothing in the step of `LaunchForward`.
+    """A command to sample nothing in the step that `LaunchForward` began.
 
-    A draft head computes its KV even then.
+    A draft head still computes its KV for the step.
     """
 
 
 class CopyBlocks(RankMessage, frozen=True):
-    """An order to carry out a plan (`storage.move.Plan`).
+    """A command to carry out a plan (`storage.move.Plan`).
 
     `records` has a record or None for each move.
     """
@@ -77,25 +77,25 @@ class CopyBlocks(RankMessage, frozen=True):
 
     @classmethod
     def of(cls, plan: Plan) -> CopyBlocks:
-        """Return the plan as a message."""
+        """Convert a plan to a message."""
         records = tuple(plan.records.get(move) for move in plan.moves)
         return cls(plan.moves, records, plan.erase)
 
     def plan(self) -> Plan:
-        """Return the message as a plan."""
+        """Convert this message to a plan."""
         pairs = zip(self.moves, self.records, strict=True)
         records = {move: record for move, record in pairs if record is not None}
         return Plan(self.moves, records, self.erase)
 
 
 class ForgetOwner(RankMessage, frozen=True):
-    """An order to make all records of an owner unreadable."""
+    """A command to make all records of an owner unreadable."""
 
     owner: str
 
 
 class NoteFlushes(RankMessage, frozen=True):
-    """An order to record flushes as done, once all earlier erasures have ended."""
+    """A command to record flushes as done, after all earlier erasures have ended."""
 
     flushes: tuple[str, ...]
 
@@ -109,25 +109,25 @@ class ListFlushes(RankMessage, frozen=True):
 
 
 class HoldAdapter(RankMessage, frozen=True):
-    """An order to read this rank's part of an adapter into host memory.
+    """A command to read this rank's part of an adapter into host memory.
 
     The adapter gets a number that is never reused.
     """
 
     number: int
     digest: bytes
-    path: str  # the adapter's folder, below the folder of adapters
+    path: str  # the adapter's folder, relative to the folder of adapters
 
 
 class PlaceAdapter(RankMessage, frozen=True):
-    """An order to copy an adapter, which all ranks hold, to a slot of the device."""
+    """A command to copy an adapter, which all ranks hold, to a slot of the device."""
 
     slot: int
     number: int
 
 
 class ForgetAdapter(RankMessage, frozen=True):
-    """An order to drop an adapter from host memory, even while it is being read."""
+    """A command to drop an adapter from host memory, even if it is still being read."""
 
     number: int
 
@@ -137,14 +137,14 @@ class DescribeUnits(RankMessage, frozen=True):
 
 
 class ReadUnits(RankMessage, frozen=True):
-    """A request for this rank's parts of blocks by slot, and of recurrent states by row."""
+    """A request to read this rank's parts of blocks, by slot, and of recurrent states, by row."""
 
     blocks: list[int]
     states: list[int]
 
 
 class WriteUnits(RankMessage, frozen=True):
-    """An order to write this rank's part of each unit, from the rank's byte in `starts`."""
+    """A command to write this rank's part of each unit, which begins at its byte in `starts`."""
 
     blocks: list[int]
     states: list[int]
@@ -153,7 +153,7 @@ class WriteUnits(RankMessage, frozen=True):
 
 
 class Close(RankMessage, frozen=True):
-    """An order to write pending data to disk, and end."""
+    """A command to write pending data to disk, and then end."""
 
 
 class Started(RankMessage, frozen=True):
@@ -161,16 +161,16 @@ class Started(RankMessage, frozen=True):
 
 
 class NotStarted(RankMessage, frozen=True):
-    """A report: the start failed. `is_refused` tells that the model's files are the reason."""
+    """A report: the start failed. `is_refused` is True if the model's files are the reason."""
 
     text: str
     is_refused: bool
 
 
 class MovesEnded(RankMessage, frozen=True):
-    """A report of the moves that have ended, by number.
+    """A report of the numbers of the moves that have ended.
 
-    The moves of all plans are numbered 0, 1, 2, ...
+    Moves are numbered 0, 1, 2, ... across all plans.
     """
 
     done: list[int]
@@ -179,16 +179,16 @@ class MovesEnded(RankMessage, frozen=True):
 
 
 class DiskReport(RankMessage, frozen=True):
-    """The state and counters of a rank's disk, sent after each change."""
+    """A report of the state and the counters of a rank's disk, sent after each change."""
 
     state: DiskState
     generation: int
     forgetting: int
-    told: int = 0  # number of owners that the rank was told to forget, since the start
+    told: int = 0  # number of `ForgetOwner` messages that the rank has received
 
 
 class Scanned(RankMessage, frozen=True):
-    """The slots that hold a record, with 16 bytes each that identify the record."""
+    """A report of the slots that have a record, with 16 bytes each that identify the record."""
 
     slots: list[int]
     digests: bytes
@@ -196,7 +196,7 @@ class Scanned(RankMessage, frozen=True):
 
 
 class FlushesDone(RankMessage, frozen=True):
-    """The flushes that are recorded on disk as done, the oldest first."""
+    """A report of the flushes that are recorded on disk as done, the oldest first."""
 
     flushes: list[str]
     is_last: bool
@@ -210,14 +210,14 @@ class AdapterHeld(RankMessage, frozen=True):
 
 
 class UnitShape(RankMessage, frozen=True):
-    """The size of this rank's part of a unit, and the number of units of a recurrent state."""
+    """A report of the size of this rank's part of a unit, and of the number of units of a state."""
 
     unit_bytes: int
     state_units: int
 
 
 class UnitBytes(RankMessage, frozen=True):
-    """A piece of this rank's parts of the requested units."""
+    """A report with a piece of this rank's parts of the requested units."""
 
     payload: bytes
     is_last: bool
@@ -239,7 +239,7 @@ STARTS: msgspec.msgpack.Decoder[Start] = msgspec.msgpack.Decoder(Start)
 
 
 def without_texts(step: Step) -> Step:
-    """Return the step without tokens that only the sampling reads, since only rank 0 samples."""
+    """Return the step without tokens that only sampling reads, because only rank 0 samples."""
     if not any(row.new is not None for row in step.rows):
         return step
     replace = msgspec.structs.replace

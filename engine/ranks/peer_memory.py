@@ -1,11 +1,11 @@
-"""The memory of each rank's GPU, mapped by all ranks through torch's symmetric memory.
+"""The buffers on each rank's GPU that all ranks map, through torch's symmetric memory.
 
-    buffer of a rank    (3 turns, rows, ranks, columns), as `kernels.collectives.peer_rows` has it
+    buffer of a rank    (3 turns, rows, ranks, columns), see `kernels.collectives.peer_rows`
 
-Multicast is not used. While memory is mapped, the ranks' processes pass descriptors to each other
+Multicast is not used. To map memory, the ranks' processes pass file descriptors to each other
 through Unix sockets in the directory for temporary files.
 
-Elsewhere: the buffers' contents (`kernels.collectives`), and other exchanges of ranks
+Elsewhere: the contents of the buffers (`kernels.collectives`), and the other transports
 (`collectives`).
 """
 
@@ -25,17 +25,18 @@ from torch import Tensor
 from kernels.collectives import peer_gather
 from kernels.collectives.peer_rows import TURNS, PeerProduct, PeerRows, ints_of, open_rows
 
-c10d: Any = torch._C._distributed_c10d  # torch's types do not cover this module
+c10d: Any = torch._C._distributed_c10d  # torch has no types for this module
 
 NAME = "ratoon-peers"
-LEAST_COLUMNS = 128  # threads of the smallest program; each thread polls its own numbers
-LONGEST_SOCKET_PATH = 100  # torch overruns its buffer with longer paths
-GRACE_S, LOOK_S = 0.5, 0.002  # seconds for a running step after a rank has ended, and between looks
+LEAST_COLUMNS = 128  # number of threads of the smallest program; each thread polls its own numbers
+LONGEST_SOCKET_PATH = 100  # with longer paths, torch overruns a buffer
+# Seconds that a running step gets after a rank ended; seconds between checks.
+GRACE_S, LOOK_S = 0.5, 0.002
 LONGEST_REASON = 200  # maximum characters of a torch error before its traceback
 
-# The maximum bytes of a product that one launch exchanges, 1,024 rows of 8,192 numbers of 16 bits.
-# A rank's buffers take three times as much for each rank. A launch should send for longer than a
-# round trip between ranks.
+# The maximum bytes of a product that one launch exchanges: 1,024 rows of 8,192 numbers of 16 bits.
+# A rank's buffers take three times as much for each rank. With less, sending would take less time
+# than the round trip between ranks.
 MOST_BYTES = 16 << 20
 
 
@@ -45,7 +46,7 @@ class NoPeerMemory(Exception):
 
 @dataclass(frozen=True, slots=True)
 class RowShape:
-    """The shape of an exchange: rows of `columns` numbers of `dtype`."""
+    """The shape of the exchanged rows: `columns` numbers of `dtype`."""
 
     columns: int
     dtype: torch.dtype
@@ -77,10 +78,10 @@ class PeerMemory:
         return fits
 
     def abandon(self) -> None:
-        """Abandon collectives before waiting for the device, because another rank may be gone.
+        """Abort collectives, because another rank may have ended. The device can then finish.
 
-        Running collectives get a moment to end by themselves, since the other ranks may wait for
-        this rank's rows. Raises RuntimeError if the device has failed.
+        Running collectives get a moment to end by themselves, because other ranks may be waiting
+        for this rank's rows. Raises RuntimeError if the device has failed.
         """
         stream, give_up = torch.cuda.current_stream(), time.monotonic() + GRACE_S
         while not stream.query():
@@ -96,7 +97,7 @@ class PeerMemory:
 
 @dataclass(frozen=True, slots=True)
 class PeerPlace:
-    """A rank, with the store where all ranks meet, and their minimum of a number (`least`)."""
+    """The place of a rank: its number, the ranks' common store, and their minimum (`least`)."""
 
     rank: int
     num_ranks: int
@@ -107,23 +108,23 @@ class PeerPlace:
 
 @dataclass(frozen=True, slots=True)
 class Mapped:
-    """The buffers of each rank, and the objects that keep them mapped."""
+    """The mapped buffers of all ranks, and the objects that keep them mapped."""
 
     buffers: Sequence[Tensor]
     held: tuple[Any, ...]
 
 
 class Mapping(Protocol):
-    """An interface that maps the buffers of all ranks in each rank."""
+    """An interface that maps the buffers of all ranks into each rank's process."""
 
     def why_not(self, place: PeerPlace) -> str:
-        """Return the known reason why buffers cannot be mapped, without trying, or ""."""
+        """Return the reason if buffers certainly cannot be mapped, else "". Does not try to map."""
         ...
 
     def map(self, place: PeerPlace, sizes: Sequence[int], ints: torch.dtype) -> Mapped:
         """Allocate buffers of these sizes and map all ranks' buffers.
 
-        Waits. Raises RuntimeError.
+        Waits for the other ranks. Raises RuntimeError.
         """
         ...
 
@@ -137,7 +138,7 @@ class SymmetricMemory:
         directory = tempfile.gettempdir()
         if len(directory) + len("/symm_mem-") + len(str(os.getpid())) > LONGEST_SOCKET_PATH:
             return f"the path of the directory for temporary files is too long: {directory}"
-        # The GPUs of other ranks are unknown, so every visible GPU counts as another rank's GPU.
+        # This rank does not know the GPUs of other ranks, so it checks all visible GPUs.
         others = {*range(torch.cuda.device_count())} - {place.device.index}
         if not all(torch.cuda.can_device_access_peer(place.device, index) for index in others):
             return "the GPUs have no access to each other's memory"
@@ -162,8 +163,8 @@ class SymmetricMemory:
 def open_peer_memory(place: PeerPlace, shape: RowShape, mapping: Mapping) -> PeerMemory:
     """Map the buffers of all ranks.
 
-    All ranks call this function and wait for each other. Raises NoPeerMemory on all ranks, or on
-    none.
+    All ranks must call this function, and they wait for each other. If one rank raises
+    NoPeerMemory, all do.
     """
     _agree(place, _why_not(shape) or mapping.why_not(place))
     error = ""
@@ -193,5 +194,5 @@ def _mapped(place: PeerPlace, shape: RowShape, mapping: Mapping) -> PeerMemory:
     assert ints is not None
     mapped = mapping.map(place, sizes, ints)
     rows = open_rows(place.rank, mapped.buffers)
-    rows.turns.tolist()  # waits for the device: the sentinel is written before any rank writes
+    rows.turns.tolist()  # wait for the device: buffers must be initialised before any rank writes
     return PeerMemory(rows, mapped.held)

@@ -1,9 +1,9 @@
-"""The other ranks' processes, which rank 0 starts, watches and ends.
+"""The processes of the other ranks. Rank 0 starts, watches and ends them.
 
-A rank dies with rank 0: the kernel kills it (`PR_SET_PDEATHSIG`), and its socket closes. Rank 0
-also ends after any rank's death. A thread waits for the end of each process and kills all other
-processes. After a moment to tell the clients, this process ends, even if the engine still waits for
-the GPU. A rank that hangs holds up the engine's steps, which the heartbeat shows.
+If rank 0 ends, the kernel kills the other ranks (`PR_SET_PDEATHSIG`), and their sockets close. If
+another rank ends, rank 0 ends too: a thread waits for the end of any rank's process, and kills the
+others. Rank 0 gets a moment to tell the clients, then its process ends, even if it is waiting for
+the GPU. A rank that hangs stops the engine's steps, which the heartbeat shows.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ import engine
 from engine.process import EXIT_BROKEN, EXIT_CANNOT_START, EXIT_NOT_SERVED
 from storage.waiting import wait_for_any
 
-# The seconds from a rank's death to this process's end, enough to tell all clients.
+# The seconds from another rank's end to this process's end, enough to tell all clients.
 GRACE_S = 2.0
-# The seconds from another rank's failed start to this process's end. This process may notice the
-# failure only after loading its own weights.
+# The seconds from another rank's failed start to this process's end. They are more, because this
+# process may notice the failure only when it has loaded its weights.
 START_GRACE_S = 60.0
 NOT_STARTED = (EXIT_CANNOT_START, EXIT_NOT_SERVED)
 END_S = 10.0  # seconds until ranks that were asked to end are killed
@@ -36,7 +36,7 @@ _log = logging.getLogger(__name__)
 class RankProcess:
     """A rank's process, and a socket to it.
 
-    Watched and killed with other ranks. Used by one thread only.
+    `RanksWatch` watches and kills it together with other ranks. Used by one thread only.
     """
 
     def __init__(self, rank: int, descriptors: Sequence[int]) -> None:
@@ -50,9 +50,10 @@ class RankProcess:
                 stdin=subprocess.DEVNULL,
                 pass_fds=[its_own.fileno(), *descriptors],
                 env=_environment(),
-                start_new_session=True,  # else a Ctrl-C would end the child before its parent
+                start_new_session=True,  # otherwise Ctrl-C would end the child before its parent
             )
-        self.descriptor = os.pidfd_open(self._child.pid)  # readable once the process has ended
+        # Becomes readable when the process has ended.
+        self.descriptor = os.pidfd_open(self._child.pid)
 
     @property
     def status(self) -> int | None:
@@ -64,7 +65,7 @@ class RankProcess:
         self._child.kill()
 
     def finish(self, deadline: float) -> None:
-        """Wait for the process's end until `deadline` on the monotonic clock, then kill it."""
+        """Wait for the end of the process. Kill it at `deadline`, in monotonic seconds."""
         try:
             self._child.wait(max(deadline - time.monotonic(), 0.0))
         except subprocess.TimeoutExpired:
@@ -76,12 +77,12 @@ class RankProcess:
 
 
 class RanksWatch:
-    """A watch that ends the engine after the death of a rank, in a thread of its own."""
+    """A thread that ends the engine if a rank ends."""
 
     def __init__(
         self, processes: Sequence[RankProcess], end: Callable[[int], None], grace_s: float = GRACE_S
     ) -> None:
-        """Watch processes. After a death, call `end` with a status, on the thread."""
+        """Watch `processes`. If one ends, call `end` with an exit status, on the thread."""
         self._processes = processes
         self._end = end
         self._grace_s = grace_s
@@ -103,23 +104,24 @@ class RanksWatch:
         gone = ends[ready[0]]
         status, grace_s = gone.status, self._grace_s
         if status in NOT_STARTED:
-            grace_s = max(grace_s, START_GRACE_S)  # the starting rank reports the reason
+            # Rank 0 itself will report why the other rank did not start.
+            grace_s = max(grace_s, START_GRACE_S)
         else:
             status = EXIT_BROKEN
             _log.error("rank %d has ended, so the engine ends", gone.rank)
         for process in self._processes:
-            process.kill()  # unblocks threads that wait for the process
+            process.kill()  # unblocks threads that are waiting for the process
         if not wait_for_any([self._is_over], grace_s):
             self._end(status)
 
 
 def socket_pair() -> tuple[socket.socket, socket.socket]:
-    """Open a pair of sockets for whole, ordered messages."""
+    """Open a pair of sockets that keep the boundaries and the order of messages."""
     return socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 
 
 def _environment() -> dict[str, str]:
-    """Return an environment in which the child imports the same code from any directory."""
+    """Return an environment with which the child imports the same code in any directory."""
     root = str(Path(engine.__file__).parents[1])
     inherited = os.environ.get("PYTHONPATH")
     path = f"{root}{os.pathsep}{inherited}" if inherited else root

@@ -1,13 +1,13 @@
 """A ring buffer in shared memory that carries messages from one process to several.
 
-    memory    ...| frame | frame | free ...      used again from the start once it is full
+    memory    ...| frame | frame | free ...      at its end, continues at the start
     frame     4 bytes: the number of bytes that follow, and whether the message goes on | bytes
     filled    an eventfd of each reader: the writer adds the bytes of each frame
     freed     another eventfd of each reader: the reader adds the bytes that it has read
 
-The counters are the kernel's, so on any machine a reader sees the bytes that were written before
-they were counted. A message longer than the ring is sent in several frames. The writer waits for
-the slowest reader.
+The counters belong to the kernel. On every kind of processor, a reader therefore sees all bytes
+that were written before they were counted. A message longer than the ring is sent in several
+frames. The writer waits for the slowest reader.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from storage.waiting import wait_for_any
 
 RING_BYTES = 8 << 20
-PATIENCE_S = 60.0  # maximum seconds of waiting for a reader to free space
+PATIENCE_S = 60.0  # maximum seconds to wait until a reader frees space
 LOOK_S = 0.5  # seconds between two checks for free space
 _HEADER = struct.Struct("<I")
 _GOES_ON = 1 << 31
@@ -34,7 +34,7 @@ class RingStuck(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ReaderEnds:
-    """The descriptors that one reader needs: of the memory, and of eventfds."""
+    """The file descriptors that one reader needs: the memory and two eventfds."""
 
     memory: int
     filled: int
@@ -73,8 +73,8 @@ class RingWriter:
     def write(self, message: bytes, look: Callable[[], None] = lambda: None) -> None:
         """Write a message for every reader.
 
-        Raises RingStuck. While there is no room, `look` is called again and again. If `look`
-        raises, the readers have got at most a part of the message.
+        While there is no room, call `look` repeatedly. If `look` raises an error, the readers may
+        have got a part of the message. Raises RingStuck.
         """
         for frame in _frames(message, self._num_bytes // 2):
             self._wait_for_room(len(frame), look)
@@ -84,7 +84,7 @@ class RingWriter:
                 os.eventfd_write(reader.filled, len(frame))
 
     def close(self) -> None:
-        """Close all descriptors. Readers keep their mappings."""
+        """Close all descriptors. Readers can still read the memory that they have mapped."""
         self._memory.close()
         os.close(self._descriptor)
         for reader in self._readers:
@@ -107,7 +107,7 @@ class RingReader:
     """A reading end of a ring. Used by one thread only."""
 
     def __init__(self, ends: ReaderEnds) -> None:
-        """Map the memory. The caller still closes the descriptors. Raises OSError."""
+        """Map the memory. The caller must still close the descriptors. Raises OSError."""
         self._ends = ends
         self._memory = mmap.mmap(ends.memory, ends.num_bytes, prot=mmap.PROT_READ)
         self._position = 0

@@ -1,11 +1,11 @@
-"""The runner of several ranks: rank 0 sends each step to other ranks, then computes its own part.
+"""The runner of several ranks. Rank 0 sends each step to the others, then computes its part.
 
-A launch that fails on one rank leaves other ranks waiting for that rank. The launch cannot be tried
-again, so any failure ends the engine, even a lack of device memory.
+If a launch fails on one rank, the other ranks wait for that rank, and the launch cannot be tried
+again. Any failure therefore ends the engine, even a lack of device memory.
 
-If this rank defers its launches, another rank may wait in a step for this rank, and read no
-messages until then. Deferred steps must therefore be small compared with the ring. Before a large
-step is sent, all deferred steps are launched.
+If rank 0 defers its launches, another rank may wait in a step for rank 0, and cannot read messages
+in the meantime. The deferred steps must therefore fit into the ring. Before a large step is sent,
+all deferred steps are launched.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from engine.ranks.ring import RING_BYTES
 from engine.ranks.stage_runners import DeferringRunner
 from engine.step import Bitmask, Forward, Launched, Runner, Step
 
-# A step with more bytes counts as large. The number of deferred steps is at most the number of
-# ranks, and a row takes some tens of bytes. Deferred small steps therefore fit the ring.
+# A step with more bytes than this is large. There are at most as many deferred steps as ranks, so
+# deferred small steps fit into the ring.
 LARGE_BYTES = RING_BYTES // (4 * MOST_RANKS)
 
 
 class NeverRaised(Exception):
-    """The error type of a runner that never recovers from lack of device memory."""
+    """An error type that is never raised, for runners that cannot recover from lack of memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class RanksRunner:
-    """The runner of all ranks. Implements `Runner`. `own` is this rank's runner."""
+    """The runner of all ranks, on rank 0. Implements `Runner`. `own` is rank 0's runner."""
 
     own: Runner
     others: OtherRanks
@@ -47,7 +47,7 @@ class RanksRunner:
         return RanksForward(self.own.launch_forward(step), self.others)
 
     def catch_up(self) -> None:
-        """Launch on this rank the steps that the other ranks have received."""
+        """Launch on rank 0 all steps that have been sent to the other ranks."""
         if isinstance(self.own, DeferringRunner):
             self.own.catch_up()
 

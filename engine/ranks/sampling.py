@@ -1,9 +1,9 @@
-"""The sampling on rank 0 alone, which sends the tokens to the other ranks.
+"""The sampling with several ranks: rank 0 samples, and sends the tokens to the others.
 
 All ranks have the same logits, but only rank 0 has the requests' sampling parameters and masks. The
-other ranks need only the tokens, as inputs of the next step. A broadcast of a few bytes costs less
-than sampling on every rank, and leaves no room for differences. Steps that are replayed as graphs
-have the broadcast in them.
+other ranks need only the tokens, as inputs of the next step. A broadcast of a few bytes takes less
+time than sampling on every rank, and the ranks cannot get different tokens. In steps that are
+replayed as graphs, the broadcast is part of the graph.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from engine.transfers import HostArray, HostCopy
 class RanksSampler(Sampler):
     """A sampler that samples on rank 0, and receives the tokens on other ranks.
 
-    On ranks other than 0, only the tokens of a result are valid.
+    On ranks other than 0, only the tokens of the results are valid.
     """
 
     group: RankGroup

@@ -1,14 +1,14 @@
-"""The runners of a pipeline's stages before the last, and of a last stage on a CPU.
+"""The runners of the earlier stages of a pipeline, and of the last stage on a CPU.
 
     earlier stage    computes its layers of a step, and samples nothing
-    last stage       on a CPU: computes a step when its result is asked for, or before copies
+    last stage       on a CPU: computes a step only when its result is collected, or before copies
 
-Rank 0 launches several steps ahead, of different sequences, so each stage has a step. A GPU queues
-the steps. A CPU computes a step while it is launched, and its first launch would wait for the
-earlier stages. On a CPU the launch is therefore put off, and the other stages get the next step
-meanwhile:
+Rank 0 launches several steps ahead, of different sequences, so that each stage has a step to
+compute. A GPU queues the steps. On a CPU, a launch computes the step, and would have to wait for
+the earlier stages. On a CPU, rank 0 therefore defers its launch, and first sends the next step to
+the other stages:
 
-    rank 0         | tell n | tell n+1 | compute n | settle n | tell n+2 | compute n+1 | ...
+    rank 0         | send n | send n+1 | compute n | settle n | send n+2 | compute n+1 | ...
     first stage       | compute n | compute n+1 .............   | compute n+2 |
 
 A deferred step is launched when its result is collected.
@@ -31,13 +31,13 @@ from engine.transfers import record_event
 
 @dataclass(frozen=True, slots=True)
 class EarlierStageRunner:
-    """A runner of a stage before the last. Implements `Runner`, and `Forward` without sampling."""
+    """A runner of a stage before the last. Implements `Runner`. Its `Forward` samples nothing."""
 
     own: Runner
     device: torch.device
 
     def launch(self, step: Step) -> Launched:
-        """Launch this stage's layers of a step, up to the next stage's input."""
+        """Launch this stage's layers of a step, and the sending to the next stage."""
         if not step.rows:
             return self.own.launch(step)
         return self.launch_forward(step).skip()
@@ -76,7 +76,7 @@ class DeferringRunner:
         return _DeferredForward(self, partial(self.own.launch_forward, step))
 
     def put_off(self, launch: Callable[[], Launched]) -> Launched:
-        """Defer a launch, which runs after all launches deferred before."""
+        """Defer a launch. It will run after all launches that were deferred before it."""
         deferred = _Deferred(self, launch)
         self._put_off.append(deferred)
         return deferred
@@ -124,6 +124,6 @@ class _DeferredForward:
 
 
 def of_rank_0(own: Runner, groups: RankGroups) -> Runner:
-    """Return rank 0's own runner, which defers launches instead of waiting for an earlier stage."""
+    """Return `own`, or a runner that defers its launches if they would wait for other stages."""
     pipe = groups.pipe
     return own if pipe is None or pipe.is_queued else DeferringRunner(own)

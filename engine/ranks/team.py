@@ -1,12 +1,10 @@
-"""All ranks of an engine, started and ended by rank 0.
+"""All ranks of an engine. Rank 0 starts and ends the others.
 
     start    start processes, each with a ring and a socket | all ranks meet | all load weights,
              open pools and tiers, and agree on counts | each reports that it is ready
-    end      `dismiss` lets the ranks write pending data to their disks; else they are killed
+    end      `dismiss` lets the ranks write pending data to their disks; without it, they are killed
 
-`engine.follower` loads a rank's part of the model.
-
-Elsewhere: what a rank loads (`engine.follower`).
+Elsewhere: the loading of a rank's part (`engine.follower`).
 """
 
 from __future__ import annotations
@@ -31,11 +29,11 @@ from engine.ranks.ring import RingWriter
 from storage.disk.wire import Channel
 from storage.layouts.stage import Stage
 
-START_PATIENCE_S = 600.0  # seconds to wait for a rank that is slower than this rank
+START_PATIENCE_S = 600.0  # seconds to wait for other ranks at the start
 
 
 class RankNotStarted(ModelError):
-    """An error: another rank could not start, for a reason other than the model's files."""
+    """An error: another rank could not start, and the model's files are not the reason."""
 
 
 class Team:
@@ -57,7 +55,7 @@ class Team:
 
     @property
     def groups(self) -> RankGroups:
-        """The groups that this rank is in, once all ranks have met."""
+        """The groups to which this rank belongs. Valid after `meet`."""
         assert self._groups is not None, "the ranks have not met"
         return self._groups
 
@@ -78,7 +76,7 @@ class Team:
         self.others.tell(Close())
 
     def close(self) -> None:
-        """Wait for the ranks' ends. Ranks that were not dismissed are killed."""
+        """Wait for the ends of all ranks. Kill those that were not dismissed."""
         if not self._is_dismissed:
             self._watch.close()
             for process in self._processes:
@@ -101,8 +99,9 @@ def started_ranks(
 ) -> Iterator[Team | None]:
     """Start all ranks except rank 0, and meet them.
 
-    Yield None for a single rank. This rank computes `stage` of `grid` on `device`. After a rank's
-    death, `end` ends this process with a status. Raises ModelError if a rank cannot start.
+    Yield None if there is only one rank. This rank computes `stage` of `grid` on `device`. If a
+    rank ends, `end` is called to end this process with an exit status. Raises ModelError if a rank
+    cannot start.
     """
     if config.ranks.num_ranks == 1:
         yield None
@@ -116,7 +115,7 @@ def started_ranks(
 
 @contextmanager
 def _rendezvous_file() -> Iterator[int]:
-    """Open the ranks' rendezvous file, which has no name, so ranks inherit its descriptor."""
+    """Open the file through which ranks find each other. It has no name: ranks inherit it."""
     file = os.memfd_create("ratoon-rendezvous", os.MFD_CLOEXEC)
     try:
         yield file
@@ -142,9 +141,9 @@ def _started(config: EngineConfig, rendezvous_file: int, end: Callable[[int], No
 
 @contextmanager
 def why_not_started(team: Team | None) -> Iterator[None]:
-    """Raise the reason of another rank's failed start in place of this rank's error.
+    """Replace an error of this rank by the reason why another rank failed to start, if any.
 
-    Raises RankGone if a rank has left without a reason.
+    Raises RankGone if a rank ended without giving a reason.
     """
     try:
         yield

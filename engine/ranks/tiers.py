@@ -1,15 +1,15 @@
-"""The tiers of several ranks, seen as one by the tree of rank 0.
+"""The tiers of several ranks, which look like those of one rank to the tree on rank 0.
 
-Each rank has a slice of every block, in its own tiers, at the same slots. A plan is sent to all
-ranks, and all carry it out. A move has ended once it has ended on every rank. The move is done if
-it is done on all ranks, and lost if one rank has lost the block. Otherwise the move failed.
+Each rank has a slice of every block, in its own tiers, at the same slots. Rank 0 sends each plan to
+all ranks, and all ranks carry it out. A move has ended when it has ended on all ranks. It succeeded
+if it succeeded on all ranks, is lost if one rank has lost the block, and else failed.
 
-    disk     a record that all ranks have is found again; other records are erased, but kept if
-             a rank's disk is new, since that rank's old disk may come back
-    flush    done if it is done on all ranks, else repeated
-    lost     all records of all ranks, once one rank has lost its records
+    disk     at a start, only records that all ranks have are used. Others are erased, but kept if
+             a rank's disk is new, because that rank's old disk may be attached again
+    flush    done if all ranks have done it, else repeated
+    lost     if one rank loses all its records, the records of all ranks count as lost
 
-The tree knows only the joined results.
+The tree sees only these joined results.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from storage.disk.stats import DiskProcessStats, DiskState
 from storage.move import BlockRecord, Completed, Copied, Move, Plan
 
 SCAN_PATIENCE_S = 60.0
-# The disk's states from good to bad. The ranks' disks together have the worst rank's state.
+# The states of a disk from best to worst. The joined disk has the state of the worst disk.
 _STATES = (DiskState.UP, DiskState.STARTING, DiskState.DOWN, DiskState.OFF)
 
 _log = logging.getLogger(__name__)
@@ -50,7 +50,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class _Open:
-    """A move that has not ended on `left` of the ranks."""
+    """A running move. It has not ended yet on `left` ranks."""
 
     number: int
     left: int
@@ -60,19 +60,20 @@ class _Open:
 
 @dataclass(slots=True)
 class RanksMover:
-    """A mover of blocks on all ranks. Implements `BlockMover`. `own` is this rank's mover."""
+    """A mover of blocks on all ranks. Implements `BlockMover`. `own` is rank 0's mover."""
 
     own: BlockMover
     others: OtherRanks
-    catch_up: Callable[[], None]  # launches on this rank the steps sent to the other ranks
+    catch_up: Callable[[], None]  # launches on rank 0 the steps already sent to others
     _moves: dict[int, Move] = field(default_factory=dict)
     _open: dict[Move, _Open] = field(default_factory=dict)
     _num_started: int = 0
-    _copied: list[Copied] = field(default_factory=list)  # moves that ended on this rank only
+    # Moves that have ended on rank 0 but not on all ranks.
+    _copied: list[Copied] = field(default_factory=list)
 
     @property
     def pending(self) -> int:
-        """Count the started moves that `poll` has not returned."""
+        """Count the started moves that `poll` has not returned yet."""
         return len(self._open)
 
     def start(self, plan: Plan) -> None:
@@ -86,7 +87,7 @@ class RanksMover:
         self.own.start(plan)
 
     def poll(self) -> Completed:
-        """Return the moves that have ended on all ranks. No load is released before its end."""
+        """Return the moves that have ended on all ranks. Loads are not released earlier."""
         ended = self.own.poll()
         completed = Completed()
         self._copied += ended.copied
@@ -122,7 +123,7 @@ class RanksMover:
 
 
 class RanksDisk:
-    """The disks of all ranks. Implements `Disk`. `own` is this rank's disk."""
+    """The disks of all ranks as one. Implements `Disk`. `own` is rank 0's disk."""
 
     def __init__(self, own: Disk, others: OtherRanks, erase: Callable[[Plan], None]) -> None:
         """Join the disks of all ranks. `erase` carries out plans on all ranks."""
@@ -130,7 +131,7 @@ class RanksDisk:
         self._others = others
         self._erase = erase
         self._reports: dict[int, DiskReport] = {}
-        self._unlisted: tuple[int, ...] = ()  # slots with records that are not in the tree
+        self._unlisted: tuple[int, ...] = ()  # slots whose records are kept but not in the tree
         self._told = 0
 
     @property
@@ -148,14 +149,14 @@ class RanksDisk:
 
     @property
     def encrypts(self) -> bool:
-        """True if owners' records are encrypted. All ranks have the same settings."""
+        """True if records are encrypted by owner. All ranks have the same setting."""
         return self._own.encrypts
 
     @property
     def stats(self) -> DiskProcessStats:
-        """The counters of this rank's disk.
+        """The counters of rank 0's disk.
 
-        An owner counts as being forgotten until all ranks have forgotten the owner.
+        The owners being forgotten are those that some rank has not forgotten yet.
         """
         self._take()
         stats = self._own.stats
@@ -163,12 +164,12 @@ class RanksDisk:
         return replace(stats, forgetting=max(stats.forgetting, forgetting))
 
     def scan(self) -> Iterator[tuple[int, BlockRecord]]:
-        """List every slot with a record on all ranks, and the record.
+        """List the slots that have the same record on all ranks, with the record.
 
-        Raises RankGone. Other records are erased, because they are in no tree. But a rank's disk
-        with neither records nor flushes may be new, and the rank's old disk may come back. The
-        other ranks then keep their records until these are overwritten or `erase_unlisted` is
-        called.
+        Other records are erased, because they are not in the tree. There is an exception: if a
+        rank's disk has neither records nor flushes, it may be new, and the rank's old disk may be
+        attached again. The other ranks then keep their records until they are overwritten or
+        `erase_unlisted` is called. Raises RankGone.
         """
         self._others.tell(ScanDisk())
         own = list(self._own.scan())
@@ -183,7 +184,10 @@ class RanksDisk:
         self._leave(left, slots)
 
     def _leave(self, left: set[int], slots: Sequence[set[int]]) -> None:
-        """Erase or keep the records in `left`, which not all ranks have. `slots` are by rank."""
+        """Erase or keep the records in the slots `left`, which not all ranks have.
+
+        `slots` has the slots with records for each rank.
+        """
         if not left:
             return
         new = self._new(slots)
@@ -206,7 +210,7 @@ class RanksDisk:
         return [rank for rank in empty if not flushes[rank]]
 
     def erase_unlisted(self) -> None:
-        """Erase the unlisted records of all ranks. Raises RankGone."""
+        """Erase on all ranks the records that `scan` did not list. Raises RankGone."""
         if self._unlisted:
             self._erase(Plan(erase=self._unlisted))
             self._unlisted = ()
@@ -220,8 +224,8 @@ class RanksDisk:
     def is_forgetting(self, owner: str) -> bool:
         """Return whether any rank may still have readable records of the forgotten owner.
 
-        Other ranks' reports name no owners. An owner counts as forgotten on a rank once the rank
-        has forgotten all owners that it was told to forget.
+        The reports of other ranks do not name owners. An owner counts as forgotten on a rank when
+        the rank has forgotten all owners that it was ordered to forget.
         """
         self._take()
         if self._own.is_forgetting(owner):
@@ -272,7 +276,7 @@ class RanksDisk:
 
 
 def ranks_tiers(own: LowerTiers, others: OtherRanks, runner: Runner) -> LowerTiers:
-    """Join the tiers of all ranks, given this rank's tiers. Sizes are equal on all ranks.
+    """Join the tiers of all ranks. `own` are rank 0's tiers. Sizes are equal on all ranks.
 
     `runner` is the runner of all ranks.
     """

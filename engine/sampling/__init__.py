@@ -1,1 +1,1 @@
-"""The sampling of every row's next token on the device, from logits and sampling parameters."""
+"""The sampling of each row's next token on the device, from logits and sampling parameters."""

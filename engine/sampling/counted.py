@@ -1,13 +1,13 @@
-"""The tokens that are counted on the device for penalties, by batch slot.
+"""The bookkeeping of tokens that the device has counted for penalties, by batch slot.
 
-A row counts the tokens before the token that it samples. Only the device may know the last of these
-tokens. A row that verifies drafts samples a token after each draft, and counts the drafts before
-it:
+Before a row samples a token, all earlier tokens must be counted. Only the device may know the last
+of them. A row that verifies drafts samples a token after each draft, and counts the drafts before
+that token:
 
-    tokens     ... t | d d d            t is counted for good, each d only within this step
-    accepted   ... t   d d | s          the next row counts the drafts up to s, and s
+    tokens     ... t | d d d            t is counted permanently, each draft d only in this step
+    accepted   ... t   d d | s          the next row counts the accepted drafts and s
 
-Rejected drafts are never counted, since the next row begins before them.
+Rejected drafts are never counted permanently, because the next row begins before them.
 """
 
 from __future__ import annotations
@@ -25,29 +25,30 @@ Flags = npt.NDArray[np.bool_]
 
 
 class CountedTokens:
-    """The number of counted tokens, and the drafts after these tokens, by batch slot."""
+    """The number of counted tokens in each batch slot, and the drafts after them."""
 
     def __init__(self, num_batch_slots: int) -> None:
         self._counts = np.zeros(num_batch_slots, np.int64)
         self._drafts: dict[int, list[int]] = {}
 
     def restart(self, new: Iterable[NewRequest]) -> None:
-        """Reset batch slots of new requests to the counts of `SlotTables.take`."""
+        """Reset the batch slots of new requests: `SlotTables.take` has counted their tokens."""
         for one in new:
             self._counts[one.batch_slot] = one.num_tokens
 
     def lacking(self, batch_slots: Ints, ends: Ints) -> Flags:
-        """Return which rows have a last token that is not counted.
+        """Return which rows have a last token that is not counted yet.
 
-        The rows' tokens end at `ends`.
+        `ends` are the positions after the rows' last tokens.
         """
         return ends > self._counts[batch_slots]
 
     def accepted(self, batch_slots: Ints, ends: Ints) -> tuple[Ints, Ints]:
-        """Return batch slots and ids of accepted drafts that are not counted.
+        """Return the batch slots and token ids of accepted drafts that are not counted yet.
 
-        The drafts precede the last tokens of rows that end at `ends`. Raises RuntimeError if such a
-        token was no draft.
+        These are the tokens between the counted tokens and the last token of each row. `ends` are
+        the positions after the rows' last tokens. Raises RuntimeError if one of the tokens was not
+        a draft.
         """
         missing = ends - 1 - self._counts[batch_slots]
         slots, ids = list[int](), list[int]()
@@ -61,7 +62,7 @@ class CountedTokens:
         return np.array(slots, np.int64), np.array(ids, np.int64)
 
     def launched(self, rows: Sequence[Row]) -> None:
-        """Record that all tokens up to the rows' ends are counted, and keep later drafts."""
+        """Record that all tokens up to the rows' ends are counted. Remember later drafts."""
         drafted = follow_drafts(rows)
         firsts = [row for row, is_drafted in zip(rows, drafted, strict=True) if not is_drafted]
         self._counts[[row.batch_slot for row in firsts]] = [row.end for row in firsts]
@@ -73,7 +74,7 @@ class CountedTokens:
 
 
 def follow_drafts(rows: Sequence[Row]) -> Flags:
-    """Return which rows follow a draft: each VERIFY row except the first of its batch slot."""
+    """Return which rows come after a draft: each VERIFY row but the first of its batch slot."""
     follows = np.zeros(len(rows), np.bool_)
     if any(row.kind is VERIFY for row in rows):
         follows[1:] = [
@@ -84,7 +85,7 @@ def follow_drafts(rows: Sequence[Row]) -> Flags:
 
 
 def drafts_before(rows: Sequence[Row], follows: Flags) -> tuple[Ints, Ints]:
-    """Return each draft before the rows, as the index of a row and the draft's id."""
+    """Return the drafts before each row, as pairs of arrays: (index of the row, draft's id)."""
     indices, ids, drafts = list[int](), list[int](), list[int]()
     for index in np.flatnonzero(follows).tolist():
         drafts = [*(drafts if follows[index - 1] else []), _last_id(rows[index])]

@@ -1,7 +1,7 @@
-"""The plan to sample the rows of one step, as data.
+"""The plan to sample the rows of one step, as a data record.
 
-Host and device use the same records, where `A` is numpy's array or torch's tensor. `on_device`
-copies a whole plan to the device in one copy.
+Host and device use the same classes: `A` is NumPy's array or torch's tensor. `on_device` copies a
+plan to the device in a single copy.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SAMPLED = -1
 class Randomness(Generic[A]):
     """The noise keys and temperatures of all R rows of a step.
 
-    Temperature 0 takes the most likely token. `keys` (R, 2) int32, `temperature` (R,) float32.
+    Temperature 0 selects the most likely token. `keys` (R, 2) int32, `temperature` (R,) float32.
     """
 
     keys: A
@@ -34,7 +34,7 @@ class Randomness(Generic[A]):
 
 @dataclass(frozen=True, slots=True)
 class Filters(Generic[A]):
-    """The K rows sampled from their most likely tokens: `rows` and `top_k` (K,) int64.
+    """The K rows with top-k, top-p or min-p: `rows` and `top_k` (K,) int64.
 
     `temperature`, `top_p` and `log_min_p` are (K,) float32.
     """
@@ -50,10 +50,10 @@ class Filters(Generic[A]):
 class Penalties(Generic[A]):
     """The K rows with a penalty.
 
-    `rows` and `batch_slots` are (K,) int64, the penalties (K,) float32. The last tokens of P rows
-    (`uncounted_rows` and `uncounted_slots`, (P,) int64) are not counted yet. Q accepted drafts
-    (`accepted_slots` and `accepted_ids`, (Q,) int64) are not counted yet either. `draft_ids` (D,)
-    int64 count only for the rows at the indices `draft_rows` (D,) int64 among the K.
+    `rows` and `batch_slots` are (K,) int64, the penalties (K,) float32. Tokens that are not counted
+    yet are the last tokens of P rows (`uncounted_rows` and `uncounted_slots`, (P,) int64) and Q
+    accepted drafts (`accepted_slots` and `accepted_ids`, (Q,) int64). The drafts `draft_ids` (D,)
+    int64 count only for the rows `draft_rows` (D,) int64, which are indices among the K rows.
     """
 
     rows: A
@@ -71,7 +71,7 @@ class Penalties(Generic[A]):
 
 @dataclass(frozen=True, slots=True)
 class Edits(Generic[A]):
-    """The K rows with changes of single logits, which the tables list by batch slot.
+    """The K rows in which single logits are changed. The tables list the changes by batch slot.
 
     `rows` and `batch_slots` are (K,) int64. `most` is the length of the longest list.
     """
@@ -85,7 +85,7 @@ class Edits(Generic[A]):
 class Masks(Generic[A]):
     """The K rows with a mask of allowed tokens: `rows` (K,) int64.
 
-    `words` (K, W) int32 have a bit for each token, from the first word's lowest bit.
+    `words` (K, W) int32 have one bit per token. Token 0 is the lowest bit of the first word.
     """
 
     rows: A
@@ -96,9 +96,9 @@ class Masks(Generic[A]):
 class WantedLogprobs(Generic[A]):
     """The L rows that report log-probabilities: `rows` (L,) int64.
 
-    `counts` are the numbers of likeliest tokens that the rows report. `given` (L,) int64 are the
-    tokens that the rows report with their ranks, or `SAMPLED`. Without `given`, all rows report the
-    sampled token.
+    `counts` has the number of most likely tokens that each row reports. `given` (L,) int64 has the
+    token that each row reports with its rank, or `SAMPLED` for the sampled token. Without `given`,
+    all rows report the sampled token.
     """
 
     rows: A
@@ -107,15 +107,15 @@ class WantedLogprobs(Generic[A]):
 
     @property
     def most(self) -> int:
-        """The maximum number of likeliest tokens that a row reports."""
+        """The maximum number of most likely tokens that a row reports."""
         return max(self.counts)
 
 
 @dataclass(frozen=True, slots=True)
 class SamplingPlan(Generic[A]):
-    """The plan to sample every row of a step. A part that no row needs is None.
+    """The plan to sample every row of a step. A field is None if no row needs it.
 
-    First the lists and counts of the `new` requests are written to the tables.
+    Before the sampling, the lists and counts of `new` requests are written to the tables.
     """
 
     new: Sequence[NewRequest]

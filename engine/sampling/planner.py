@@ -1,8 +1,8 @@
-"""The planner, which prepares a step's sampling before its logits are computed.
+"""The planner: it prepares a step's sampling before the logits are computed.
 
-Rows are grouped by their sampling options, and an option that no row uses costs nothing. A
-request's options are read once, when it takes its batch slot. Later steps only name batch slots, so
-a row's cost does not depend on its options.
+Rows are grouped by the sampling options that they use, so an option that no row uses costs nothing.
+A request's options are read only once, when it gets its batch slot. Later steps only refer to batch
+slots, so the host's time per row does not depend on its options.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ MASK_BITS = 32
 class Planner:
     """A planner for one model.
 
-    `fresh_seed` returns 64 bits for rows without a seed. A plan changes later plans only after a
-    call of `launched`. Used by one thread only.
+    `fresh_seed` returns 64 random bits for rows without a seed. A plan affects later plans only if
+    `launched` is called. Used by one thread only.
     """
 
     def __init__(
@@ -71,8 +71,8 @@ class Planner:
     ) -> Randomness[HostArray] | None:
         """Plan `rows` as one group, or return None if a row needs more than a plain sample.
 
-        A plain sample is drawn from all tokens, or is the likeliest token. With `are_masked`, rows
-        with masks count as plain.
+        A plain sample is drawn from all tokens, or is the most likely token. With `are_masked`,
+        rows with masks count as plain.
         """
         self.params.write(_new(rows))
         asked = self._asked(rows)
@@ -83,9 +83,9 @@ class Planner:
         )
 
     def masks(self, rows: Sequence[Row], allowed: Sequence[Bitmask | None]) -> Masks[HostArray]:
-        """Plan the masks `allowed`, one for each constrained row, in order.
+        """Plan the masks `allowed`. There is one for each row with a constraint, in order.
 
-        A mask of None allows no token. Raises RuntimeError unless every constrained row has a mask.
+        A mask of None allows no token. Raises RuntimeError if the number of masks is wrong.
         """
         masked = _rows(self._asked(rows), CONSTRAINED)
         if len(masked) != len(allowed):
@@ -94,11 +94,11 @@ class Planner:
         for row, mask in zip(words, allowed, strict=True):
             if mask is not None:
                 row[:] = mask
-        words[:, -1] &= self._last_word  # bits beyond the vocabulary may be set
+        words[:, -1] &= self._last_word  # clear bits beyond the vocabulary, which may be set
         return Masks(masked, words)
 
     def plan(self, rows: Sequence[Row], allowed: Sequence[Bitmask | None] = ()) -> HostPlan:
-        """Plan the sampling of each of `rows`. `allowed` is as in `masks`."""
+        """Plan the sampling of each of `rows`. For `allowed`, see `masks`."""
         batch_slots, new = _batch_slots(rows), _new(rows)
         self.params.write(new)
         self._counted.restart(new)
@@ -115,7 +115,7 @@ class Planner:
         )
 
     def launched(self, rows: Sequence[Row]) -> None:
-        """Record that the plan for `rows` has updated the tables."""
+        """Record that the plan for `rows` was launched, so that it has updated the tables."""
         self._counted.launched(rows[: len(rows) - _count_scored(rows)])
 
     def _asked(self, rows: Sequence[Row]) -> Asked:
@@ -165,9 +165,9 @@ class Planner:
 
 
 def noise_key(seed: int, position: int) -> tuple[int, int]:
-    """Make two int32 words of noise key for the token sampled at `position`.
+    """Make the noise key, two int32 words, for the token that is sampled at `position`.
 
-    A seeded sequence draws the same noise in any batch, and after preemption.
+    A sequence with a seed draws the same noise in any batch, and also after a preemption.
     """
     digest = xxhash.xxh3_64_digest(struct.pack("<QQ", seed & SEED_MASK, position))
     first, second = struct.unpack("<ii", digest)
@@ -229,7 +229,8 @@ def _wanted(asked: Asked, given: Sequence[Row]) -> WantedLogprobs[HostArray] | N
     if not scored:
         return WantedLogprobs(rows, counts)
     told = np.full(len(rows), SAMPLED, np.int64)
-    told[-scored:] = [_next_id(row) for row in given[-scored:]]  # all scored rows report
+    # All scored rows report, and they come last.
+    told[-scored:] = [_next_id(row) for row in given[-scored:]]
     return WantedLogprobs(rows, counts, told)
 
 

@@ -1,4 +1,4 @@
-"""The transfer of a step's samples and log-probabilities to the host, in one copy."""
+"""The transfer of a step's samples and log probabilities to the host, in one copy."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from engine.step import Sampled
 from engine.transfers import HostArray, HostCopy
 
 Packed = npt.NDArray[np.int32]
-NOT_ALLOWED = 2  # value of the finite flag if logits are finite but no token is allowed
+NOT_ALLOWED = 2  # value of the flag `finite` if logits are finite but no token is allowed
 
 
 def normalised(logits: Tensor, wanted: WantedLogprobs[Tensor]) -> Tensor:
-    """Compute natural log-probabilities of wanted rows, (L, V) float32, from unedited logits."""
+    """Compute log probabilities (L, V) float32 of the wanted rows, from unchanged logits."""
     return logits[wanted.rows].float().log_softmax(-1)
 
 
 def report(logprobs: Tensor, tokens: Tensor, wanted: WantedLogprobs[Tensor]) -> tuple[Tensor, ...]:
-    """Report from `logprobs` (L, V) for the sampled `tokens` (R,) of all rows.
+    """Select the values to report from `logprobs` (L, V). `tokens` (R,) are the sampled tokens.
 
-    Return int32, in which floats are written as their bits. The results are the log-probabilities
-    of the reported tokens (L,), of the M likeliest tokens (L, M), and their ids (L, M). With
+    Return int32 tensors, in which floats are stored as bits: the log probabilities of the reported
+    tokens (L,), those of the M most likely tokens (L, M), and their ids (L, M). With
     `wanted.given`, the ranks (L,) of the reported tokens follow.
     """
     told, given = tokens[wanted.rows], wanted.given
@@ -43,7 +43,7 @@ def report(logprobs: Tensor, tokens: Tensor, wanted: WantedLogprobs[Tensor]) -> 
 def pack(tokens: Tensor, finite: Tensor, reported: Sequence[Tensor] = ()) -> Tensor:
     """Concatenate tokens (R), finite (R) and the reports into one int32 tensor.
 
-    `finite` is bool, or int that may be `NOT_ALLOWED`.
+    `finite` is bool, or int if it may be `NOT_ALLOWED`.
     """
     parts = (tokens.to(torch.int32), finite.to(torch.int32), *reported)
     return torch.cat([part.flatten() for part in parts])
@@ -52,7 +52,7 @@ def pack(tokens: Tensor, finite: Tensor, reported: Sequence[Tensor] = ()) -> Ten
 def unpack(
     packed: Packed, num_rows: int, wanted: WantedLogprobs[HostArray] | None
 ) -> list[Sampled]:
-    """Unpack a result of `pack` into one `Sampled` per row."""
+    """Unpack a result of `pack`, copied to the host, into one `Sampled` per row."""
     tokens, finite = packed[:num_rows].tolist(), packed[num_rows : 2 * num_rows].tolist()
     logprobs = {} if wanted is None else _unpack_report(packed[2 * num_rows :], wanted)
     return [
@@ -64,7 +64,7 @@ def unpack(
 
 
 def _unpack_report(packed: Packed, wanted: WantedLogprobs[HostArray]) -> dict[int, TokenLogprobs]:
-    """Return each row's report, in which the likeliest tokens stay packed bytes."""
+    """Return the report of each row. The most likely tokens stay packed as bytes."""
     rows, width = wanted.rows.tolist(), 4 * wanted.most
     num_rows = len(rows)
     chosen = packed[:num_rows].view(np.float32).tolist()

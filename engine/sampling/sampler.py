@@ -1,9 +1,9 @@
-"""The sampling of every row's next token from logits, without waiting for the device.
+"""The sampling of each row's next token from logits, without waiting for the device.
 
     logits -> finite? -> log-probabilities -> penalties -> biases -> bans -> any token left?
            -> constraints -> any token allowed? -> filters -> draw -> one copy to the host
 
-If all rows need only a plain sample, one kernel does everything.
+If all rows need only a plain sample, one kernel does all of this.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ class Sampler:
         inputs: Tensor,
         allowed: Sequence[Bitmask | None] = (),
     ) -> LaunchedSample:
-        """Sample a token for each of `rows`, given `logits` (R, V), contiguous, which it changes.
+        """Sample a token for each of `rows`. `logits` (R, V), contiguous, are overwritten.
 
-        `inputs` (R,) int64 are the tokens before the logits. `allowed` are the masks of the
-        constrained rows, in order. A row yields no token if a logit is not finite, or if its
-        options exclude all tokens. A row that samples several tokens is in `rows` once for each
-        sampled token.
+        `inputs` (R,) int64 are the tokens at which the logits were computed. `allowed` are the
+        masks of the rows with a constraint, in order. A row yields no token if one of its logits is
+        not finite, or if its options exclude all tokens. A row that samples several tokens is in
+        `rows` once for each of them.
         """
         draw = self.planner.plain(rows, are_masked=bool(allowed))
         if draw is None:
@@ -68,10 +68,10 @@ class Sampler:
         tokens: Tensor,
         finite: Tensor,
     ) -> LaunchedSample:
-        """Sample the rows with masks again, after `draw` sampled all rows without masks.
+        """Sample the rows with masks again. `draw` has already sampled all rows without masks.
 
-        Changes the results of `draw`, `tokens` (R,) int64 and `finite` (R,) int32. The host checks
-        whether a mask allows any token, because the device is waiting for the host anyway.
+        Overwrite the results of `draw`: `tokens` (R,) int64 and `finite` (R,) int32. The host
+        checks whether a mask allows any token, because the device is waiting for the host anyway.
         """
         host = self.planner.masks(rows, allowed)
         verdicts = np.where(host.words.any(axis=1), 1, NOT_ALLOWED).astype(np.int32)
@@ -86,10 +86,10 @@ class Sampler:
 
     @torch.inference_mode()
     def warm_up(self, vocabulary: int, device: torch.device, dtype: torch.dtype) -> None:
-        """Run filters and penalties once, so no request must wait for their compilation.
+        """Run filters and penalties once, so that no request waits for their compilation.
 
-        Captured steps do not contain these kernels. Filters run on logits of `dtype`, and on
-        float32, since penalties, biases, bans and masks make logits float32.
+        Captured steps do not contain these kernels. Filters are run on logits of `dtype` and of
+        float32, because penalties, biases, bans and masks convert logits to float32.
         """
         ones, first = torch.ones(1, device=device), torch.zeros(1, dtype=torch.int64, device=device)
         seen = torch.zeros((1, vocabulary), dtype=torch.int32, device=device)
@@ -147,15 +147,16 @@ class Sampler:
 
 
 def keep_allowed(logits: Tensor, masks: Masks[Tensor]) -> None:
-    """Set the logits (R, V) of tokens that the rows' masks forbid to -inf."""
+    """Set to -inf the logits (R, V) of tokens that the rows' masks forbid."""
     kept = logits[masks.rows].masked_fill_(ruled_out(masks.words, logits), RULED_OUT)
     logits.index_copy_(0, masks.rows, kept)
 
 
 def ruled_out(words: Tensor, logits: Tensor) -> Tensor:
-    """Return which tokens of `logits` (R, V) the masks (K, W) int32 forbid, (K, V) bool.
+    """Return which tokens the masks `words` (K, W) int32 forbid, (K, V) bool.
 
-    Each bit becomes a byte, the smallest type that can be shifted.
+    `logits` (R, V) give the size V. Each bit is expanded to a byte, because a byte is the smallest
+    type that can be shifted.
     """
     bits = torch.arange(BITS, dtype=torch.uint8, device=logits.device)
     spread = words.view(torch.uint8)[:, :, None] >> bits & 1
@@ -163,14 +164,14 @@ def ruled_out(words: Tensor, logits: Tensor) -> Tensor:
 
 
 def all_finite(logits: Tensor) -> Tensor:
-    """Return whether each row of `logits` (R, V) has only finite numbers, (R,) bool."""
-    least, greatest = logits.aminmax(dim=-1)  # both are NaN if any logit is NaN
+    """Return, for each row of `logits` (R, V), whether all its numbers are finite, (R,) bool."""
+    least, greatest = logits.aminmax(dim=-1)  # if any logit is NaN, both are NaN
     return least.isfinite() & greatest.isfinite()
 
 
 def leaves_a_token(adjusted: Tensor) -> Tensor:
-    """Return whether the largest logit of each row of `adjusted` (R, V) is finite, (R,) bool.
+    """Return, for each row of `adjusted` (R, V), whether its largest logit is finite, (R,) bool.
 
-    The largest logit is not finite if all tokens are excluded, or if any logit is not finite.
+    It is not finite if all tokens are excluded, or if any logit is infinite or NaN.
     """
-    return adjusted.amax(dim=-1).isfinite()  # NaN if any logit is NaN
+    return adjusted.amax(dim=-1).isfinite()  # if any logit is NaN, the maximum is NaN

@@ -1,6 +1,6 @@
-"""The sampling parameters of each batch slot's request, written when the request gets the slot.
+"""The sampling parameters of the request in each batch slot, written when it gets the slot.
 
-A step therefore reads a few numbers per row, whatever options the request has.
+A step therefore reads only a few numbers per row, for any options of a request.
 """
 
 from __future__ import annotations
@@ -14,20 +14,21 @@ import numpy.typing as npt
 from engine.link.messages import SamplingParams
 from engine.step import NewRequest
 
-# A lower temperature counts as 0. The likeliest token wins anyway, and a division may overflow.
+# A lower temperature counts as 0: the most likely token would be drawn anyway, and dividing by the
+# temperature could overflow.
 GREEDY_TEMPERATURE = 1e-5
-NO_TOP_P = 2.0  # above every cumulated probability, even after rounding
-SMALLEST_TOP_P = 1e-9  # keeps the most likely token; 0 would keep no token
+NO_TOP_P = 2.0  # larger than any cumulative probability, even after rounding
+SMALLEST_TOP_P = 1e-9  # keeps only the most likely token; 0 would keep none
 
-# The flags of a row's sampling beyond a plain sample. Several flags may be set.
+# The flags for what a row needs in addition to a plain sample.
 FILTERED, PENALISED, BIASED, BANNING, REPORTING, CONSTRAINED = 1, 2, 4, 8, 16, 32
 
 Slots = npt.NDArray[np.int64]
-Asked = npt.NDArray[Any]  # structured array of `ASKED`
+Asked = npt.NDArray[Any]  # structured array with the fields `ASKED`
 ASKED = np.dtype(
     [
         ("kind", np.uint8),
-        ("temperature", np.float32),  # 0: take the most likely token
+        ("temperature", np.float32),  # 0: select the most likely token
         ("top_k", np.int64),
         ("top_p", np.float32),
         ("min_p", np.float32),
@@ -36,7 +37,7 @@ ASKED = np.dtype(
         ("repetition", np.float32),
         ("num_biases", np.int64),
         ("num_banned", np.int64),
-        ("first_stop", np.int64),  # sequence length at which bans end
+        ("first_stop", np.int64),  # sequence length from which stop tokens are not banned any more
         ("num_logprobs", np.int64),
         ("prompt_logprobs", np.int64),
     ]
@@ -44,7 +45,7 @@ ASKED = np.dtype(
 
 
 class SlotParams:
-    """The records `ASKED` of all batch slots. Used by one thread only."""
+    """The sampling parameters (`ASKED`) of all batch slots. Used by one thread only."""
 
     def __init__(
         self, num_batch_slots: int, vocab_size: int, eos_token_ids: tuple[int, ...]
@@ -61,22 +62,22 @@ class SlotParams:
             self.seeds[one.batch_slot] = one.sampling.seed
 
     def read(self, batch_slots: Slots) -> Asked:
-        """Return a copy of the parameters of the requests in `batch_slots`."""
+        """Return a copy of the parameters in `batch_slots`."""
         return self._table[batch_slots]
 
     def scoring(self, batch_slots: Slots) -> Asked:
-        """Return parameters of scored rows: only the wanted reports of their requests."""
+        """Return parameters for scored rows: only their requests' options for reports."""
         asked = np.zeros(len(batch_slots), ASKED)
         asked["kind"] = REPORTING
         asked["num_logprobs"] = self._table["prompt_logprobs"][batch_slots]
         return asked
 
     def banned(self, sampling: SamplingParams) -> list[int]:
-        """Return the tokens that would end a sequence, and are banned until `min_tokens`."""
+        """Return the tokens that end a sequence. They are banned until `min_tokens`."""
         if not sampling.min_tokens:
             return []
         eos = frozenset[int]() if sampling.ignore_eos else self._eos_token_ids
-        # A request's stop id may be outside the vocabulary, and is then never sampled.
+        # A request's stop token may be outside the vocabulary. It is never sampled then.
         ending = sampling.stop_token_ids | eos
         return [token_id for token_id in ending if 0 <= token_id < self._vocab_size]
 
@@ -104,7 +105,7 @@ class SlotParams:
 
 
 def kind_of(sampling: SamplingParams) -> int:
-    """Return the flags of a request's sampling, except BANNING and CONSTRAINED."""
+    """Return the flags for a request's options, except BANNING and CONSTRAINED."""
     filtered = sampling.top_k > 0 or sampling.top_p < 1.0 or sampling.min_p > 0.0
     kinds = {
         FILTERED: filtered and not is_greedy(sampling),
@@ -116,12 +117,12 @@ def kind_of(sampling: SamplingParams) -> int:
 
 
 def is_greedy(sampling: SamplingParams) -> bool:
-    """Return whether the most likely token is taken."""
+    """Return whether a request always selects the most likely token."""
     return sampling.temperature < GREEDY_TEMPERATURE or sampling.top_k == 1
 
 
 def is_penalised(sampling: SamplingParams) -> bool:
-    """Return whether earlier tokens change the logits."""
+    """Return whether earlier tokens change a request's logits."""
     return (
         sampling.presence_penalty != 0.0
         or sampling.frequency_penalty != 0.0

@@ -1,10 +1,10 @@
-"""The sampling tables on the device, by batch slot: requests' token lists and token counts.
+"""The sampling tables on the device, by batch slot: lists of tokens and counts of tokens.
 
-A request's lists are written once, when it takes its batch slot. Its tokens are counted in the
-slot's table as they are sampled. The host sends only batch slots for each step.
+A request's lists are written once, when it gets its batch slot. Its tokens are counted in the
+slot's row when they are sampled. For a step, the host sends only batch slots.
 
-A table is allocated at its first use, as wide as the longest list so far. A table is never freed. A
-shorter list repeats its first entry, which is harmless.
+A table is allocated at its first use, as wide as the longest list so far, and is never freed. A
+shorter list is padded with its first entry, which does not change the result.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from engine.sampling.slot_params import is_penalised
 from engine.step import NewRequest
 from engine.transfers import HostArray, to_device
 
-# The increment for a token of the output, and the value of a prompt's token.
+# The amount added for each output token, and the value of a token in the prompt.
 IN_OUTPUT, IN_PROMPT = 2, 1
 RULED_OUT = float("-inf")
 
 
 class SlotTables:
-    """The tables of one sampler. One owner thread uses them. The CUDA stream orders the changes."""
+    """The tables of one sampler. Used by one thread only. The CUDA stream orders changes."""
 
     def __init__(self, num_batch_slots: int, vocab_size: int) -> None:
         self._num_batch_slots = num_batch_slots
@@ -43,7 +43,7 @@ class SlotTables:
         banned: Callable[[SamplingParams], Sequence[int]],
         device: torch.device,
     ) -> None:
-        """Write the lists of new requests to their batch slots, replacing earlier requests' lists.
+        """Write the lists of new requests to their batch slots, over those of earlier requests.
 
         `banned` returns the tokens that a request must not sample before `min_tokens`.
         """
@@ -60,7 +60,7 @@ class SlotTables:
             self._take_counts(penalised, device)
 
     def count(self, penalties: Penalties[Tensor], inputs: Tensor) -> None:
-        """Count accepted drafts, and uncounted rows' last tokens, from `inputs` (R,) int64."""
+        """Count accepted drafts, and last tokens not counted yet, from `inputs` (R,) int64."""
         batch_slots, rows = penalties.uncounted_slots, penalties.uncounted_rows
         if len(rows):
             self._count(batch_slots * self._vocab_size + inputs[rows])
@@ -68,10 +68,10 @@ class SlotTables:
             self._count(penalties.accepted_slots * self._vocab_size + penalties.accepted_ids)
 
     def seen_by(self, penalties: Penalties[Tensor]) -> tuple[Tensor, Tensor]:
-        """Return a table of counts, and its row for each of the K rows with a penalty, (K,).
+        """Return a table of counts, and for each of the K rows with a penalty its table row, (K,).
 
-        The table is `seen`, or if rows follow drafts, a copy (K, V) that counts the drafts before
-        each row.
+        The table is `seen`. If rows come after drafts, it is a copy (K, V) that also counts the
+        drafts before each row.
         """
         rows = penalties.draft_rows
         if not len(rows):
@@ -86,7 +86,7 @@ class SlotTables:
         flat[index] += self.biases[:, : biased.most].index_select(0, biased.batch_slots).view(-1)
 
     def ban(self, logits: Tensor, banning: Edits[Tensor]) -> None:
-        """Set the logits of tokens that are still banned to -inf. `logits` (R, V) is contiguous."""
+        """Set to -inf the logits (R, V), contiguous, of tokens that are still banned."""
         index = _index(logits, banning, self.banned_ids)
         logits.view(-1).index_fill_(0, index, RULED_OUT)
 
@@ -116,9 +116,9 @@ class SlotTables:
         self._count(self._places(batch_slots, *tokens[2:]))
 
     def _places(self, batch_slots: Tensor, token_ids: Tensor, lens: Tensor) -> Tensor:
-        """Return flat indices of tokens into `seen`. Batch slot i has the next `lens[i]` tokens."""
+        """Return flat indices into `seen`. `batch_slots[i]` has the next `lens[i]` tokens."""
         of_batch_slots = batch_slots * self._vocab_size
-        # The host knows the size, so that the host need not wait for the device.
+        # The output size is given, so that the host need not wait for the device to compute it.
         starts = of_batch_slots.repeat_interleave(lens, output_size=len(token_ids))
         return starts + token_ids
 
@@ -127,7 +127,7 @@ class SlotTables:
 
 
 def _add_counts(seen: Tensor, places: Tensor) -> None:
-    """Count output tokens at flat indices of a table of counts. Duplicates count each time."""
+    """Count output tokens at flat indices of a table of counts. Each duplicate counts."""
     times = torch.full((1,), IN_OUTPUT, dtype=torch.int32, device=places.device)
     seen.view(-1).index_add_(0, places, times.expand(len(places)))
 
@@ -142,7 +142,7 @@ def _batch_slots(requests: Sequence[NewRequest]) -> HostArray:
 
 
 def _even(lists: Sequence[HostArray]) -> HostArray:
-    """Pad lists to rows of equal length. A shorter list repeats its first entry."""
+    """Pad lists to equal length. A shorter list repeats its first entry."""
     longest = max(map(len, lists))
     rows = np.empty((len(lists), longest), lists[0].dtype)
     for row, entries in zip(rows, lists, strict=True):

@@ -1,1 +1,1 @@
-"""The scheduler, which chooses the sequences of each step."""
+"""The scheduling: the choice of each step's sequences, and the effects of a finished step."""

@@ -1,12 +1,12 @@
-"""The sequences that hold KV blocks: a list of running and a list of loading sequences.
+"""The sequences that hold KV blocks: a list of running ones, and a list of loading ones.
 
     queue -> take -> admit -> [loading ->] running -> stop | expel
       ^                                                  |
       `---------------- preempt, start_over -------------'
 
-Other code relies on the order of both lists. A sequence may leave while a step computes its row.
-The row's result is then dropped, and its tokens are computed again. Another sequence may get the
-blocks immediately, because the device runs all launches in order.
+Other code relies on the order of both lists. A sequence may be removed while a step computes its
+row. The result of the row is then dropped, and its tokens are computed again. Another sequence may
+get the blocks immediately, because the device runs all launches in order.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class ActiveSequences:
         self._drafting = drafting
         self._sentinel = sentinel
         self._max_running = max_running
-        # A slot may be reused immediately, because the device runs launches in order.
+        # A freed slot may be reused immediately, because the device runs launches in order.
         self._free_batch_slots = list(range(max_running - 1, -1, -1))
 
     @property
@@ -67,15 +67,15 @@ class ActiveSequences:
 
     @property
     def holding(self) -> list[Sequence]:
-        """All sequences with a lease, first the loading sequences, then the running sequences."""
+        """All sequences with a lease. The loading sequences come first."""
         return [*self.loading, *self.running]
 
     def remaining_tokens(self) -> int:
-        """Count the tokens to compute before a newly admitted sequence gets its turn."""
+        """Count the tokens that will be computed before those of a newly admitted sequence."""
         return sum(remaining_tokens(one) for one in self.running)
 
     def take(self, sequence: Sequence, now: float, before: int) -> bool:
-        """Lease blocks for a waiting sequence. Return False if that is impossible now."""
+        """Lease blocks for a waiting sequence. Return False if this is not possible now."""
         began = self._clock()
         is_taken = self._sequence_cache.take(sequence, now, before)
         if sequence.admitted is None:
@@ -87,7 +87,7 @@ class ActiveSequences:
     def admit(
         self, sequence: Sequence, builder: StepBuilder, now: float, *, is_newcomer: bool = False
     ) -> None:
-        """Start a leased sequence, or set it aside until its loads end."""
+        """Start a sequence that has a lease, or add it to the loading sequences."""
         self._queue.take(sequence)
         self._arrivals.came(sequence, is_newcomer=is_newcomer)
         sequence.leased = now
@@ -97,7 +97,7 @@ class ActiveSequences:
             self.loading.append(sequence)
 
     def start_loaded(self, sequence: Sequence, builder: StepBuilder, now: float) -> None:
-        """Start a sequence in a batch slot, after its blocks have arrived."""
+        """Start a sequence in a batch slot. Its blocks have been loaded."""
         self.loading.remove(sequence)
         waited = now - sequence.leased - sequence.fetch_seconds
         sequence.load_seconds += max(waited, 0.0)
@@ -107,17 +107,17 @@ class ActiveSequences:
         """Put a sequence back at the front of its flow's queue, because its loads failed."""
         self.stop(sequence, now)
         self.num_failed_loads += 1
-        sequence.loads = "never"  # a second load might fail too
+        sequence.loads = "never"  # another load could fail too
         self._queue.push_front(sequence)
 
     def preempt(self, sequence: Sequence, now: float) -> None:
-        """Free a sequence's blocks and queue it at the front of its flow."""
+        """Release a sequence's blocks, and put it back at the front of its flow's queue."""
         self.stop(sequence, now)
         self.num_preemptions += 1
         self._queue.push_front(sequence)
 
     def stop(self, sequence: Sequence, now: float) -> None:
-        """Remove a running, loading or waiting sequence. Its blocks stay in the tree."""
+        """Remove a running, loading or waiting sequence. Its committed blocks stay in the tree."""
         if sequence.lease is None:
             self._queue.remove(sequence)
         else:

@@ -1,8 +1,8 @@
 """The engine's counters of prompt tokens, by time window and by flow.
 
-Each prompt is counted once, at its first admission. `queried` is the prompt's length, `hit` the
-tokens found in the cache and `fetched` the tokens that another engine sent. `computed` counts all
-computed tokens, including recomputed tokens.
+Each prompt is counted once, when it is first admitted. `queried` counts its tokens, `hit` those
+found in the cache, and `fetched` those that another engine sent. `computed` counts all computed
+prompt tokens, also those that are computed again.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from prefix_cache.eviction.quota_usage import OwnerUse
 
 WINDOWS_S = {"1m": 60, "10m": 600}
 MAX_FLOWS = 4096
-OTHER_FLOWS = "(other)"  # common entry of the flows that were idle for longest
+OTHER_FLOWS = "(other)"  # name of the common entry for the flows that were idle for longest
 
 _QUERIED, _HIT, _COMPUTED, _FETCHED = range(4)
 
 
 class WindowCounter:
-    """A ring of token sums, with one entry for each of the last seconds."""
+    """A ring buffer of token sums, with one entry per second."""
 
     def __init__(self) -> None:
         seconds = max(WINDOWS_S.values())
@@ -32,7 +32,7 @@ class WindowCounter:
         self._total: npt.NDArray[np.int64] = np.zeros(4, np.int64)
 
     def add(self, column: int, amount: int, now: float) -> None:
-        """Add `amount` to a column at time `now` in seconds."""
+        """Add `amount` to a column. `now` is in seconds."""
         second = int(now)
         slot = second % len(self._stamps)
         if self._stamps[slot] != second:
@@ -42,12 +42,12 @@ class WindowCounter:
         self._total[column] += amount
 
     def window(self, seconds: int, now: float) -> WindowStats:
-        """Return the sums of the last `seconds`, at most the length of the ring."""
+        """Return the sums over the last `seconds`. The ring's length is the maximum."""
         recent = self._stamps > int(now) - seconds
         return _window_stats(self._buckets[recent].sum(axis=0))
 
     def total(self) -> WindowStats:
-        """Return the sums since the start."""
+        """Return the sums since the engine started."""
         return _window_stats(self._total)
 
 
@@ -56,14 +56,14 @@ class EngineCounters:
 
     def __init__(self, *, started: float, max_flows: int = MAX_FLOWS) -> None:
         self.steps = 0
-        self.rows_left_out = 0  # rows whose masks were too late for their step
+        self.rows_left_out = 0  # number of rows whose masks were too late for their step
         self.generated_tokens = 0
         self.found = TierTokens()
         self.drafts: dict[str, DraftStats] = {}
         self._started = started
         self._max_flows = max_flows
         self._windows = WindowCounter()
-        self._flows: dict[str, FlowStats] = {}  # least recently used flow first
+        self._flows: dict[str, FlowStats] = {}  # the flow that was idle for longest comes first
 
     def admitted(
         self, flow: str, prompt_tokens: int, found: TierTokens, now: float, *, fetched: int = 0
@@ -97,20 +97,20 @@ class EngineCounters:
         )
 
     def windows(self, now: float) -> dict[str, WindowStats]:
-        """Return the counters of each window, by its name."""
+        """Return the counters of each time window, by its name."""
         windows = {name: self._windows.window(s, now) for name, s in WINDOWS_S.items()}
         return windows | {"all": self._windows.total()}
 
     def total(self) -> WindowStats:
-        """Return the counts of prompt tokens since the start."""
+        """Return the counts of prompt tokens since the engine started."""
         return self._windows.total()
 
     def uptime(self, now: float) -> float:
-        """Return the seconds since the start."""
+        """Return the seconds since the engine started."""
         return now - self._started
 
     def flows(self, cache: PrefixCache, now: float) -> dict[str, FlowStats]:
-        """Return each flow's counters, including its block counters from the cache."""
+        """Return the counters of each flow, including the cache's counters of its blocks."""
         owners, reuse_accounting = cache.capacity.owners(), cache.reuse_accounting
         retained = cache.retained.blocks(now=now)
         none, flows = OwnerUse(0, 0, 0), {}

@@ -1,7 +1,7 @@
 """The scheduler's interface to fetches of KV blocks from other engines.
 
-A fetching sequence has a lease but no batch slot. The fetched tokens count as computed when the
-fetch ends.
+A sequence that waits for a fetch has a lease but no batch slot. When the fetch ends, the fetched
+tokens count as computed.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ class Fetcher(Protocol):
 
     @property
     def is_exporting(self) -> bool:
-        """True if other engines hold leases on blocks, which they release soon."""
+        """True if blocks are leased for other engines. These leases end soon."""
         ...
 
     def begin(self, sequence: Sequence, now: float, before: int) -> None:
-        """Fetch missing blocks of a sequence that has just got its lease.
+        """Start to fetch missing blocks of a sequence that has just got its lease.
 
-        Set `Sequence.is_fetching` if the sequence must wait. `before` is the number of tokens to
-        compute before the sequence.
+        Set `Sequence.is_fetching` if the sequence must wait. `before` is the number of tokens that
+        will be computed before those of the sequence.
         """
         ...
 
     def leave(self, sequence: Sequence, now: float) -> None:
-        """Stop all writes to a sequence's blocks before its lease is released."""
+        """Stop all writes to a sequence's blocks. Call before its lease is released."""
         ...

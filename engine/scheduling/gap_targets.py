@@ -1,13 +1,13 @@
-"""The targets for gaps between an answer's tokens, and counts of the gaps that meet them.
+"""The targets for gaps between an answer's tokens, and the counts of gaps that exceed them.
 
-    of a sequence           the tenant's target, else the engine's (`--target-itl-ms`)
-    batch                   no target: such requests give way
+    of a sequence           the tenant's target, else the engine's target (`--target-itl-ms`)
+    of a batch request      none, because batch work is less urgent
     of a step               the shortest target of its decodes
 
-A target is met if at most one gap in a hundred exceeds it. Long gaps count, whatever their cause.
-The log reports when targets begin to be missed, and when they are met again.
+A target is met if at most 1 % of the gaps exceed it. A long gap counts even if a preemption or a
+load caused it. The log reports when targets begin to be missed, and when they are met again.
 
-Elsewhere: how a step keeps to a target (`prefill_budget.py`).
+Elsewhere: the length of steps (`prefill_budget.py`).
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from engine.scheduling.step_builder import StepLimits
 from engine.scheduling.step_times import StepShape, StepTimes
 from engine.sequences.sequence import Sequence
 
-PERIOD_S = 5.0  # seconds over which gaps are counted together
-NUM_PERIODS = 12  # number of remembered periods: a minute
-FEWEST_GAPS = 100  # minimum number of gaps in the last minute for a log line
+PERIOD_S = 5.0  # seconds of one counting period
+NUM_PERIODS = 12  # number of remembered periods, together one minute
+FEWEST_GAPS = 100  # minimum number of gaps in the last minute before anything is logged
 _log = logging.getLogger(__name__)
 
 
@@ -35,7 +35,8 @@ class GapTargets:
         self._own_s, self._stages = limits.target_itl_s, limits.stages
         self._times = times
         self._gaps = self._late = self._late_before = 0
-        self._recent: deque[tuple[int, int]] = deque(maxlen=NUM_PERIODS)  # gaps, late gaps
+        # (gaps, late gaps) of each period.
+        self._recent: deque[tuple[int, int]] = deque(maxlen=NUM_PERIODS)
         self._period_gaps = self._period_late = 0
         self._period_ends: float | None = None
         self._alone_s = 0.0
@@ -50,7 +51,7 @@ class GapTargets:
     def of_step(self, rows: Iterable[ScheduledRow]) -> float | None:
         """Return the maximum seconds of a step with these decodes, or None without a target.
 
-        With several stages, each stage's step gets its part of the gap.
+        With several stages, a step of one stage gets an equal fraction of the gap.
         """
         targets = (self.of(row.sequence) for row in rows)
         shortest = min((one for one in targets if one is not None), default=None)
@@ -66,7 +67,7 @@ class GapTargets:
             self._count(now, is_late=now - before > target_s)
 
     def settled(self, rows: Iterable[ScheduledRow]) -> None:
-        """Remember the predicted seconds of a late step's decodes."""
+        """If the last step was late, remember the predicted seconds of its decodes alone."""
         if self._late > self._late_before:
             self._late_before = self._late
             decodes = StepShape.of(rows)._replace(new=0, pairs=0.0)

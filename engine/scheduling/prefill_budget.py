@@ -1,27 +1,27 @@
-"""The budget of prompt tokens of a step, bounded by the delay of its decodes.
+"""The budget of a step's prompt tokens, which bounds the delay of its decodes.
 
-Every sequence in a step waits until the whole step has ended. A step has as many prompt tokens as
-fit into the shortest of these bounds:
+Every sequence in a step waits until the step has ended. A step gets as many prompt tokens as fit
+into the shortest of these times:
 
     decodes with a target        their shortest target (`gap_targets.py`), divided by the 99th
                                  percentile of the ratio of gaps to predictions
     other decodes in the step    `max_step_s`, or a part of the time of all waiting prompts if that
                                  is longer, since a first token may wait for all these prompts
-    newcomers in the step        the time of the newcomers' own tokens; other prompts fill the rest
+    newcomers in the step        the time of the newcomers' tokens; other prompts fill the step up
     a flow that may return       a part of the time of the flow's prompt, since the flow's next
                                  request may arrive at any moment
 
-The step times are predicted (`step_times.py`). Among sizes that fit, the size with the cheapest
-tokens is chosen. A step reads all weights for its decodes anyway, so a part of that time is not
-charged to prompts. The part is the share of decodes among all sequences.
+Step times are predicted (`step_times.py`). Of the sizes that fit, the one with the least time per
+prompt token is chosen. A step reads all weights for its decodes anyway, so a fraction of that time
+is not counted for prompts. The fraction is the share of decodes among all sequences.
 
-Every bound except a target is at least 2.5 times the step's time without prompts. Otherwise the
-step's fixed cost would weigh too much. Prompts always get a fifth of the step's time, so they never
-starve. Once the rows are known, rows that would exceed a target are cut (`tokens_within`).
+Every bound except a target is at least 2.5 times the step's time without prompts, because a step
+has a fixed cost. Prompts always get at least a fifth of the step's time, so that they never starve.
+When the rows are known, those that would exceed a target are shortened (`tokens_within`).
 
-Newcomers go first until they have got a whole step's tokens. Other prompts then get one step.
+Newcomers come first until they have got the tokens of a full step. Then other prompts get one step.
 
-Elsewhere: sequences and their order (`scheduler.py`).
+Elsewhere: the sequences and their order (`scheduler.py`).
 """
 
 from __future__ import annotations
@@ -35,21 +35,21 @@ from engine.scheduling.step_times import StepShape, StepTimes
 from engine.step import PREFILL
 
 PART_OF_BACKLOG = 1 / 15
-# The longest step, as a share of the time of a returning flow's prompt.
+# The maximum time of a step, as a share of the time of a returning flow's prompt.
 PART_OF_RETURNING = 1 / 8
-FEWEST_TIMES = 2.5  # minimum bound on a step, divided by its time without prompts
-LEAST_SHARE = 1 / 5  # minimum share of prompts in a step's time
-WAITING_COUNTS = 2  # a waiting prompt counts as this many decodes
+FEWEST_TIMES = 2.5  # minimum of a bound, as a multiple of the step's time without prompts
+LEAST_SHARE = 1 / 5  # minimum share of a step's time for prompts
+WAITING_COUNTS = 2  # number of decodes for which a waiting prompt counts
 LEAST = 64  # minimum number of prompt tokens in a step
-ALIKE = 0.05  # relative difference below which two costs per token count as equal
-LAUNCH_COUNTS = 1 / 5  # share of a launch's time that counts if most sequences decode
-MOSTLY = 1 / 2  # share of decodes above which the smallest of equally cheap sizes is chosen
-MOST_ANYWAY = 0.9  # maximum share of the decodes' time that is not charged to prompts
-ADAPTS = 0.5  # weight of the last admitted prompt in the mean
+ALIKE = 0.05  # relative difference below which two times per token count as equal
+LAUNCH_COUNTS = 1 / 5  # share of a launch's time that is added if most sequences decode
+MOSTLY = 1 / 2  # share of decodes above which the smallest of equally good sizes is chosen
+MOST_ANYWAY = 0.9  # maximum share of the decodes' time that is not counted for prompts
+ADAPTS = 0.5  # weight of the last admitted prompt in the running means
 
 
 class WaitingPrompts(NamedTuple):
-    """The uncomputed prompt tokens of scheduled sequences and of queued sequences."""
+    """The numbers of uncomputed prompt tokens of scheduled sequences and of queued sequences."""
 
     num_scheduled: int
     partial_tokens: int
@@ -63,9 +63,9 @@ class PrefillBudget:
         self._whole = limits.max_batch_tokens
         self._max_step_s = limits.max_step_s
         self._times = times
-        self._tokens: float | None = None  # mean uncached tokens of a prompt
+        self._tokens: float | None = None  # mean number of uncached tokens of a prompt
         self._context = 0.0
-        self._owed = 0  # tokens that newcomers got while other prompts waited
+        self._owed = 0  # number of tokens that newcomers got while other prompts waited
 
     def admitted(self, tokens: int, start: int) -> None:
         """Update the means with a prompt whose tokens before `start` are cached."""
@@ -76,11 +76,11 @@ class PrefillBudget:
 
     @property
     def is_others_turn(self) -> bool:
-        """True if newcomers have gone first for long enough."""
+        """True if other prompts come first now, after newcomers came first for long enough."""
         return self._owed > self._whole
 
     def decided(self, newcomers: int, others: int, *, others_wait: bool) -> None:
-        """Count the prompt tokens of newcomers and of other prompts in a step."""
+        """Record how many prompt tokens of newcomers and of other prompts a step has."""
         turn = self.is_others_turn or not others_wait
         self._owed = 0 if turn else max(self._owed + newcomers - others, 0)
 
@@ -105,7 +105,7 @@ class PrefillBudget:
     ) -> int:
         """Return the budget for other prompts' tokens, at most `most`.
 
-        `returning` is the number of prompt tokens of a flow that may return.
+        `returning` is the number of prompt tokens of a flow that may return, or None.
         """
         if not self._is_bounded(target_s) or not (waiting.num_scheduled or waiting.queued):
             return most
@@ -119,9 +119,9 @@ class PrefillBudget:
         return max(best - newcomers, 0)
 
     def tokens_within(self, rows: Sequence[ScheduledRow], target_s: float) -> int | None:
-        """Return the number of prompt tokens of these rows that meet the target.
+        """Return how many prompt tokens of these rows can be computed within the target.
 
-        Return None if all tokens meet it. The rows are filled in their order.
+        Return None if all of them can. The rows are counted in their order.
         """
         prompts = [row for row in rows if row.kind is PREFILL]
         beside = StepShape.of(row for row in rows if row.kind is not PREFILL)
@@ -168,9 +168,9 @@ class PrefillBudget:
         return max(seconds, FEWEST_TIMES * self._times.seconds(decodes))
 
     def _of_target(self, decodes: StepShape, target_s: float) -> float:
-        """Return the predicted seconds of a step that meets `target_s`.
+        """Return the seconds that a step may be predicted to take to meet `target_s`.
 
-        The step may last longer, so that prompts get their minimum share.
+        The result may be longer than the target, so that prompts get their minimum share.
         """
         kept = target_s / self._times.late_ratio
         return max(kept, self._times.seconds(decodes) / (1 - LEAST_SHARE))
@@ -187,13 +187,13 @@ class PrefillBudget:
     def _cheapest(
         self, decodes: StepShape, sizes: dict[int, float], wanted: float, part: float
     ) -> int:
-        """Choose the step size with the cheapest tokens.
+        """Choose the step size with the least time per prompt token.
 
         `part` is the share of decodes among all sequences. If most sequences decode, the smallest
-        of equally cheap sizes is chosen. Steps that are not captured then bear a part of the launch
-        time.
+        of equally good sizes is chosen, and a part of the launch time is added, which is large for
+        steps without a captured graph.
         """
-        # Decodes never take longer than decodes with prompts, so a longer prediction is wrong.
+        # Take the minimum, because decodes alone cannot take longer than with prompts.
         alone, mostly_decode = min(self._times.seconds(decodes), *sizes.values()), part > MOSTLY
         anyway = min(part, MOST_ANYWAY) * alone
         prices = dict[int, float]()

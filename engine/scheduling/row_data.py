@@ -1,9 +1,9 @@
-"""The rows of a step as data, including blocks and options that the runner lacks.
+"""The rows of a step as data records. They include the blocks and options that the runner lacks.
 
-A sequence records which blocks and options were sent. After a failed launch, `unsent` makes the
-next row send them again.
+A sequence records which of its blocks and options were sent. After a failed launch, `unsent` makes
+its next row send them again.
 
-Elsewhere: which rows a step has (`step_builder.py`).
+Elsewhere: the choice of rows (`step_builder.py`).
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from engine.step import DECODE, PREFILL, SCORE, VERIFY, NewRequest, Row, Step
 from prefix_cache.leases.lease import Lease
 from storage.move import Move, TokenCopy
 
-PENDING_ID = bytes(4)  # placeholder of a token that is known only on the device
-PLACES = {DECODE: 0, VERIFY: 1, PREFILL: 2, SCORE: 3}  # order of the kinds of rows in a step
+PENDING_ID = bytes(4)  # placeholder for a token that is known only on the device
+PLACES = {DECODE: 0, VERIFY: 1, PREFILL: 2, SCORE: 3}  # order of row kinds within a step
 
 
 def step_of(
@@ -29,7 +29,7 @@ def step_of(
     moves: Iterable[Move] = (),
     copies: Iterable[TokenCopy] = (),
 ) -> Scheduled:
-    """Build the step of these rows: decodes, then VERIFY rows, prefills and scored rows.
+    """Build a step of these rows, ordered: decodes, VERIFY rows, prefills, scored rows.
 
     Raises RuntimeError if a row's sequence has no lease or no batch slot.
     """
@@ -38,7 +38,7 @@ def step_of(
 
 
 def sent(row: ScheduledRow) -> Row:
-    """Return the row as data, including data of its sequence that the runner lacks."""
+    """Convert a row to a data record, with the data of its sequence that the runner lacks."""
     sequence, start, end = row.sequence, row.start, row.end
     lease, batch_slot = sequence.lease, sequence.batch_slot
     if lease is None or batch_slot is None:
@@ -81,7 +81,7 @@ def _slots(row: ScheduledRow, lease: Lease) -> tuple[int, int]:
 
 
 def overwrites(row: Row, lease: Lease) -> bool:
-    """Return whether a row writes over the recurrent state that it reads."""
+    """Return whether a row overwrites the recurrent state that it reads."""
     states = lease.states
     return states is not None and not states.in_place and row.state_in == row.state_out
 
@@ -103,7 +103,7 @@ def _next_ids(row: ScheduledRow) -> bytes:
 
 
 def unsent(scheduled: Scheduled) -> None:
-    """Record that the runner may lack the data of this step's rows."""
+    """Record that the runner may not have the data that this step's rows sent."""
     for row, data in zip(scheduled.rows, scheduled.step.rows, strict=True):
         if data.block_ids:
             row.sequence.num_sent = data.first_block
@@ -131,7 +131,7 @@ def _new_request(sequence: Sequence, batch_slot: int) -> NewRequest:
     sequence.is_asked = True
     sampling, before = sequence.sampling, sequence.num_before
     prompt_len, num_tokens = before + sequence.prompt_len, before + sequence.num_tokens
-    if sampling.grammar is not None:  # the runner has the sequence's masks
+    if sampling.grammar is not None:  # the runner gets masks instead of grammars
         sampling = structs.replace(sampling, grammar=None)
     prompt_ids = _prompt_ids(sequence) if sampling.repetition_penalty != 1.0 else b""
     output_ids = sequence.output_ids.tobytes() if is_penalised(sampling) else b""

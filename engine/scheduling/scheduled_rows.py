@@ -1,6 +1,6 @@
-"""The rows of a step as the scheduler sees them: sequences and ranges of their tokens.
+"""The rows of a step in the scheduler's form: a sequence and a range of its tokens.
 
-Elsewhere: what the runner is sent (`row_data.py`).
+Elsewhere: the data sent to the runner (`row_data.py`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from engine.drafting.draft import Draft
 from engine.sequences.sequence import Sequence
 from engine.step import DECODE, SCORE, VERIFY, RowKind, Step, kind_of, samples_each
 
-NOTHING_DRAFTED = Draft((), "own")  # for a VERIFY row that only recomputes tokens
+NOTHING_DRAFTED = Draft((), "own")  # draft of a VERIFY row that only computes tokens again
 
 
 class ScheduledRow(msgspec.Struct, frozen=True, eq=False, gc=False):
@@ -24,12 +24,12 @@ class ScheduledRow(msgspec.Struct, frozen=True, eq=False, gc=False):
     num_new: int
     end: int
     kind: RowKind
-    samples: bool  # True if the row reaches the last token, so that tokens are sampled
+    samples: bool  # True if the row includes the last token, so that tokens are sampled
     lease_id: int
-    draft: Draft | None = None  # last tokens of a VERIFY row, after a known token
+    draft: Draft | None = None  # the draft of a VERIFY row, which follows its known tokens
 
-    # The number of leading tokens that a VERIFY row computes again. Also the position of the
-    # written recurrent state, or 0 without a recurrent state.
+    # `num_again` is the number of leading tokens that a VERIFY row computes again. `state_end` is
+    # the position of the recurrent state that it writes, or 0.
     num_again: int = 0
     state_end: int = 0
 
@@ -42,12 +42,12 @@ class ScheduledRow(msgspec.Struct, frozen=True, eq=False, gc=False):
 
     @property
     def is_masked(self) -> bool:
-        """True if a constraint limits the sampled tokens."""
+        """True if the sequence's constraint limits the sampled tokens."""
         return self.samples and self.sequence.constraint is not None and self.kind is not SCORE
 
     @property
     def is_over(self) -> bool:
-        """True if the sequence has released the row's blocks. The row's result is then dropped."""
+        """True if the sequence no longer holds the row's blocks. The result is then dropped."""
         return self.lease_id != self.sequence.lease_id
 
 
@@ -69,10 +69,10 @@ def row_of(sequence: Sequence, num_new: int, start: int | None = None) -> Schedu
 
 
 def verify_row(sequence: Sequence, draft: Draft | None) -> ScheduledRow:
-    """Make a row of the sequence's last token and a draft.
+    """Make a row that verifies a draft after the sequence's last token.
 
-    A token is sampled after each of these tokens. Tokens after the sequence's recurrent state are
-    computed again at the row's start.
+    A token is sampled after the last token, and after each token of the draft. The row begins with
+    the tokens after the sequence's recurrent state, which are computed again.
     """
     known, start, state_end = sequence.num_tokens, sequence.num_computed, 0
     states = None if sequence.lease is None else sequence.lease.states
@@ -94,19 +94,19 @@ def verify_row(sequence: Sequence, draft: Draft | None) -> ScheduledRow:
 
 
 def score_row(sequence: Sequence, num_new: int) -> ScheduledRow:
-    """Make a row of a scored prompt's next `num_new` tokens.
+    """Make a row that scores the next `num_new` tokens of a prompt.
 
-    The prompt's last token gets no row.
+    The prompt's last token is never in such a row.
     """
     start = sequence.num_computed
     return ScheduledRow(sequence, start, num_new, start + num_new, SCORE, True, sequence.lease_id)
 
 
 def remaining_tokens(sequence: Sequence) -> int:
-    """Return the number of tokens that a sequence has to compute now.
+    """Return the number of tokens that can be computed for a sequence now.
 
-    Return 0 if the sequence's final token is known or pending. Return 0 while the sequence waits
-    for the values of several samples.
+    It is 0 if the sequence's final token is known or pending, or while the sequence waits for the
+    values of several samples.
     """
     pending = sequence.num_pending
     length = sequence.num_tokens + pending

@@ -1,27 +1,28 @@
 """The choice of rows for a step, under one token budget.
 
-There is no prefill phase and no decode phase. A sequence has `num_tokens` known tokens, of which
-`num_computed` have their KV. A step computes some of the difference for each scheduled sequence.
-Rows are added in this order:
+There is no prefill phase and no decode phase. A sequence has `num_tokens` known tokens. The KV of
+`num_computed` tokens is computed. A step computes more of them for each scheduled sequence. Rows
+are added in this order:
 
-    1. Decodes, the sequences with one token to compute. The budget always holds them all.
-    2. Newcomers (`arrivals.py`), those with the fewest tokens first.
-    3. One waiting prompt of each flow that has no running sequence and little debt.
-    4. Prompts that an earlier step began, in order of arrival, within a flow the shortest first.
-    5. Prompts whose prefix has been loaded from a lower tier.
-    6. Waiting prompts in the queue's order, while budget, batch slots and blocks last.
-    7. Prompts of flows that take their part of the blocks back from other flows (`starts.py`).
+    1. Decodes, the sequences with one token to compute. The budget has room for all of them. 2.
+    Newcomers (`arrivals.py`), those with the fewest tokens first. 3. One waiting prompt of each
+    flow that has no running sequence and little debt. 4. Prompts that an earlier step has begun, in
+    order of arrival. Within a flow, shortest first. 5. Prompts whose prefix has been loaded from a
+    lower tier. 6. Waiting prompts in the queue's order, while there are budget, batch slots and
+    blocks. 7. Prompts of flows that take their part of the blocks back from other flows
+    (`starts.py`).
 
-With several pipeline stages, each concurrent step has a part of the decodes. A sequence whose
-prefix must be loaded has a lease but no row until the load has ended.
+With several pipeline stages, several steps run at the same time, and each has a part of the
+decodes. A sequence whose prefix must be loaded has a lease but no row until the load has ended.
 
-If a running sequence finds no free block, another sequence is preempted. The scheduler first
-chooses a sequence of a flow beyond its part, else the latest arrival. The oldest sequence therefore
-always makes progress. If copies that hold blocks end soon, the sequence skips a step instead.
+If there is no free block for a running sequence, another sequence is preempted: a sequence of a
+flow that uses more than its part of the blocks, else the sequence that arrived last. The oldest
+sequence therefore always makes progress. If running copies will free blocks soon, the sequence
+skips a step instead.
 
-The scheduler does not change `num_computed`. `settle.py` changes this count.
+Only `settle.py` changes `num_computed`, not the scheduler.
 
-Elsewhere: how a sequence starts and leaves (`active.py`), and the effects of a finished step
+Elsewhere: the start and end of sequences (`active.py`), and the effects of a finished step
 (`settle.py`).
 """
 
@@ -52,7 +53,7 @@ from engine.sequences.sequence_cache import SequenceCache
 
 
 class Scheduler:
-    """The scheduler of waiting and running sequences into steps. Used by one thread only."""
+    """The scheduler: it forms steps of waiting and running sequences. Used by one thread only."""
 
     def __init__(
         self,
@@ -111,7 +112,7 @@ class Scheduler:
 
     @property
     def is_bounded(self) -> bool:
-        """True if the length of steps with decodes is bounded."""
+        """True if the duration of steps with decodes is bounded."""
         return (self._limits.max_step_s, self._limits.target_itl_s) != (None, None)
 
     def _expected(self, now: float) -> int | None:
@@ -120,8 +121,8 @@ class Scheduler:
     def schedule(self, now: float, *, max_tokens: int | None = None) -> Scheduled:
         """Decide the next step.
 
-        `max_tokens` lowers the token budget, but never below twice `max_running`, which leaves
-        prompts at least `max_running` tokens.
+        `max_tokens` lowers the token budget, but not below twice `max_running`, so that prompts get
+        at least `max_running` tokens.
         """
         budget = self._limits.max_batch_tokens
         if max_tokens is not None:
@@ -144,7 +145,8 @@ class Scheduler:
     ) -> None:
         """Add rows for newcomers, then for other prompts.
 
-        Without `has_room`, only flows without running sequences or within their part take blocks.
+        Without `has_room`, only flows that have no running sequence or are within their part of the
+        blocks may take blocks.
         """
         decodes, most = StepShape.of(builder.rows), builder.budget
         newcomers = 0
@@ -192,7 +194,7 @@ class Scheduler:
         decodes = self._decodes()
         drafts = self._drafts.propose(decodes) if self._may_draft() else {}
         for sequence in decodes:
-            is_running = sequence.lease is not None  # an older sequence may have preempted it
+            is_running = sequence.lease is not None  # False: an older sequence has preempted it
             if is_running and not sequence.awaits_mask:
                 if self._starts.make_room(sequence, builder, now):
                     self._decode(sequence, drafts.get(sequence), builder, now)
@@ -218,11 +220,11 @@ class Scheduler:
 
     @property
     def is_drafting(self) -> bool:
-        """True if the next step likely has drafts and launched steps should be settled first."""
+        """True if the next step may have drafts, so that launched steps should be settled."""
         return self._may_draft() and self._drafts.are_likely(self._decodes())
 
     def _may_draft(self) -> bool:
-        """Return whether the next step may have drafts: a step with prompts has none."""
+        """Return whether the next step may have drafts. A step with prompts has none."""
         running = self.running
         if self.queue or not self._drafts.may_have(len(running)):
             return False

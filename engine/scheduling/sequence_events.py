@@ -1,6 +1,6 @@
-"""The events of a sequence for its client: tokens, end, failure.
+"""The events that a sequence's client gets: tokens, end, failure.
 
-Elsewhere: when a sequence gets tokens or ends (`settle`).
+Elsewhere: the appending of tokens, and the end of a sequence (`settle`).
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ class AddressedEvent(NamedTuple):
 
 
 class StoppedBy(NamedTuple):
-    """The token that stopped a sequence, with log-probabilities if the client asked for them."""
+    """The token that stopped a sequence, with log probabilities if the client requested them."""
 
     token_id: int
     logprobs: TokenLogprobs | None
 
 
 class SequenceEvents:
-    """A maker of sequences' events. `times` predicts the seconds saved by cached tokens."""
+    """A factory of sequences' events. `times` predicts the seconds that cached tokens save."""
 
     def __init__(self, times: StepTimes) -> None:
         self._times = times
@@ -55,7 +55,7 @@ class SequenceEvents:
     def tokens(
         self, sequence: Sequence, token_id: int, result: Sampled, now: float
     ) -> AddressedEvent:
-        """Make the event of one sampled token. A sequence's first event also has its timing."""
+        """Make the event of one sampled token. A sequence's first event has its timing too."""
         first = not sequence.has_sent_tokens
         sequence.has_sent_tokens = True
         tokens = Tokens(
@@ -69,7 +69,7 @@ class SequenceEvents:
         return AddressedEvent(sequence.client, tokens)
 
     def stopped_by(self, sequence: Sequence, token_id: int, result: Sampled) -> StoppedBy:
-        """Describe the token that stops a sequence. This token is no part of the answer."""
+        """Describe the token that stops a sequence. It is not part of the answer."""
         told = _told(sequence, result)
         return StoppedBy(token_id, None if told is None else told[0])
 
@@ -78,8 +78,8 @@ class SequenceEvents:
     ) -> AddressedEvent:
         """Make the event of a sequence's end.
 
-        `completion_tokens` includes the token `stopped_by`. If `max_tokens` is 0, the token sampled
-        after the prompt does not count.
+        The token in `stopped_by` counts in `completion_tokens`. If `max_tokens` is 0, the token
+        that is sampled after the prompt does not count.
         """
         finished = Finished(
             request_id=sequence.request_id,
@@ -100,7 +100,7 @@ class SequenceEvents:
         return AddressedEvent(sequence.client, finished)
 
     def failed(self, sequence: Sequence, error: EngineError) -> AddressedEvent:
-        """Make the event of a failure, with the counters of the work before the failure."""
+        """Make the event of a failure, with the counters of the work that was done before."""
         client, event = failed(sequence.client, sequence.request_id, error)
         counted = structs.replace(
             event,
@@ -123,7 +123,7 @@ class SequenceEvents:
 
 
 def join_tokens(replies: list[AddressedEvent]) -> list[AddressedEvent]:
-    """Join the tokens that one sequence got in a step into one event."""
+    """Join the events of tokens that one sequence got in one step."""
     events = [one.event for one in replies if isinstance(one.event, Tokens)]
     if len(events) < 2:
         return replies
@@ -136,7 +136,7 @@ def join_tokens(replies: list[AddressedEvent]) -> list[AddressedEvent]:
 
 
 def failed(client: bytes, request_id: str, error: EngineError) -> AddressedEvent:
-    """Make the reply that ends a request with an error before any computation."""
+    """Make the event of a request that fails before any computation."""
     event = Failed(
         request_id=request_id,
         code=error.code,
@@ -171,10 +171,10 @@ def _seconds(sequence: Sequence) -> float:
 
 
 def _timing(sequence: Sequence, now: float) -> Timing:
-    """Split the time before the first token. Time spent preempted counts as prefill time."""
+    """Return the phases of the time before the first token. Preemption counts as prefill time."""
     admitted = sequence.arrived if sequence.admitted is None else sequence.admitted
     match, load, fetch = sequence.match_seconds, sequence.load_seconds, sequence.fetch_seconds
-    # A sequence is admitted after its load and fetch.
+    # `admitted` is the time after the sequence's load and fetch.
     queue = max(0.0, admitted - sequence.arrived - load - fetch)
     prefill = max(0.0, now - admitted - match)
     return Timing(queue, match, load, prefill, fetch, now)

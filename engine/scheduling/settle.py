@@ -1,22 +1,23 @@
-"""The settling of a step: tokens go to sequences, events to clients, blocks to the tree.
+"""The settling of a step: append tokens to sequences, make events, put blocks into the tree.
 
-`settle` appends the sampled tokens and makes the events. `commit` then puts completed blocks into
-the tree. Clients wait for the events, so the events are sent before the commit.
+`settle` appends the sampled tokens and makes the events. `commit` puts completed blocks into the
+tree. The events are sent before the commit, because clients wait for them.
 
-A launched step's tokens count as computed and its samples as pending, so the next step can be
-decided. Only this module advances these counts and decides where a sequence ends:
+The tokens of a launched step already count as computed, and its samples as pending, so that the
+next step can be scheduled. Only this module changes these counts, and decides when a sequence ends:
 
     a stop token      eos unless ignore_eos, or one of stop_token_ids   -> Finished("stop")
     constraint over   the last token is sent, then                     -> Finished("stop")
     max_tokens        the last token is sent, then                     -> Finished("length")
-                      0: the sampled token is neither sent nor counted -> Finished("length")
+                      0: the token is neither sent nor counted           -> Finished("length")
     cancelled         at any stage                                     -> Finished("cancelled")
     logits not finite the sequence's blocks are forgotten              -> Failed(NumericFailure)
     no token allowed  by the constraint                     -> Failed(ConstraintUnsatisfied)
     engine at fault                                                    -> Failed(EngineFailure)
 
-A row without its mask is left out of the sampling, and its last token is computed again. A sequence
-may end while the next step computes a row of it. The result of that row is dropped.
+If the mask of a row is late, the row is left out of the sampling, and its last token is computed
+again. A sequence may end while the next step already computes a row of it. The result of that row
+is dropped.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ from engine.step import SCORE, VERIFY, Sampled, samples_each
 
 
 class Settler:
-    """A settler of steps, which also ends sequences. Used by one thread only."""
+    """A settler of steps. It also ends sequences. Used by one thread only."""
 
     def __init__(
         self,
@@ -63,7 +64,7 @@ class Settler:
         self._uncommitted: list[ScheduledRow] = []
 
     def begin(self, step: Scheduled) -> None:
-        """Advance the counts by the tokens that a launched step computes and samples."""
+        """Count the tokens that a launched step computes and samples."""
         for row, sent in zip(step.rows, step.step.rows, strict=True):
             if sent.state_out:
                 end = row.state_end or row.end
@@ -73,11 +74,11 @@ class Settler:
                 row.sequence.num_pending += row.num_samples
 
     def leave_out(self, row: ScheduledRow, now: float) -> None:
-        """Withdraw a launched row's sample.
+        """Undo the sampling of a launched row that was left out.
 
-        A later row computes the last token of `row` again. With recurrent layers, the later row
-        computes all tokens of the row again. If the recurrent state before the row is overwritten,
-        the sequence starts over. The caller decides the next step afterwards.
+        A later row computes the last token of `row` again, or all its tokens if the model has
+        recurrent layers. If the recurrent state before the row is overwritten, the sequence starts
+        over. Call before the next step is scheduled.
         """
         if row.is_over:
             return
@@ -91,11 +92,11 @@ class Settler:
     def settle(
         self, step: Scheduled, sampled: Iterable[Sampled], now: float, seconds: float = 0.0
     ) -> list[AddressedEvent]:
-        """Apply a computed step.
+        """Apply the results of a computed step, and return the events.
 
-        `sampled` has an entry for each sampled token, in row order. `seconds` is the step's time,
-        which is divided among the rows by their tokens. The caller must call `commit` before the
-        next step is decided.
+        `sampled` has an entry for each sampled token, in row order. `seconds` is the duration of
+        the step. It is divided among the rows by their tokens. The caller must call `commit` before
+        the next step is scheduled.
         """
         replies: list[AddressedEvent] = []
         per_token = seconds / max(step.step.num_tokens, 1)
@@ -112,7 +113,7 @@ class Settler:
             elif row.kind is SCORE:
                 replies += self._score(row, (value, *more), now)
             elif value.is_left_out:
-                # With a recurrent state, the whole row is computed again.
+                # With a recurrent state, all tokens of the row are computed again.
                 is_whole = row.kind is VERIFY or self._sequence_cache.has_states(row.sequence)
                 if row.start < row.end - 1 and not is_whole:
                     self._advance(structs.replace(row, end=row.end - 1), now)
@@ -125,7 +126,7 @@ class Settler:
             else:
                 self._advance(row, now)
                 row.sequence.num_pending -= 1
-                # A request with `max_tokens` 0 also samples a token, which is not sent.
+                # With `max_tokens` 0, a token is sampled too, but neither sent nor counted.
                 if row.sequence.sampling.max_tokens:
                     generated[row.sequence.flow] += 1
                 replies += self._append(row.sequence, value.token_id, value, now)
@@ -136,14 +137,14 @@ class Settler:
         return replies
 
     def take_fetched(self, sequence: Sequence, end: int, now: float) -> None:
-        """Count the tokens that another engine sent as computed."""
+        """Count as computed the tokens that another engine has sent."""
         start, sequence.num_computed = sequence.num_computed, end
         if sequence.admitted is None:
             sequence.fetched_end = end
         self._sequence_cache.commit(sequence, start, end, now, is_written=False)
 
     def end(self, sequence: Sequence, now: float) -> AddressedEvent:
-        """End a sequence whose constraint was found complete after its step was settled."""
+        """End a sequence whose grammar was found to be complete after its step was settled."""
         return self._finish(sequence, "stop", now)
 
     def end_fetched(self, sequence: Sequence, now: float) -> AddressedEvent:
@@ -151,17 +152,17 @@ class Settler:
         return self._finish(sequence, "length", now)
 
     def commit(self, now: float) -> None:
-        """Commit the blocks that the last settled rows completed to the tree."""
+        """Put into the tree the blocks that the last settled rows have completed."""
         rows, self._uncommitted = self._uncommitted, []
         for row in rows:
             self._sequence_cache.commit(row.sequence, row.start, row.end, now)
 
     def cancel(self, sequence: Sequence, now: float) -> AddressedEvent:
-        """End a sequence whose client left."""
+        """End a sequence whose request was cancelled."""
         return self._finish(sequence, "cancelled", now)
 
     def fail(self, sequence: Sequence, error: EngineError, now: float) -> AddressedEvent:
-        """End a sequence that cannot continue."""
+        """End a sequence that cannot continue because of `error`."""
         self._scheduler.active.stop(sequence, now)
         self._unwatch(sequence)
         return self._events.failed(sequence, error)
@@ -189,11 +190,11 @@ class Settler:
     def _take_several(
         self, row: ScheduledRow, values: tuple[Sampled, ...], now: float
     ) -> list[AddressedEvent]:
-        """Settle the sampled values of one row in order, up to the sequence's end.
+        """Settle the sampled values of one row in order, until the sequence ends.
 
-        Settling stops after a value that differs from the draft, since later values follow from the
-        draft. Settling also stops at a value without a mask. The row's later tokens are computed
-        again.
+        Stop after a value that differs from the draft, because later values were sampled after
+        wrong tokens. Also stop at a value whose mask was late. The later tokens of the row are
+        computed again.
         """
         sequence, draft = row.sequence, row.draft
         assert draft is not None
@@ -224,9 +225,9 @@ class Settler:
         return join_tokens(replies)
 
     def _continue_after(self, sequence: Sequence, end: int) -> None:
-        """Continue a sequence after its verified tokens, or after an earlier recurrent state.
+        """Let a sequence continue after its verified tokens, or after an earlier recurrent state.
 
-        The keys and values of tokens after that state are written again.
+        The KV of the tokens after that state will be written again.
         """
         at = self._sequence_cache.verified(sequence, end)
         sequence.num_computed, sequence.num_pending = at, 0
@@ -291,7 +292,7 @@ class Settler:
             self._sentinel.failed(sequence)
 
     def _fail_sampling(self, sequence: Sequence, value: Sampled, now: float) -> AddressedEvent:
-        self.commit(now)  # must precede the release of the lease
+        self.commit(now)  # commit before the lease is released
         if value.is_ruled_out:
             why = None if sequence.constraint is None else sequence.constraint.error
             nothing = ConstraintUnsatisfied("the request's constraint allows no token here")

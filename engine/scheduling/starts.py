@@ -1,14 +1,14 @@
-"""The starts of waiting sequences, and preemptions where there is no room.
+"""The starts of waiting sequences, and the preemptions that make room for sequences.
 
-    admit_first   each flow's first sequence, if the flow has no running sequence and owes little
-    admit         all other sequences in the queue's order, while there is room
-    admit_behind  then sequences of flows that hold less than their part. These flows take blocks
+    admit_first   the first sequence of each flow with no running sequence and little debt
+    admit         other sequences in the queue's order, while there is room
+    admit_behind  then sequences of flows that use less than their part. These flows take blocks
                   back (`fairness/parts.py`), even while there is no room for other flows
-    make_room     a running sequence's next block
+    make_room     a block for the next token of a running sequence
 
 A preempted sequence goes to the front of its flow's queue.
 
-Elsewhere: how many tokens prompts get (`prefill_budget.py`), and when each of these is called
+Elsewhere: the number of prompt tokens (`prefill_budget.py`), and the order of these calls
 (`scheduler.py`).
 """
 
@@ -35,7 +35,7 @@ class SchedulerStuck(RuntimeError):
 
 
 class SequenceStarts:
-    """The starts of sequences, and preemptions for them. Used by one thread only."""
+    """The starts of sequences, and the preemptions for them. Used by one thread only."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class SequenceStarts:
     def admit_first(self, builder: StepBuilder, now: float, *, are_newcomers: bool = False) -> bool:
         """Admit the first sequence of each flow with no running sequence and little debt.
 
-        Return False if blocks that become free should be kept for a refused sequence.
+        Return False if a sequence found no room and free blocks should be kept for it.
         """
         if not self._queue:
             return True
@@ -97,11 +97,11 @@ class SequenceStarts:
     def admit_next(
         self, builder: StepBuilder, now: float, choose: Callable[[Rank], Sequence | None]
     ) -> bool:
-        """Start a sequence in a free batch slot."""
+        """Start the sequence that `choose` returns, if there is a free batch slot and room."""
         return not self._active.is_full and self._admit_one(builder, now, choose)
 
     def admit_behind(self, builder: StepBuilder, now: float) -> None:
-        """Admit sequences of flows that use less than their part, although other flows wait."""
+        """Admit sequences of flows that use less than their part, even if other flows wait."""
         while self._queue and len(self._flows()) > 1:
             choose: Callable[[Rank], Sequence | None] = self._with_few_blocks
             if self._is_full:
@@ -123,9 +123,9 @@ class SequenceStarts:
                 self._active.start_loaded(sequence, builder, now)
 
     def make_room(self, sequence: Sequence, builder: StepBuilder, now: float) -> bool:
-        """Find a block for a sequence's last token.
+        """Find a block for the last token of a running sequence.
 
-        Return False if the sequence was preempted or must wait.
+        Return False if the sequence itself was preempted or must wait.
         """
         while not self._sequence_cache.grow(sequence, now):
             if self._sequence_cache.is_room_coming(sequence):
@@ -176,9 +176,9 @@ class SequenceStarts:
         return {one.flow for one in self._active.holding}.union(self._queue.waiting_flows())
 
     def _with_few_loads(self, rank: Rank) -> Rank:
-        """Leave out sequences of flows that have their maximum number of loading sequences.
+        """Exclude sequences of flows that have their maximum number of loading sequences.
 
-        Else a flow's loads could keep other flows' sequences from starting.
+        Otherwise the loads of one flow could prevent sequences of other flows from starting.
         """
         loading = Counter(one.flow for one in self._active.loading)
         part = max(self._max_running // len(self._flows()), 1)
@@ -256,9 +256,9 @@ class SequenceStarts:
         self._active.preempt(victim, now)
 
     def _victim(self, sequence: Sequence) -> Sequence:
-        """Choose who gives up blocks for a running sequence's next token.
+        """Choose the sequence that is preempted for a running sequence's next token.
 
-        Other sequences of flows beyond their part come first. Else the latest arrival is chosen.
+        It is a sequence of a flow that uses more than its part, else the latest arrival.
         """
         active, parts = self._active, BlockParts(self._sequence_cache)
         of_others = parts.victim(sequence, active.holding, is_visiting=False)

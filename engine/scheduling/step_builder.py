@@ -1,6 +1,6 @@
-"""A step under construction: its rows so far, and the token budget for further rows.
+"""The building of a step: its rows so far, and the token budget for further rows.
 
-Elsewhere: whose turn it is (`scheduler.py`).
+Elsewhere: the order of sequences (`scheduler.py`).
 """
 
 from __future__ import annotations
@@ -21,20 +21,21 @@ from engine.sequences.sequence import Sequence
 from engine.step import PREFILL, SCORE
 from storage.move import Move, TokenCopy
 
-# The maximum number of scored tokens of a step. Memory is reserved for the logits of each scored
-# token, over the whole vocabulary.
+# The maximum number of scored tokens of a step. It is low because memory is reserved for the logits
+# of each, over the whole vocabulary.
 MOST_SCORED = 256
 
 
 @dataclass(frozen=True, slots=True)
 class StepLimits:
-    """The bounds of one step: tokens computed, sequences running, seconds."""
+    """The limits of one step: computed tokens, running sequences, seconds."""
 
     max_batch_tokens: int
     max_running: int
-    # The maximum seconds of a step with a decode whose gaps have no target. None: no bound.
+    # The maximum seconds of a step that has a decode without a gap target. None: no maximum.
     max_step_s: float | None = None
-    stages: int = 1  # pipeline stages, which compute steps of different sequences in parallel
+    # Number of pipeline stages, which compute steps of different sequences at the same time.
+    stages: int = 1
     target_itl_s: float | None = None
 
     def __post_init__(self) -> None:
@@ -61,7 +62,7 @@ class StepBuilder:
 
     @property
     def budget(self) -> int:
-        """The token budget for further rows, or 0 without room for further scored tokens."""
+        """The token budget for further rows. It is 0 if no more tokens can be scored."""
         return self._budget if self._may_score else 0
 
     @budget.setter
@@ -82,17 +83,17 @@ class StepBuilder:
         return row
 
     def verify(self, sequence: Sequence, draft: Draft | None) -> ScheduledRow:
-        """Add a row: tokens computed again, then the sequence's last token, then a draft."""
+        """Add a row that verifies a draft after the sequence's last token."""
         row = verify_row(sequence, draft)
         self.rows.append(row)
         self._count(row, row.num_new)
         return row
 
     def stop_at_states(self) -> list[ScheduledRow]:
-        """Shorten rows to end at recurrent states that became wanted after the rows were added.
+        """Shorten rows that must end at a recurrent state. Return the parts that are cut off.
 
-        A state is wanted where another sequence that starts in this step diverges from the row's
-        sequence. Return the parts that were cut off.
+        Such a position may become known after the row was added: there, another sequence that
+        starts in this step diverges from the row's sequence.
         """
         rests = list[ScheduledRow]()
         for at, row in enumerate(self.rows):
@@ -104,9 +105,9 @@ class StepBuilder:
         return rests
 
     def cut(self, tokens: int) -> list[ScheduledRow]:
-        """Shorten prompt rows to `tokens` in all, the last rows first.
+        """Shorten prompt rows to `tokens` in total, the last rows first.
 
-        Return the parts that were cut off. Each row keeps at least one token, because its sequence
+        Return the parts that are cut off. Each row keeps at least one token, because its sequence
         may start in this step.
         """
         rests = list[ScheduledRow]()
@@ -139,12 +140,12 @@ class StepBuilder:
             self._may_score -= tokens
 
     def step(self) -> Scheduled:
-        """Build the step, and record that its sequences' data are sent."""
+        """Build the step, and record that its sequences' data have been sent."""
         return step_of(self.rows, self.moves, self.copies)
 
 
 def _up_to_state(sequence: Sequence, num_new: int) -> int:
-    """Return how many of `num_new` tokens a row may compute before it must store a state."""
+    """Return how many of `num_new` tokens a row may compute before a state must be stored."""
     states = None if sequence.lease is None else sequence.lease.states
     if states is None:
         return num_new

@@ -1,6 +1,6 @@
-"""The drafts of a step's decodes: which sequences may have drafts, and how many fit.
+"""The drafts of a step's decodes: which sequences may have drafts, and how many drafts fit.
 
-Elsewhere: which of them save time (`engine.drafting`).
+Elsewhere: the choice of drafts that save time (`engine.drafting`).
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from engine.drafting.draft import Draft, Drafting
 from engine.scheduling.step_builder import StepLimits
 from engine.sequences.sequence import Sequence
 
-# The maximum number of rows in a step that has drafts. In a larger step, a draft costs as much as a
-# row.
+# The maximum number of rows in a step that has drafts. In a larger step, a drafted token takes as
+# much time as a further row.
 MOST_DRAFTED_ROWS = 64
 
 
@@ -28,19 +28,19 @@ class StepDrafts:
         return 0 < rows <= min(MOST_DRAFTED_ROWS, self.limits.max_running - 1)
 
     def prepare(self, sequence: Sequence) -> None:
-        """Prepare drafts of a sequence, unless its next token is its last."""
+        """Prepare drafts for a sequence, unless its next token is its last."""
         if sequence.num_tokens + 1 < len(sequence.tokens) and _may_have_drafts(sequence):
             self.drafting.prepare(sequence)
 
     def are_likely(self, decodes: list[Sequence]) -> bool:
-        """Return whether drafts are likely. The decodes' last tokens may be pending."""
+        """Return whether good drafts are likely. The last tokens of the decodes may be pending."""
         drafted = [one for one in decodes if _may_have_drafts(one)]
         return bool(drafted) and self.drafting.is_worth_waiting(drafted)
 
     def propose(self, decodes: list[Sequence]) -> dict[Sequence, Draft]:
-        """Return drafts of the decodes, at most as many as there are free batch slots.
+        """Return drafts for the decodes. The drafted tokens are at most the free batch slots.
 
-        This bound keeps the step within the largest captured size.
+        The step then fits the largest captured graph.
         """
         drafted = [one for one in decodes if _may_have_drafts(one)]
         if not drafted or any(one.num_pending for one in drafted):
@@ -58,6 +58,6 @@ class StepDrafts:
 
 
 def _may_have_drafts(sequence: Sequence) -> bool:
-    """Return whether tokens may be drafted now. An overwritten recurrent state forbids drafts."""
+    """Return whether tokens may be drafted. They may not after an overwritten recurrent state."""
     states = None if sequence.lease is None else sequence.lease.states
     return sequence.drafts and not (states is not None and states.overwrites)

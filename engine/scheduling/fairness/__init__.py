@@ -1,1 +1,1 @@
-"""The queue of each flow of requests, the order of the queues, and the price of work."""
+"""The fairness between flows of requests: a queue for each, their order, and prices of work."""

@@ -1,15 +1,15 @@
-"""The flows that arrive while other flows run, and the lengths of their prompts.
+"""The flows that arrive while other flows are running, and the lengths of their prompts.
 
-    always there  ------------------------------------------->
-    comes, goes       --asks--   reads ...   --asks--   reads ...
+    always present  ----------------------------------------->
+    comes, goes     --requests--  idle ...  --requests--  idle
                                 |<- may return ->|
 
-A flow counts as arriving if it had no KV blocks for a while and other flows ran meanwhile. Its
-first sequence is a newcomer until the sequence's prompt is computed. For some time after a flow has
-left, the engine expects the flow to return. A flow that returns immediately counts as always
+A flow counts as arriving if it had no KV blocks for a while, during which other flows ran. Its
+first sequence is a newcomer until the prompt of this sequence is computed. For some time after a
+flow has left, the engine expects its return. A flow that returns immediately counts as always
 present.
 
-Elsewhere: what is done for these flows (`prefill_budget.py`).
+Elsewhere: the budget for newcomers and returning flows (`prefill_budget.py`).
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from itertools import islice
 from engine.scheduling.scheduled_rows import remaining_tokens
 from engine.sequences.sequence import Sequence
 
-AWAY_S = 0.02  # seconds; a shorter absence counts as presence
-LATELY_S = 30.0  # seconds within which a flow that has left may return
-MAX_EXPECTED = 32  # maximum number of flows that are expected to return
+AWAY_S = 0.02  # seconds; after a shorter absence, a flow counts as always present
+LATELY_S = 30.0  # seconds for which the return of a flow is expected
+MAX_EXPECTED = 32  # maximum number of flows whose return is expected
 MAX_LEFT = 4096
 
 
@@ -40,7 +40,7 @@ class _FlowPresence:
 
 
 class Arrivals:
-    """The flows with blocks, and the flows that left. Used by one thread only."""
+    """The flows that have blocks, and those that have left. Used by one thread only."""
 
     def __init__(self) -> None:
         self._alive: dict[str, _FlowPresence] = {}
@@ -85,22 +85,22 @@ class Arrivals:
         return flow in self._alive
 
     def is_visiting(self, flow: str, now: float) -> bool:
-        """Return whether a flow has arrived lately and may leave again."""
+        """Return whether a flow has recently arrived, so that it may leave again."""
         found = self._alive.get(flow)
         return found is not None and found.is_visiting(now)
 
     def newcomers(self) -> list[Sequence]:
-        """Return the newcomers with uncomputed prompts, fewest tokens first."""
+        """Return the newcomers with prompts not computed yet, those with fewest tokens first."""
         if self._newcomers:
             self._newcomers = [one for one in self._newcomers if _is_before_its_first_token(one)]
             self._newcomers.sort(key=remaining_tokens)
         return self._newcomers
 
     def expected(self, now: float, is_waiting: Callable[[str], bool]) -> int | None:
-        """Return the smallest number of prompt tokens among flows that may come back.
+        """Return the smallest number of prompt tokens among the flows that may return.
 
-        Return None if no flow may come back. A waiting flow that was no newcomer counts as always
-        present.
+        Return None if no flow may return. A flow that waits without being a newcomer counts as
+        always present.
         """
         return min(
             (

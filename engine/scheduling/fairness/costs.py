@@ -1,6 +1,6 @@
-"""The prices of work: a computed token costs 1, a cached token 1/16, an output token 2.
+"""The prices of work: 1 for a computed token, 1/16 for a cached token, 2 for an output token.
 
-Elsewhere: whose turn it is (`queue.py`).
+Elsewhere: the order of flows (`queue.py`).
 """
 
 from __future__ import annotations
@@ -24,13 +24,14 @@ def charge_cached(queue: FairQueue, sequence: Sequence, tokens: int) -> None:
 def charge_row(queue: FairQueue, row: ScheduledRow) -> None:
     """Charge a row's flow for the row's computed and sampled tokens.
 
-    The next step charges 1 for the sampled token, so only the rest is charged here.
+    Of the 2 for a sampled token, the next step will charge 1, when it computes the token. Only the
+    other 1 is charged here.
     """
     queue.charge(row.sequence, row.num_new + (OUTPUT_TOKEN_COST - 1) * row.num_samples)
 
 
 def refund_row(queue: FairQueue, row: ScheduledRow) -> None:
-    """Refund the charge for `row`, which was cut from a charged row."""
+    """Refund the charge for `row`, a part that was cut off from a charged row."""
     queue.refund(row.sequence, row.num_new + (OUTPUT_TOKEN_COST - 1) * row.num_samples)
 
 
@@ -40,9 +41,9 @@ def charge_more(queue: FairQueue, sequence: Sequence, tokens: int) -> None:
 
 
 def charge_decodes(queue: FairQueue, rows: Iterable[ScheduledRow]) -> None:
-    """Charge the rows of decodes, with one charge for each flow and priority.
+    """Charge the rows of decodes. A flow gets one charge per priority.
 
-    Each row is charged as one token, because drafts are charged once they are accepted.
+    Each row is charged as one token, because drafts are charged only when they are accepted.
     """
     rows_of: dict[tuple[str, Priority], list[ScheduledRow]] = {}
     for row in rows:

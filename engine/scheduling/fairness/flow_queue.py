@@ -1,6 +1,6 @@
 """The queue of one flow: its credit, its waiting sequences and its admission rate.
 
-Elsewhere: whose turn it is (`queue.py`).
+Elsewhere: the order of flows (`queue.py`).
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ _SAMPLES = 64
 
 
 class AdmissionRate:
-    """The rate at which one flow's sequences start, sampled at each arrival."""
+    """The rate at which sequences of one flow start. It is sampled at each arrival."""
 
     def __init__(self) -> None:
         self._started = 0
-        self._seen: deque[tuple[float, int]] = deque(maxlen=_SAMPLES)  # (time, starts so far)
+        # Pairs of (time, number of starts before)
+        self._seen: deque[tuple[float, int]] = deque(maxlen=_SAMPLES)
 
     def started(self) -> None:
         """Count a sequence that started."""
@@ -34,7 +35,7 @@ class AdmissionRate:
             self._seen.append((now, self._started))
 
     def retry_after_s(self, now: float) -> float:
-        """Return the expected seconds until a place in the queue becomes free."""
+        """Return the expected seconds until there is a free place in the queue."""
         while len(self._seen) > 1 and now - self._seen[1][0] > _SPAN_S:
             self._seen.popleft()
         if not self._seen or now <= self._seen[0][0]:
@@ -47,7 +48,7 @@ class AdmissionRate:
 
 @dataclass(slots=True, eq=False)
 class FlowQueue:
-    """The queue of one flow. `weight` is the flow's share of the work, and credit is in tokens."""
+    """The queue of one flow. `weight` is its relative share of work. `credit` is in tokens."""
 
     weight: float
     credit: float = 0.0
@@ -58,12 +59,12 @@ class FlowQueue:
 
     @property
     def debt(self) -> float:
-        """The flow's debt in tokens, for a weight of 1."""
+        """The flow's debt in tokens, divided by its weight."""
         return max(-self.credit / self.weight, 0.0)
 
     @property
     def num_waiting(self) -> int:
-        """The number of waiting sequences of both priorities."""
+        """The number of waiting sequences, of both priorities."""
         return len(self.interactive) + len(self.batch)
 
     def waiting(self, priority: Priority) -> list[Sequence]:

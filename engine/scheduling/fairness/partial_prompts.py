@@ -1,6 +1,6 @@
-"""The order of prompts that earlier steps began: within a flow, the shortest goes first.
+"""The order of prompts that earlier steps have begun: within a flow, the shortest comes first.
 
-Elsewhere: which waiting prompts go before begun prompts (`queue.py`).
+Elsewhere: the waiting prompts that come before begun prompts (`queue.py`).
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from engine.step import PREFILL
 
 
 def without_row(builder: StepBuilder, sequences: Iterable[Sequence]) -> list[Sequence]:
-    """Return the `sequences` with several tokens to compute and no row in `builder`.
+    """Return those `sequences` that have no row in `builder` and several tokens to compute.
 
-    A sequence that waits for its mask is left out.
+    Sequences that wait for a mask are left out.
     """
     given = {id(row.sequence) for row in builder.rows}
     return [one for one in sequences if _is_next(one) and id(one) not in given]
@@ -35,7 +35,7 @@ def in_turn(prompts: list[Sequence], is_overdue: Callable[[Sequence], bool]) -> 
 
 
 def pass_over(waiting: Iterable[Sequence], prompt: Sequence) -> None:
-    """Record that `prompt` went before waiting sequences of its flow and priority."""
+    """Record that `prompt` was chosen before waiting sequences of its flow and priority."""
     for one in waiting:
         if _kin(one) == _kin(prompt):
             one.passed_over += 1

@@ -1,21 +1,22 @@
-"""The choice of the sequence that gives up room lent by another flow.
+"""The choice of the sequence that must give back blocks or slots that its flow has borrowed.
 
 The engine lends a flow's unused KV blocks, batch slots and state slots to other flows.
 
-    blocks  A flow whose sequences use less than its part takes blocks from flows that use more
-            than their parts. A part is the flow's partition, or its floor where tiers are pooled. A
+    blocks  A flow whose sequences use less than its part takes blocks back from flows that use more
+            than their parts. A part is the flow's partition, or its floor without partitions. A
             visiting flow also takes pooled blocks beyond its part. Afterwards the giving flow must
             still have more blocks than the visiting flow, each relative to the flow's weight.
     slots   A flow without slots takes a slot from the flow with the most slots relative to its
-            weight, if that flow keeps a slot. A visiting flow takes further slots. Afterwards the
+            weight, if that flow keeps at least one. A visiting flow takes further slots. Then the
             giving flow must still have more slots than the visiting flow, each relative to the
             flow's weight.
 
-A visiting flow has arrived lately, while other flows were there (`arrivals.py`). Between flows that
-are always there, the queue decides who gets a slot. The latest arrival of the giving flow is
-preempted. The oldest sequence of all giving flows is never preempted, so one sequence always ends.
+A visiting flow has recently arrived, while other flows were running (`arrivals.py`). Between flows
+that are always present, the queue decides which gets a slot. The giving flow's sequence that
+arrived last is preempted. The oldest sequence of all giving flows is never preempted, so at least
+one sequence always finishes.
 
-Elsewhere: whose turn it is (`queue.py`).
+Elsewhere: the order of flows (`queue.py`).
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from prefix_cache.eviction.shares import PUBLISHED
 
 
 class BlockParts:
-    """The device blocks in use by each flow's sequences, and each flow's part of the blocks."""
+    """The numbers of device blocks that each flow's sequences use, and each flow's part."""
 
     def __init__(self, sequence_cache: SequenceCache) -> None:
         self._cache = sequence_cache
@@ -41,16 +42,16 @@ class BlockParts:
         return self._beyond(flow) > 0
 
     def fits(self, sequence: Sequence) -> bool:
-        """Return whether a flow's part has enough blocks for one of its sequences."""
+        """Return whether a sequence's flow stays within its part when the sequence starts."""
         flow = sequence.flow
         return flow == PUBLISHED or self._beyond(flow) + self._cache.lacking(sequence) <= 0
 
     def victim(
         self, sequence: Sequence, others: Iterable[Sequence], *, is_visiting: bool
     ) -> Sequence | None:
-        """Choose the sequence that gives up blocks, or None.
+        """Choose the sequence that gives up blocks for `sequence`, or return None.
 
-        The choice is the latest arrival of the flow furthest beyond its part.
+        It is the latest arrival of the flow that exceeds its part by the most blocks.
         """
         is_within = self.fits(sequence)
         if not is_within and (self._cache.are_partitions or not is_visiting):
@@ -78,7 +79,7 @@ class BlockParts:
 
 
 class SlotParts:
-    """The slots in use by each flow's sequences. The `spared` sequences give up no slot."""
+    """The numbers of slots that each flow's sequences use. `spared` sequences give up no slot."""
 
     def __init__(self, holding: Iterable[Sequence], spared: Iterable[Sequence] = ()) -> None:
         kept = {id(one) for one in spared}
@@ -89,9 +90,9 @@ class SlotParts:
         self._may_give = Counter(one.flow for one in self._giving)
 
     def victim(self, sequence: Sequence, *, is_visiting: bool) -> Sequence | None:
-        """Choose the sequence that gives up a slot, or None.
+        """Choose the sequence that gives up a slot for `sequence`, or return None.
 
-        The choice is the latest arrival of the flow with the most slots relative to its weight.
+        It is the latest arrival of the flow with the most slots relative to its weight.
         """
         flows = [flow for flow in self._may_give if flow != sequence.flow]
         if not flows:
@@ -105,5 +106,5 @@ class SlotParts:
 
 
 def latest(sequences: Iterable[Sequence]) -> Sequence:
-    """Return the latest arrival, or the last in order among equally late arrivals."""
+    """Return the sequence that arrived last, or of several the last in order."""
     return max(reversed(list(sequences)), key=attrgetter("arrived"))

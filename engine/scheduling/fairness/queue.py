@@ -1,23 +1,23 @@
-"""A fair queue: deficit round robin over flows, and within a flow the fewest tokens first.
+"""A fair queue: deficit round robin over flows. Within a flow, the fewest tokens come first.
 
-    flow a  credit  120 | s1 s4 s7      Served in turn while their credit is positive. When no
+    flow a  credit  120 | s1 s4 s7      Flows take turns while their credit is positive. When no
     flow b  credit  -30 | s2            waiting flow has credit left, a round begins: every
     flow c  credit -900 | (idle)        flow gets quantum x weight.
 
-The engine charges a flow when the work is done, because the output's length is not known before. A
-flow in debt waits for as many rounds as its debt takes. Work done while no other flow waits leaves
-no debt. A returning flow starts with no credit.
+The engine charges a flow after the work is done, because the length of the output is not known in
+advance. A flow in debt waits until enough rounds have paid its debt. Work that was done while no
+other flow waited causes no debt. A flow that returns starts without credit.
 
-A flow with no running sequence and little debt goes before all other flows (`newcomer`). A small
-flow therefore does not notice the load of other flows.
+A flow with no running sequence and little debt comes before all other flows (`newcomer`). A flow
+with few requests is therefore not slowed by the load of other flows.
 
-Within a flow, the sequence with the fewest uncached tokens goes first. That sequence delays the
-flow's other sequences least. A sequence is passed over a bounded number of times.
+Within a flow, the sequence with the fewest uncached tokens comes first, because it delays the other
+sequences least. A sequence can be passed over only a limited number of times.
 
-Interactive sequences go before batch sequences until batch is due its share. A flow has one credit
-for both priorities.
+Interactive sequences come before batch sequences, unless batch has got less than its share. A flow
+has one credit for both priorities.
 
-A flow may fill only a part of the free places. The refusal says when a place should be free.
+A flow may use only a part of the free places. A refusal says when a place will probably be free.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from engine.scheduling.fairness.priority_classes import PriorityClasses
 from engine.sequences.sequence import Sequence
 
 Rank = Callable[[Sequence], int | None]
-"""Cached tokens of a waiting sequence, or None while it may not start."""
+"""A function that returns the cached tokens of a waiting sequence, or None if it may not start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +44,11 @@ class QueueLimits:
     """The bounds of the queue. `capacity` and `lookahead` are in sequences, `quantum` in tokens."""
 
     capacity: int = 1024
-    quantum: int = 512  # tokens that a flow of weight 1 gets in a round
-    lookahead: int = 16  # number of a flow's oldest sequences that are compared
-    patience: int = 8  # number of times that a flow may pass over one of its sequences
+    quantum: int = 512  # tokens of credit that a flow of weight 1 gets in a round
+    lookahead: int = 16  # number of a flow's oldest sequences that are compared by their tokens
+    patience: int = 8  # how often one sequence of a flow may be passed over
     max_idle_flows: int = 4096
-    greed: float = 3.0  # waiting sequences allowed to a flow for each free place
+    greed: float = 3.0  # maximum waiting sequences of a flow, per free place
     batch_share: float = 1 / 8  # batch's share of the work while both priorities wait
 
 
@@ -57,10 +57,10 @@ class FairQueue:
 
     def __init__(self, limits: QueueLimits) -> None:
         self._limits = limits
-        self._flows: dict[str, FlowQueue] = {}  # in order of turn
+        self._flows: dict[str, FlowQueue] = {}  # in the order in which flows are served
         self._length = 0
         self._backlogged = 0
-        self._uncontended = 0.0  # tokens computed for a weight of 1 while no other flow waited
+        self._uncontended = 0.0  # tokens computed, per weight, while no other flow waited
         self._classes = PriorityClasses(limits.batch_share, most_due=8.0 * limits.quantum)
 
     def __len__(self) -> int:
@@ -85,17 +85,17 @@ class FairQueue:
         flow.waiting(sequence.priority).append(sequence)
 
     def push_module(self, sequence: Sequence) -> None:
-        """Add a sequence that computes a prompt module, whatever the queue's capacity."""
+        """Add a sequence that computes a prompt module, even if the queue is full."""
         self._enter(sequence).waiting(sequence.priority).append(sequence)
 
     def push_front(self, sequence: Sequence) -> None:
-        """Return a preempted sequence to the front of its flow, whatever the queue's capacity."""
+        """Put a preempted sequence back at the front of its flow, even if the queue is full."""
         flow = self._enter(sequence)
         sequence.passed_over = self._limits.patience
         flow.waiting(sequence.priority).insert(0, sequence)
 
     def select(self, rank: Rank) -> Sequence | None:
-        """Return the next sequence whose `rank` is not None. The sequence stays in the queue."""
+        """Return the next sequence that may start (`rank` is not None). It stays in the queue."""
         for priority in self._classes.order():
             choice = self._select_of(priority, rank)
             if choice is not None:
@@ -103,10 +103,10 @@ class FairQueue:
         return None
 
     def shorter(self, prompt: Sequence, tokens: int, rank: Rank) -> Sequence | None:
-        """Find a sequence of the same flow and priority with fewer tokens than `prompt`.
+        """Find a waiting sequence of the same flow and priority with fewer tokens than `prompt`.
 
-        Return None unless the flow has the turn, and None once `prompt` is overdue. The sequence
-        stays in the queue, and no round begins.
+        Return None if it is not the flow's turn, or if `prompt` is overdue. The sequence stays in
+        the queue, and no round begins.
         """
         flow = self._flows.get(prompt.flow)
         if flow is None or self.is_overdue(prompt) or not self._has_turn(flow, prompt.priority):
@@ -114,7 +114,7 @@ class FairQueue:
         return self._choose(flow.waiting(prompt.priority), rank, below=tokens)
 
     def is_overdue(self, sequence: Sequence) -> bool:
-        """Return whether a sequence was passed over so often that it now goes first."""
+        """Return whether a sequence was passed over so often that it must come first now."""
         return sequence.passed_over >= self._limits.patience
 
     def num_waiting(self, flow: str) -> int:
@@ -123,16 +123,16 @@ class FairQueue:
         return 0 if found is None else found.num_waiting
 
     def newcomer(self, present: Mapping[str, int], rank: Rank) -> Sequence | None:
-        """Return the next interactive sequence of an absent flow with little debt."""
+        """Return the next interactive sequence of a flow with little debt and nothing running."""
         return self._owing_little(present, rank, (n for n in self._flows if n not in present))
 
     def owing_little(self, present: Mapping[str, int], rank: Rank) -> Sequence | None:
         """Return the next interactive sequence of a flow with little debt.
 
         `present` maps each flow to the uncomputed tokens of its running sequences. Debt is little
-        if it is at most one round above the least debt of other flows. Of several flows, the flow
-        with the fewest waiting sequences is chosen. The sequence stays in the queue, and no round
-        begins.
+        if it exceeds the smallest debt of other flows by at most one round. Of several such flows,
+        the one with the fewest waiting sequences is chosen. The sequence stays in the queue, and no
+        round begins.
         """
         return self._owing_little(present, rank, self._flows)
 
@@ -141,7 +141,7 @@ class FairQueue:
         return (name for name, flow in self._flows.items() if flow.num_waiting)
 
     def take(self, sequence: Sequence) -> None:
-        """Remove a selected sequence and end its flow's turn."""
+        """Remove a selected sequence, and end the turn of its flow."""
         flow = self._flows[sequence.flow]
         waiting = flow.waiting(sequence.priority)
         index = _index(waiting, sequence)
@@ -171,7 +171,7 @@ class FairQueue:
             flow.credit = max(flow.credit - cost, min(flow.credit, 0.0))
 
     def refund(self, sequence: Sequence, cost: float) -> None:
-        """Refund a charge for work that was not done. A refund reduces debt but adds no credit."""
+        """Refund a charge for work that was not done. It reduces debt, but cannot give credit."""
         flow = self._flows.get(sequence.flow)
         if flow is not None:
             flow.credit = min(flow.credit + cost, max(flow.credit, 0.0))
@@ -203,8 +203,8 @@ class FairQueue:
     def _may_wait(self, flow: FlowQueue | None) -> bool:
         """Return whether one more sequence of `flow` may wait.
 
-        With a greed of 3, one flow alone gets 3/4 of the queue. Each of n flooding flows gets 3/(3n
-        + 1).
+        With `greed` 3, a single flow can fill 3/4 of the queue. If n flows send as much as they
+        can, each fills 3/(3n + 1).
         """
         free = self._limits.capacity - self._length
         waiting = 0 if flow is None else flow.num_waiting
@@ -236,11 +236,11 @@ class FairQueue:
     def _choose(
         self, waiting: list[Sequence], rank: Rank, *, below: float = math.inf
     ) -> Sequence | None:
-        """Choose an overdue sequence, else the oldest sequence with the fewest tokens.
+        """Choose an overdue sequence, else the sequence with the fewest tokens to compute.
 
-        Return None unless the sequence has fewer than `below` tokens to compute. Unready sequences
-        do not count towards `lookahead`, because they may wait for blocks that other waiting
-        sequences compute.
+        Return None if it has `below` or more tokens to compute. Of several with the fewest, choose
+        the oldest. Sequences that are not ready do not count towards `lookahead`, because they may
+        wait for blocks that later sequences compute.
         """
         best: Sequence | None = None
         fewest = below
