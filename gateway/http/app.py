@@ -172,7 +172,10 @@ def _as_gateway_error(request: Request, error: Exception) -> GatewayError:
 
 def _from_http(request: Request, error: HTTPException) -> GatewayError:
     if error.status_code == 404:
-        return NotFound("there is no such route", code="unknown_url")
+        return NotFound(
+            "there is no such route; perhaps the client's base URL lacks /v1, or has it twice",
+            code="unknown_url",
+        )
     if error.status_code == 405:
         return MethodNotAllowed(
             f"this route does not support {running_request(request.scope).method}"

@@ -1,8 +1,9 @@
 """The rendering of one answer in Gemini's shape, whole or as stream events.
 
-Each event of a stream has the form of an answer, with only the new parts. A call is sent once it is
-complete. Before the first token of a long prompt, events with an empty text keep the connection
-alive. Comments in the event stream are no alternative, since clients read them as data.
+Each event of a stream has the form of an answer, with only the new parts and the prompt's token
+counts, without which some clients drop its text. A call is sent once it is complete. Before the
+first token of a long prompt, events with an empty text keep the connection alive. Comments in the
+event stream are no alternative, since clients read them as data.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -61,6 +62,7 @@ class GeminiRendering:
     ignored: tuple[PassedOver, ...] = ()
     explains: bool = False
     calls: int = 0
+    begun: GeminiUsage | UnsetType = UNSET
     is_open: dict[int, _OpenCall] = field(default_factory=dict)
     ends: dict[int, ChoiceEnded] = field(default_factory=dict)
 
@@ -70,8 +72,8 @@ class GeminiRendering:
         return {}
 
     def begin(self, usage: Usage) -> None:
-        """Write nothing. The last event says why the prompt missed the cache."""
-        del usage
+        """Keep the prompt's counts, and write nothing."""
+        self.begun = _of_prompt(usage)
 
     def frame(self, told: Event) -> bytes | None:
         """Write the stream event for the answer's event `told`."""
@@ -132,7 +134,7 @@ class GeminiRendering:
     ) -> GenerateContentResponse:
         return GenerateContentResponse(
             candidates=candidates,
-            usage_metadata=UNSET if usage is None else usage_of(usage),
+            usage_metadata=self.begun if usage is None else usage_of(usage),
             model_version=self.model,
             response_id=self.request_id,
             ratoon=UNSET if usage is None else self._ratoon(usage),
@@ -175,6 +177,15 @@ class GeminiRendering:
 def event(value: msgspec.Struct) -> bytes:
     """Write one server-sent event."""
     return b"data: " + msgspec.json.encode(value) + b"\n\n"
+
+
+def _of_prompt(usage: Usage) -> GeminiUsage:
+    return GeminiUsage(
+        prompt_token_count=usage.prompt_tokens,
+        cached_content_token_count=usage.cached_tokens,
+        total_token_count=usage.prompt_tokens,
+        prompt_tokens_details=[ModalityTokenCount(token_count=usage.prompt_tokens)],
+    )
 
 
 def usage_of(usage: Usage) -> GeminiUsage:

@@ -51,11 +51,14 @@ class ModalityTokenCount(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class GeminiUsage(Struct, frozen=True, kw_only=True, rename="camel"):
-    """Token counts. Prompt tokens include cached tokens. Candidates' tokens exclude thoughts."""
+    """Token counts. Prompt tokens include cached tokens. Candidates' tokens exclude thoughts.
+
+    The chunks before the last have only the prompt's counts.
+    """
 
     prompt_token_count: int
     cached_content_token_count: int
-    candidates_token_count: int
+    candidates_token_count: int | UnsetType = UNSET
     thoughts_token_count: int | UnsetType = UNSET
     total_token_count: int
     prompt_tokens_details: list[ModalityTokenCount]
@@ -63,7 +66,7 @@ class GeminiUsage(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class GenerateContentResponse(Struct, frozen=True, kw_only=True, rename="camel"):
-    """A whole answer, or a chunk of a stream. The last chunk has the usage."""
+    """A whole answer, or a chunk of a stream. The last chunk has the whole usage."""
 
     candidates: list[AnswerCandidate]
     usage_metadata: GeminiUsage | UnsetType = UNSET

@@ -52,7 +52,10 @@ def test_the_bytes_of_a_stream(http: httpx.Client, engine: FakeEngine) -> None:
     first, last = events_of(answer)
     content = {"parts": [{"text": "a"}], "role": "model"}
     assert first["candidates"] == [{"content": content, "index": 0}]
-    assert "usageMetadata" not in first
+    prompt = first["usageMetadata"]["promptTokenCount"]
+    assert first["usageMetadata"]["totalTokenCount"] == prompt
+    assert "candidatesTokenCount" not in first["usageMetadata"]
+    assert last["usageMetadata"]["totalTokenCount"] == prompt + 2
     assert last["candidates"][0]["finishReason"] == "STOP"
     assert last["usageMetadata"]["candidatesTokenCount"] == 2
 
