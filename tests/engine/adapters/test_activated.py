@@ -1,4 +1,6 @@
-"""Activated adapters, compared with PEFT: the base model's blocks serve an adapter's beginning."""
+"""Activated adapters, compared with PEFT. Blocks of the base model serve a prompt up to the
+adapter's invocation.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ from tests.engine.rigs.adapters import make_adapter
 from tests.engine.rigs.hand_driven import random_prompt
 
 INVOCATION = [7, 8, 9]
-START = 37  # a place in the third block of sixteen tokens
+START = 37  # token position of the adapter's first token, in the third block of 16 tokens
 PROMPT = [*random_prompt(START), *INVOCATION, *random_prompt(11)]
 
 
@@ -40,7 +42,7 @@ def truths(checkpoint: MakeCheckpoint, tmp_path_factory: pytest.TempPathFactory)
 
 @pytest.fixture(params=[512, 24])
 def served(truths: dict[str, Any], request: pytest.FixtureRequest) -> Iterator[Served]:
-    """Return an engine with these adapters, also with steps smaller than a prompt."""
+    """Return an engine with these adapters; one variant's steps are smaller than a prompt."""
     config = EngineConfig.of(
         model_dir=str(truths[""].model_dir),
         socket="",
@@ -58,7 +60,9 @@ def served(truths: dict[str, Any], request: pytest.FixtureRequest) -> Iterator[S
 
 
 def say(served: Served, request_id: str, name: str, start: int = START, **fields: Any) -> None:
-    """Send a request whose namespace is the model's up to `start`, and the adapter's from there."""
+    """Send a request in the base model's namespace up to token `start`, and in the adapter's after
+    it.
+    """
     digest = served.uses[name].digest
     own = adapted_fingerprint(served.core.components.welcome.fingerprint, digest, start)
     namespace = derive_namespace(b"secret", own, ("tenant", "t"))
@@ -71,7 +75,7 @@ def test_blocks_of_the_model_serve_every_activated_adapter(served: Served) -> No
     served.say("base", None, PROMPT)
     served.run()
     for name in ("one", "two"):
-        # first only the model's blocks, then also the adapter's
+        # the first request finds only the model's blocks, the second also the adapter's
         for number, cached in enumerate((START, 48)):
             say(served, f"{name} {number}", name)
             served.run()
@@ -81,7 +85,7 @@ def test_blocks_of_the_model_serve_every_activated_adapter(served: Served) -> No
     served.run()
     assert served.cached("plain") == 0
     answers = {tuple(served.greedy(name, PROMPT)) for name in (None, *NAMES)}
-    assert len(answers) == 4  # with equal answers the test would show nothing
+    assert len(answers) == 4  # if answers were equal, the test would prove nothing
     # Positive control: with the model's namespace for the whole prompt, blocks beyond `start` are
     # found.
     say(served, "leak", "one", namespace=NamespacePath.single(served.namespace(None)))
@@ -95,7 +99,7 @@ def test_blocks_of_an_activated_adapter_serve_the_model_up_to_the_place(served: 
     assert served.cached("one") == 0
     served.say("base", None, PROMPT)
     served.run()
-    assert served.cached("base") == 32  # no block of the adapter's namespace
+    assert served.cached("base") == 32  # the base model finds no block of the adapter's namespace
     assert served.link.tokens("base") == served.greedy(None, PROMPT)
 
 

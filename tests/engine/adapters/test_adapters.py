@@ -24,7 +24,7 @@ from tests.engine.rigs.hand_driven import sequence_of
 
 
 class NotedSlots:
-    """A device's slots, which note the adapters copied to them."""
+    """A device's adapter slots, which record the adapters copied to them."""
 
     def __init__(self, num_slots: int) -> None:
         self.num_slots = num_slots
@@ -130,7 +130,7 @@ def test_a_third_adapter_waits_until_a_slot_is_of_no_request(tmp_path: Path) -> 
 
 
 def test_a_flow_leaves_a_slot_to_others(tmp_path: Path) -> None:
-    """The slot stays free even if the flow's own requests have waited longer than the others'.
+    """Leave a flow's last free slot to other flows, even if its own requests have waited longer.
 
     If there is no other flow, the flow uses the slot.
     """
@@ -265,7 +265,7 @@ def test_an_adapter_stays_until_the_last_flow_has_dropped_it(tmp_path: Path) -> 
             requests.ask(name, flow="other")
             requests.give()
             requests.alive.clear()
-        assert loaded() == [own, shared, own]  # the shared one was still in its slot
+        assert loaded() == [own, shared, own]  # the shared adapter was still in its slot
         requests.adapters.drop(shared, "other", [])
         requests.ask("b", flow="other")
         requests.give()
@@ -273,7 +273,7 @@ def test_an_adapter_stays_until_the_last_flow_has_dropped_it(tmp_path: Path) -> 
         requests.adapters.drop_all("other", requests.alive)
         assert set(requests.host.digests) == set()
         requests.alive.clear()
-        requests.adapters.drop_all("other", [])  # a flow's flush is repeated
+        requests.adapters.drop_all("other", [])  # repeats the flow's flush
         requests.ask("b", flow="other")
         requests.give()
         assert loaded() == [own, shared, own, shared, shared]
@@ -285,7 +285,8 @@ def test_flows_of_adapters_that_are_gone_are_forgotten(tmp_path: Path) -> None:
             requests.ask(f"a{number}", number, flow=f"tenant {number}")
             requests.give()
             requests.alive.clear()
-        assert len(requests.adapters._flows) <= 4  # of one in host memory, two in slots, and new
+        # flows of one adapter in host memory, of two in slots, and of the newest request
+        assert len(requests.adapters._flows) <= 4
 
 
 def test_namespaces_without_blocks_are_forgotten(tmp_path: Path) -> None:

@@ -1,4 +1,6 @@
-"""A draft head beside adapters: it drafts for an adapter's rows too, and changes no answer."""
+"""A draft head beside adapters: it drafts for requests with an adapter too, and changes no
+answer.
+"""
 
 from __future__ import annotations
 

@@ -129,7 +129,7 @@ def test_requests_of_more_adapters_than_slots_are_each_as_peft_answers(served: S
         expected = served.greedy(name, prompt)
         assert [served.link.tokens(f"{name} {again}") for again in range(2)] == [expected] * 2
     answers = {tuple(served.greedy(name, PROMPT)) for name in prompts}
-    assert len(answers) == 4  # with equal answers the test would show nothing
+    assert len(answers) == 4  # if answers were equal, the test would prove nothing
 
 
 def test_an_idle_engine_looks_often_whether_an_adapter_has_been_read(served: Served) -> None:
@@ -137,7 +137,7 @@ def test_an_idle_engine_looks_often_whether_an_adapter_has_been_read(served: Ser
     served.link.waits.clear()
     served.read("one")
     first, *others = served.link.waits
-    assert first == IDLE_WAIT_S  # no query had arrived yet
+    assert first == IDLE_WAIT_S  # no question had arrived yet
     assert all(wait == COPY_WAIT_S for wait in others)
     served.core.step()
     assert served.link.waits[-1] == IDLE_WAIT_S

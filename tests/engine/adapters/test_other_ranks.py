@@ -1,4 +1,6 @@
-"""Adapters on several ranks: all hold one before it gets a slot, and a failing rank is named."""
+"""Adapters on several ranks: all ranks hold an adapter before it gets a slot, and a failing rank is
+named.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ DIGEST = b"d" * 32
 
 
 class NotedSlots:
-    """One rank's slots, which note copies and the number of launches before them."""
+    """One rank's adapter slots, which record copies and the number of launches before each."""
 
     num_slots = 3
 

@@ -25,7 +25,7 @@ def row(
     where: NamespacePath = MINE,
     prediction: Ordered[int] | None = None,
 ) -> Sequence:
-    """Make a sequence of a prompt, with room for `most` more tokens."""
+    """Make a sequence of a prompt, with room for `most` generated tokens."""
     tokens = np.full(len(prompt) + most, UNKNOWN, np.int32)
     tokens[: len(prompt)] = prompt
     return Sequence(
@@ -63,7 +63,9 @@ def accepted(token_ids: Ordered[int], answer: Ordered[int]) -> int:
 def decode(
     drafter: Drafter, sequence: Sequence, answer: Ordered[int], most: int = 16
 ) -> tuple[int, int, int]:
-    """Decode `answer` with a drafter; return the steps, and the drafted and accepted tokens."""
+    """Decode `answer` with a drafter; return the numbers of steps, drafted tokens and accepted
+    tokens.
+    """
     left, steps, drafted, right = list(answer), 0, 0, 0
     while left:
         draft = drafter.draft(sequence.num_tokens, min(most, len(left) - 1)) if left[1:] else ()
@@ -85,7 +87,7 @@ def held(scene: Scene, sequence: Sequence) -> Lease:
 
 
 def committed(scene: Scene, sequence: Sequence) -> None:
-    """Commit a held sequence's tokens except the last, which is not computed yet."""
+    """Commit all tokens of a sequence with a lease, except the last, which is not computed yet."""
     lease, ids = sequence.lease, sequence.token_ids.copy()
     assert lease is not None
     assert scene.cache.extend(lease, len(ids), now=scene.tick())

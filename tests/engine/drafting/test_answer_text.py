@@ -20,7 +20,9 @@ def node_of(blocks: int) -> Node:
 
 
 def found(text: AnswerText, *last: int) -> list[int]:
-    """Return the tokens after these in the text, up to its end or an erased token."""
+    """Search the text for these tokens; return the tokens after them, up to the text's end or an
+    erased token.
+    """
     match = text.index.find(tokens(*last).data, len(last))
     if match is None:
         return []

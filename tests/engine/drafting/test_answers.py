@@ -104,7 +104,9 @@ def test_answers_are_of_the_namespace_that_the_request_writes_in(
 
 
 def test_a_pool_of_all_namespaces_would_be_seen(scene: Scene) -> None:
-    """Positive control of the tests above and of `verify-isolation`."""
+    """Positive control of the tests above and of `verify-isolation`: a pool shared by namespaces
+    leaks a draft.
+    """
     answers = PooledAnswers(scene.cache.tree)
     answered(scene, answers, path("theirs"))
     assert drafted(answers, begun(scene))

@@ -1,4 +1,6 @@
-"""The choice of drafts: sources, lengths, and rows for which no source is asked."""
+"""The choice of drafts: their sources, their lengths, and sequences for which no source is
+asked.
+"""
 
 from __future__ import annotations
 
@@ -22,17 +24,19 @@ FILE = list(range(100, 400))
 
 
 def flat(rows: int) -> float:
-    """Return a step time that does not depend on the rows."""
+    """Return a step time that does not depend on the number of rows."""
     return 0.01
 
 
 def steep(rows: int) -> float:
-    """Return a step time in proportion to the rows, as for a mixture with many rows."""
+    """Return a step time proportional to the number of rows, as in a large batch of a mixture of
+    experts.
+    """
     return 0.001 * rows
 
 
 class Oracle:
-    """A drafter that knows the answer, and makes each token wrong with some probability."""
+    """A drafter that knows the answer, but drafts each token wrong with probability `lies`."""
 
     def __init__(self, answer: Ordered[int], lies: float, source: DraftSource = "own") -> None:
         self._answer, self._lies, self._source = answer, lies, source
@@ -58,7 +62,7 @@ class Oracle:
 
 
 class Silent:
-    """A drafter without drafts that counts how often it is asked."""
+    """A drafter that never drafts, and counts how often it is asked."""
 
     source: DraftSource = "own"
     matched = 0
@@ -114,7 +118,7 @@ def test_a_source_that_lies_is_drafted_less_and_then_not_at_all() -> None:
 
 
 def test_a_source_that_was_wrong_is_drafted_again_once_it_is_right() -> None:
-    """A source is judged by the tokens it would have drafted, even when no step verified them."""
+    """Judge a source by the tokens that it would have drafted, even when no step verified them."""
     wrong, right = list(range(1000, 1060)), list(range(60, 400))
     drafting = ChosenDrafts([Oracle(list(range(400)), 0.0).begin], Payoff(flat))
     lengths, _ = play(drafting, row([1], 500), [*wrong, *right])
@@ -228,7 +232,7 @@ def test_an_ended_row_is_forgotten() -> None:
 
 
 def test_all_sources_together() -> None:
-    """The prediction is asked first, then the tree, then the sequence's own text."""
+    """Ask the prediction first, then the tree, then the sequence's own text."""
     scene = Scene(num_blocks=256)
     scene.run(path("mine"), tokens(*FILE[:10], *range(600, 640)))
     drafting = choose_drafts(scene.cache.tree, flat)
@@ -249,7 +253,9 @@ def test_all_sources_together() -> None:
 
 @pytest.mark.parametrize("seed", range(8))
 def test_drafts_are_the_same_if_they_are_prepared(seed: int) -> None:
-    """Drafting is prepared when the prompt is known and after each step, or never."""
+    """Compare drafts after preparation, when the prompt is known and after each step, with
+    unprepared drafts.
+    """
     generator = random.Random(seed)
     prompt = [generator.randrange(4) for _ in range(generator.choice([1, 30, 300]))]
     answer = [generator.randrange(4) for _ in range(60)]
@@ -271,7 +277,9 @@ def test_drafts_are_the_same_if_they_are_prepared(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(10))
 def test_many_rows_at_random(seed: int) -> None:
-    """Random rows come, repeat themselves and go. Drafts consist of known tokens, and fit."""
+    """Add random sequences, repeat their text, and remove them: drafts hold known tokens, and fit
+    the batch.
+    """
     generator = random.Random(seed)
     drafting = choose_drafts(RadixTree(4), lambda rows: 0.01 + 0.0001 * rows)
     rows = list[Sequence]()

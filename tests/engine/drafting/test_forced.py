@@ -1,4 +1,4 @@
-"""Drafts from grammars: the tokens that a grammar forces."""
+"""Drafts of the tokens that a grammar forces."""
 
 from __future__ import annotations
 

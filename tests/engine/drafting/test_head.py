@@ -1,4 +1,4 @@
-"""Tokens that a model's draft head proposed beside a sample."""
+"""Tokens that a model's draft head proposes together with each sample."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def test_tokens_count_after_the_sample_that_they_came_with() -> None:
 
 
 def test_its_next_draft_is_worth_waiting_for() -> None:
-    """A one-token draft is known before it can be verified.
+    """Wait for the pending step: its result brings a longer draft.
 
-    By then the head has drafted another token.
+    The one-token draft is already the pending token, and the head has drafted the token after it.
     """
     sequence = row([1, 2, 3], 30)
     chosen = ChosenDrafts([HeadDraft], Payoff(lambda rows: 1 + 0.01 * rows))

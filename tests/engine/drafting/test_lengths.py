@@ -14,7 +14,9 @@ GAINS = gains()
 
 
 def curve_of(chance: float, matched: int = 32) -> int:
-    """The curve after `matched` tokens whose first token is accepted with about this chance."""
+    """Return the acceptance curve after `matched` tokens whose first draft is accepted with nearly
+    this chance.
+    """
     first = curves(1)[:, 0]
     after = [Acceptance(scale).curve(matched) for scale in 2.0 ** np.arange(-3, 5.25, 0.25)]
     return min(after, key=lambda curve: abs(first[curve] - chance))
@@ -29,7 +31,7 @@ SURE, LIKELY, HALF, RARE = (
 
 
 def speed(rows: int, chances: list[tuple[int, int]], lengths: list[int], cost: float) -> float:
-    """Return the tokens per unit of step time, where a step costs 1 and a row `cost`."""
+    """Return the tokens per unit of step time, if a step costs 1 and each token in it `cost`."""
     gain = sum(GAINS[curve][length] for (curve, _), length in zip(chances, lengths, strict=True))
     return (rows + gain) / (1 + cost * (rows + sum(lengths)))
 

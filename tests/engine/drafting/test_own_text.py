@@ -75,7 +75,9 @@ def test_texts_of_hardly_any_tokens(length: int) -> None:
 
 
 def test_drafts_are_of_known_tokens_alone() -> None:
-    """An adversarial text repeats itself, stops, and repeats something else."""
+    """Check drafts from an adversarial text that repeats itself, stops, and repeats something
+    else.
+    """
     for seed in range(40):
         generator = random.Random(seed)
         sequence = row([generator.randrange(4) for _ in range(20)], 300)

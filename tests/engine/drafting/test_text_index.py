@@ -1,4 +1,4 @@
-"""The index, compared with a plain search of the whole text."""
+"""The index of a text, compared with a plain search of the whole text."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ def matched(text: TokenIds, place: int, end: int) -> int:
 
 
 def expected(text: TokenIds, end: int) -> int | None:
-    """Return the latest place before `end` whose match has the longest of the indexed runs."""
+    """Return the last position before `end` that is preceded by the longest matching run of an
+    indexed length.
+    """
     runs = [
         max((run for run in RUNS if run <= matched(text, p, end)), default=0) for p in range(1, end)
     ]
@@ -41,7 +43,7 @@ def test_the_latest_place_after_the_longest_run_is_found(kinds: int, step: int) 
         found, place = index.find(text.data, end), expected(text, end)
         if found is not None:
             assert 1 <= found[1] <= matched(text, found[0], end)
-            num_found += found[0] == place  # else a collision of hashes hides a place
+            num_found += found[0] == place  # may differ, since a hash collision can hide a position
         else:
             assert place is None or kinds > 7
             num_found += place is None

@@ -1,4 +1,6 @@
-"""Drafts from the cached tree: which namespaces they may read. The tree stays unchanged."""
+"""Drafts from the cached tree: the namespaces that they may read. Drafting leaves the tree
+unchanged.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ from prefix_cache.namespace import NamespacePath
 from tests.engine.drafting.rows import accepted, committed, give, held, row
 from tests.prefix_cache.support.scene import Scene, namespace, path, tokens
 
-PROMPT = list(range(1, 11))  # two blocks of four tokens, and half a block
+PROMPT = list(range(1, 11))  # two and a half blocks of four tokens
 ANSWER = list(range(100, 130))
 MINE = path("mine")
 
@@ -26,7 +28,7 @@ def earlier(scene: Scene, where: NamespacePath = MINE, answer: list[int] = ANSWE
 
 
 def walking(scene: Scene, sequence: Sequence) -> TreeWalk:
-    """Return a walk for a sequence, with a new lease if it has none."""
+    """Return a walk for a sequence, with a new lease if the sequence has none."""
     if sequence.lease is None:
         held(scene, sequence)
     drafter = tree_walk(scene.cache.tree, sequence)
@@ -108,9 +110,9 @@ def test_only_readable_namespaces_are_drafted_from(
 
 
 def test_another_namespace_below_the_same_node_is_passed_over(scene: Scene) -> None:
-    """Both namespaces are below one published node.
+    """Follow only the child in the reader's namespace.
 
-    Only the child in the reader's namespace is followed.
+    Children of two namespaces are below one published node.
     """
     theirs, mine = path("published", "theirs", length=2), path("published", "mine", length=2)
     for _ in range(3):
@@ -135,7 +137,10 @@ def drafted_after(scene: Scene, where: NamespacePath) -> list[int]:
 
 @pytest.mark.parametrize("used", range(len(ENDS)))
 def test_how_often_others_use_what_is_published_moves_no_draft(scene: Scene, used: int) -> None:
-    """Positive control: the reader's own use of its answers does move drafts."""
+    """Let another tenant repeat published text: drafts stay the same.
+
+    Positive control: the reader's own repeated answers do change its drafts.
+    """
     published, mine = path("published"), path("mine")
     for end in ENDS:
         for where in (published, mine):
@@ -269,7 +274,7 @@ def test_a_split_of_what_is_followed_does_not_matter(scene: Scene) -> None:
 
 
 def test_what_another_sequence_has_just_written_is_found(scene: Scene) -> None:
-    """The choices of one request run side by side."""
+    """Draft from a token sequence that another choice of the same request has just committed."""
     first, second = row(PROMPT), row(PROMPT)
     held(scene, first)
     drafter = walking(scene, second)

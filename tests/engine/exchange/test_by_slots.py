@@ -1,4 +1,4 @@
-"""A prompt copied by slots between the pools of two exchanges, as between two GPUs."""
+"""A prompt copied by slots between the pools of two engines, as between two GPUs."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ WAIT_S = 30.0
 
 @dataclass
 class InMemory:
-    """A `PeerPools` of one process, and the `PeerPool` of the only other pool."""
+    """A `PeerPools` within one process, which is also the `PeerPool` of the only other pool."""
 
     theirs: Tensor
     ours: Tensor
@@ -67,10 +67,10 @@ class InMemory:
 
 
 class Engine:
-    """An engine's pool with a prompt in scattered blocks, its cache and its exchange."""
+    """An engine's cache and exchange, and a pool that holds a prompt in scattered blocks."""
 
     def __init__(self, where: str | None = None, theirs: DevicePool | None = None) -> None:
-        """`where`: the address it answers at; `theirs`: the pool it copies from."""
+        """Listen at the address `where`, if given; copy from the pool `theirs`, if given."""
         self.pool = DevicePool(
             alike_layers(1, 1, 4, "float32", SIZE), 2 * WHOLE, torch.device("cpu")
         )
@@ -103,7 +103,7 @@ class Engine:
         return self.read()
 
     def read(self) -> list[bytes]:
-        """Return the bytes of the prompt's blocks in the tree."""
+        """Find the prompt in the tree; return the bytes of its blocks."""
         lease = self.cache.read(PATH, TOKENS, owner="flow", now=0.0)
         assert lease is not None
         pool = block_bytes_of(self.pool).numpy()

@@ -1,4 +1,4 @@
-"""The pool of a GPU of this host, as far as it can be tested without a GPU."""
+"""The pool of another GPU on this host, tested without a GPU as far as possible."""
 
 from __future__ import annotations
 

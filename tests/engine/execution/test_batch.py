@@ -1,4 +1,4 @@
-"""The flat form of a step, compared with its rows, token by token."""
+"""The flat tensors of a step, compared with its rows, token by token."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BLOCK = 4
 def row(
     known: int, start: int, num_new: int, first_block: int = 0, batch_slot: int = 0
 ) -> ScheduledRow:
-    """Return a row of a sequence of `known` tokens, whose block ids rise in steps of 3."""
+    """Return a row of a sequence of `known` tokens, whose block ids rise by 3."""
     blocks = [first_block + 3 * index for index in range(-(-known // BLOCK) + 1)]
     sequence = sequence_of(random_prompt(known, seed=known), block_ids=blocks)
     sequence.batch_slot = batch_slot
@@ -38,7 +38,7 @@ def batch_of(rows: list[ScheduledRow]) -> Batch:
 
 
 def check(batch: Batch, rows: list[ScheduledRow]) -> None:
-    """Compare the flat form with loops over rows and tokens."""
+    """Compare the flat tensors with loops over rows and tokens."""
     layout, flat = batch.layout, 0
     outputs = []
     for index, one in enumerate(rows):

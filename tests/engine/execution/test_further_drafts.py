@@ -1,4 +1,4 @@
-"""The samples after which the draft head drafts more tokens."""
+"""The samples after which the draft head drafts more than one token."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ def test_a_row_of_drafts_follows_the_sample_after_its_last_accepted_one() -> Non
     assert found is not None
     assert found.firsts.tolist() == [0, 1, 1, 1, 4]
     assert found.longest.tolist() == [21, 13, 13, 13, 4]
-    outputs = np.array([0, 1, 2, 3, 7])  # the tokens of the step that are followed by a sample
+    # indices of the step's tokens that are followed by a sample
+    outputs = np.array([0, 1, 2, 3, 7])
     compared = found.compared(outputs, nowhere=8)
     assert compared.tolist() == [8, 2, 3, 8, 8]
     samples, firsts, given, ends = (

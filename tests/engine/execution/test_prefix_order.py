@@ -1,4 +1,6 @@
-"""Leases in the order of their blocks, and their groups' savings, compared with brute force."""
+"""Leases in the order of their blocks, and the reads that groups save, compared with brute
+force.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,7 @@ def partitions(paths: Paths) -> Iterator[list[Paths]]:
 
 
 def most_saved(paths: Paths, least: int) -> int:
-    """Return the largest saving, by trying all partitions."""
+    """Return the most reads that any partition saves, by trying all."""
     return max(
         sum((len(part) - 1) * run for part in parts if (run := in_common(part)) >= least)
         for parts in partitions(paths)
@@ -53,7 +55,8 @@ def ordered(paths: Paths) -> tuple[PrefixOrder, dict[int, list[int]]]:
 
 @examples(4)
 @given(PATHS, st.integers(1, 4))
-@example([[0, 0], [0, 0, 0], [0, 0, 0, 0, 0], [0, 0, 0, 0, 0]], 1)  # saves 6 of at most 7
+# the best partition saves 6 reads; the bound allows 7
+@example([[0, 0], [0, 0, 0], [0, 0, 0, 0, 0], [0, 0, 0, 0, 0]], 1)
 def test_groups_save_nearly_what_any_groups_could(paths: Paths, least: int) -> None:
     order, path_of = ordered(paths)
     groups = order.groups(least)
@@ -90,7 +93,9 @@ def test_after_adding_and_removing_the_order_equals_a_fresh_one(
 
 
 def test_the_groups_are_one_of_all_or_one_for_each_branch_as_saves_more() -> None:
-    """A long stem with short branches is read once for all, and long branches once for each."""
+    """Choose one group for a long stem with short branches, but a group for each of several long
+    branches.
+    """
     assert best_groups(np.array([9, 8, 9]), 1) == [LeaseGroup(8, [0, 1, 2, 3])]
     assert best_groups(np.array([9, 2, 9]), 1) == [LeaseGroup(9, [0, 1]), LeaseGroup(9, [2, 3])]
     assert best_groups(np.array([9, 2, 9]), 10) == []
@@ -106,8 +111,8 @@ def test_only_the_blocks_that_are_named_count() -> None:
 
 
 def test_a_chain_as_long_as_there_may_be_rows_is_no_matter() -> None:
-    """Each lease extends the one before: the deepest possible tree."""
+    """Order a chain of leases, each of which extends the one before: the deepest possible tree."""
     runs = np.arange(1, 5_000)
     groups = best_groups(runs, 1)
-    # at least the total of the longer half of the runs
+    # saves at least the total length of the longer half of the runs
     assert sum(group.saved for group in groups) >= 2_499 * 2_500

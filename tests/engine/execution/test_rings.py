@@ -1,4 +1,4 @@
-"""The places of rows' blocks in layers with a window, compared with a slow model."""
+"""The slots of rows' blocks in layers with a window, compared with a slow model."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Whole steps, compared with `transformers`: greedy tokens, log-probabilities, moves, and rows that
-sample.
+"""Whole steps, compared with `transformers`: greedy tokens, log-probabilities, copies, and the rows
+that sample.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from tests.examples import in_the_zoo
 
 TOLERANCE = 1e-4
 ROUNDS = 64
-# Recipes with the same steps as another recipe. `tests/engine/models/test_decoder.py` compares the
-# logits of all recipes, also for prompts in chunks of one token.
+# Recipes whose steps equal those of another recipe. `tests/engine/models/test_decoder.py` compares
+# the logits of all recipes, also for prompts in chunks of one token.
 ALIKE = (
     *("llama3-rope", "llama-linear-rope", "llama-biases", "llama-sharded", "mistral", "qwen2"),
     *("qwen3-yarn", "qwen2-window", "qwen3-biases", "granite-moe", "ministral3", "smollm3"),
@@ -64,7 +64,7 @@ def test_64_greedy_tokens_and_logprobs_are_those_of_transformers(
 
 
 def mixed_run(driven: HandDriven, sequences: list[Sequence], budget: int) -> None:
-    """Run decodes first, then prompts in chunks within a budget, as a scheduler would."""
+    """Run decodes first, then prompts in chunks within a token budget, as a scheduler would."""
     while unfinished := [s for s in sequences if s.num_output < s.sampling.max_tokens]:
         work, left = [], budget
         for sequence in sorted(unfinished, key=lambda s: s.num_tokens - s.num_computed > 1):
@@ -126,7 +126,7 @@ def test_a_row_that_ends_before_the_last_token_samples_nothing(
 
 @dataclass
 class RecordingMover:
-    """A mover that notes moves, and whether the pool had been written before them."""
+    """A mover that records moves, and whether the pool had already been written."""
 
     pool: torch.Tensor
     seen: list[tuple[list[Move], bool]] = field(default_factory=list)
@@ -159,7 +159,9 @@ def test_a_step_of_moves_alone_is_a_step(checkpoint: MakeCheckpoint) -> None:
 
 
 def test_a_copied_block_reads_like_the_original(checkpoint: MakeCheckpoint) -> None:
-    """A second sequence continues after tokens copied from a part of another sequence's block."""
+    """Let a second sequence continue after tokens copied from part of the first sequence's
+    block.
+    """
     driven = driven_by_hand(checkpoint, "qwen3")
     prompt = random_prompt(14)
     first = driven.add(prompt, sampling(2))
@@ -197,7 +199,7 @@ def test_a_row_with_nan_fails_alone(checkpoint: MakeCheckpoint) -> None:
 def seeded_tokens(
     driven: HandDriven, wish_of: dict[str, Any], companions: int, chunk: int
 ) -> list[int]:
-    """Return twelve tokens of one seeded sequence, run among others."""
+    """Run one seeded sequence among others; return its twelve tokens."""
     wish = sampling(12, 0.9, seed=77, **wish_of)
     others = [
         driven.add(random_prompt(11 + index, seed=index), sampling(12, 1.3))
@@ -228,7 +230,7 @@ def test_a_seed_gives_the_same_tokens_after_preemption(checkpoint: MakeCheckpoin
     cut = driven.add(random_prompt(26), wish)
     for _ in range(5):
         driven.step((cut, cut.num_tokens - cut.num_computed))
-    # a restart in other blocks, with nothing computed
+    # restarts in other blocks, with nothing computed
     hold(cut, driven.blocks.take(26 + wish.max_tokens))
     cut.num_computed = 0
     driven.generate(cut, chunk=10)

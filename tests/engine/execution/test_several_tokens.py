@@ -43,12 +43,12 @@ def driven(checkpoint: MakeCheckpoint, *, graphs: bool = False) -> HandDriven:
 
 
 def verifying(sequence: Sequence, given: list[int]) -> ScheduledRow:
-    """Return a row of the sequence's last token and a draft after it."""
+    """Return a row of the sequence's last token and the given draft tokens."""
     return verify_row(sequence, Draft(tuple(given), "own"))
 
 
 def plainly(checkpoint: MakeCheckpoint, wish: SamplingParams) -> list[Sampled]:
-    """Return the samples of the prompt, and of three steps of one token."""
+    """Return the samples of a prompt and of three one-token steps."""
     one_by_one = driven(checkpoint)
     sequence = one_by_one.add(PROMPT, wish)
     first = one_by_one.step((sequence, len(PROMPT)))
@@ -87,7 +87,9 @@ def test_three_tokens_of_one_row_are_those_of_three_steps(
 
 
 def test_a_wish_changes_what_is_sampled_three_steps_on(checkpoint: MakeCheckpoint) -> None:
-    """Positive control: all requests differ from each other, so none decodes greedily."""
+    """Compare requests with different sampling (positive control): all answers differ, so none
+    decodes greedily.
+    """
     said = {name: [one.token_id for one in plainly(checkpoint, WISHES[name])] for name in WISHES}
     assert len({tuple(tokens[1:]) for tokens in said.values()}) == len(WISHES)
 

@@ -1,4 +1,4 @@
-"""Groups of decode rows that share keys, compared with the rows' blocks while rows come and go."""
+"""Groups of decode rows that share keys, compared with the rows' blocks as rows come and go."""
 
 from __future__ import annotations
 
@@ -22,20 +22,22 @@ from tests.engine.rigs.hand_driven import data_row, sequence_of
 from tests.examples import examples
 
 BLOCK = 4
-ALL_THAT_MATTERS = 2**26  # bytes a token, so large that every saving pays
+ALL_THAT_MATTERS = 2**26  # bytes per token, so many that every shared read pays
 BATCH_SLOTS = 512
 EAGER = SharingRule(BLOCK, ALL_THAT_MATTERS, BLOCK, 4)
 
 
 def decode(blocks: list[int]) -> Row:
-    """Return a one-token row of a sequence with these blocks, and one of its own to write."""
+    """Return a one-token row of a sequence with these shared blocks, and a private block to
+    write.
+    """
     sequence = sequence_of([5] * (BLOCK * len(blocks) + 1), block_ids=[*blocks, 999])
     sequence.batch_slot = sequence.lease_id % BATCH_SLOTS
     return data_row(sequence, BLOCK * len(blocks), 1)
 
 
 def blocks_of(row: Row) -> tuple[int, ...]:
-    """Return all blocks of a row that was never sent before."""
+    """Return all block ids of a row whose sequence was in no earlier step."""
     return tuple(np.frombuffer(row.block_ids, np.int32).tolist())
 
 
@@ -52,7 +54,9 @@ class Prefixes(SharedPrefixes):
 
 
 def expect_true(sharing: Sharing, rows: list[Row], most_rows: int) -> None:
-    """Check that each row is in one group of at most `most_rows`, and shares the group's blocks."""
+    """Check that each row is in one group of at most `most_rows` rows, whose blocks the row has
+    too.
+    """
     assert sorted(sharing.order.tolist()) == list(range(len(rows)))
     for extra in (0, 5):
         made = sharing.fields(len(rows) + extra)
@@ -72,7 +76,9 @@ def expect_true(sharing: Sharing, rows: list[Row], most_rows: int) -> None:
 
 
 def members(sharing: Sharing, rows: list[Row]) -> dict[frozenset[tuple[int, ...]], int]:
-    """Return the groups that share keys: the rows' blocks, and the number of shared keys."""
+    """Return the groups that share keys: each group's rows, by their blocks, and its number of
+    shared keys.
+    """
     paths = [blocks_of(row)[:-1] for row in rows]
     return {
         frozenset(paths[row] for row in sharing.order[start:end]): keys
@@ -140,7 +146,7 @@ def test_little_is_not_worth_it() -> None:
 
 
 def test_a_row_that_leaves_leaves_its_group_and_one_that_comes_joins() -> None:
-    """A few changes among many rows keep the groups."""
+    """Keep most groups when a few of many rows change."""
     rows = [decode([1, 2, 100 + n]) for n in range(4)] + [decode([50 + n]) for n in range(40)]
     prefixes = Prefixes(EAGER)
 
@@ -160,7 +166,7 @@ def test_a_row_that_leaves_leaves_its_group_and_one_that_comes_joins() -> None:
 
 
 def test_the_block_that_a_row_writes_is_not_shared() -> None:
-    """No two rows write one block, but sharing must not depend on that."""
+    """Share no block that a row writes, even if several rows list it."""
     writing = [data_row(sequence_of([5] * 7, block_ids=[1, 2]), 6, 1) for _ in range(2)]
     sharing = Prefixes(EAGER).of(writing)
     assert sharing is not None
@@ -176,7 +182,7 @@ def test_padding_is_in_groups_without_keys() -> None:
 
 @pytest.mark.parametrize("most_rows", [1, 2, 3])
 def test_groups_of_fewer_than_four_rows_are_refused(most_rows: int) -> None:
-    """`most_groups` would be too small if groups had fewer rows."""
+    """Refuse small groups: `most_groups` would be too small for them."""
     with pytest.raises(ValueError, match="too small"):
         SharingRule(BLOCK, 1, BLOCK, most_rows)
 
@@ -184,7 +190,7 @@ def test_groups_of_fewer_than_four_rows_are_refused(most_rows: int) -> None:
 @pytest.mark.parametrize("num_rows", [1, 2, 3, 8, 255])
 @pytest.mark.parametrize("most_rows", [4, 16])
 def test_most_groups_holds_when_all_rows_are_pairs(num_rows: int, most_rows: int) -> None:
-    """Pairs give the largest number of groups; one more row shares nothing."""
+    """Use pairs only, which give the largest number of groups; a row left over shares nothing."""
     pairs = [decode([1 + row // 2]) for row in range(num_rows)]
     rule = SharingRule(BLOCK, ALL_THAT_MATTERS, BLOCK, most_rows)
     sharing = Prefixes(rule).of(pairs)

@@ -1,4 +1,4 @@
-"""Shared reads of keys among the several tokens of rows with drafts."""
+"""Shared reads of keys by rows with drafts, each of which has several tokens."""
 
 from __future__ import annotations
 

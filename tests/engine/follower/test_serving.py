@@ -36,7 +36,7 @@ def test_a_rank_that_is_left_alone_says_so_in_one_line(caplog: pytest.LogCapture
         status = thread.submit(serve, Channel(its_own))
         metadata = read_metadata(config)
         here = Rendezvous(place, 0, 2, PATIENCE)
-        meet(here, metadata.grid, metadata.stage, CPU).close()  # ends as a process would
+        meet(here, metadata.grid, metadata.stage, CPU).close()  # ends the rank as its process would
         assert status.result(PATIENCE.total_seconds()) == EXIT_BROKEN
     os.close(file)
     said = [one.getMessage() for one in caplog.records if one.levelname == "ERROR"]

@@ -1,4 +1,4 @@
-"""Fixtures: grammars over the tiny model's tokenizer of single bytes."""
+"""Fixtures: grammars over the tiny model's byte tokenizer."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from engine.grammars.grammars import Grammars
 from engine.grammars.vocabulary import Vocabulary, read_vocabulary
 from tests.doubles.engine.tiny_model import EOS, write_tiny_model
 
-VOCAB_SIZE = 300  # more logits than tokens in the tokenizer
+VOCAB_SIZE = 300  # the model has more logits than its tokenizer has tokens
 
 
 @pytest.fixture(scope="session")

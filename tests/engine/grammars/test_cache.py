@@ -1,4 +1,4 @@
-"""The cache of compiled grammars is limited by memory."""
+"""The cache of compiled grammars, whose memory is limited."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def keep(cache: GrammarCache) -> Keep:
 
 
 def found(cache: GrammarCache, flow: str) -> list[str]:
-    """Return which of three texts the flow still has in the cache."""
+    """Return the texts, of three, whose grammars the flow still has in the cache."""
     cache.make_room(flow)
     return [one.text for one in (ONE, TWO, THREE) if cache.find(flow, one) is not None]
 
@@ -71,7 +71,7 @@ def test_small_ones_are_bounded_too(cache: GrammarCache, keep: Keep) -> None:
 
 
 class Weighed(Compilation):
-    """A compilation that counts how often its size is computed."""
+    """A compiled grammar that counts how often its size is computed."""
 
     times = 0
 
@@ -110,7 +110,7 @@ def test_what_takes_the_place_of_another_is_counted_once(cache: GrammarCache, ke
 
 
 def grown(work: Callable[[], object], times: int) -> int:
-    """Return the bytes of Python objects that remain after calls of `work`."""
+    """Call `work` repeatedly; return how many bytes of Python objects remain."""
     work()
     tracemalloc.start()
     kept = [work() for _ in range(times)]
@@ -201,7 +201,9 @@ def test_what_is_forgotten_is_counted_while_it_is_used(cache: GrammarCache, keep
 
 
 def test_an_error_of_one_answer_is_not_the_next_ones(grammars: Grammars) -> None:
-    """Copies of the library's matcher share its lexer, and with it a lexer error."""
+    """Keep a lexer error within one answer, although copies of the library's matcher share its
+    lexer.
+    """
     first = asked(grammars, ONE)
     wait_for(lambda: first.is_ready, 60.0, every_s=0.01)
     first.advance(ord("x"))
@@ -218,6 +220,6 @@ def test_the_check_finds_what_a_grammar_takes(vocabulary: Vocabulary) -> None:
     texts = ", ".join(f'"a value of some length, number {n}"' for n in range(2500))
     small = checked_over(ONE, vocabulary)
     large = checked_over(Grammar("json_schema", f'{{"enum": [{texts}]}}'), vocabulary)
-    # may be negative if other tests' memory is freed meanwhile
+    # The size may be negative if memory of other tests is freed meanwhile.
     assert small.num_bytes < LEAST_BYTES
     assert 1 * MB < large.num_bytes < 10 * MB

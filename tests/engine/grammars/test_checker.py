@@ -21,12 +21,12 @@ from tests.doubles.grammars import deep, endless
 from tests.engine.grammars.conftest import VOCAB_SIZE
 
 REGEX = Grammar("regex", "a+")
-# The library allocates some megabytes for it, once it has tokens.
+# The library allocates some megabytes for this schema once it has a vocabulary.
 HEAVY = Grammar("json_schema", '{"type": "number", "multipleOf": 9973}')
 
 
 class InLittleMemory(CheckProcess):
-    """A worker limited to 3 MiB beside the vocabulary and its stack."""
+    """A checking process limited to 3 MiB more than its vocabulary and stack."""
 
     def _command(self) -> list[str]:
         little = "process.CHECK_BYTES, process.CHECK_STACK_BYTES = 4 << 20, 1 << 20"

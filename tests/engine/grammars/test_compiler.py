@@ -1,4 +1,4 @@
-"""Threads that compile grammars: every grammar ends, whatever happens in its check."""
+"""Threads that compile grammars: every compilation ends, even if its check breaks."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from engine.grammars.vocabulary import Vocabulary
 from engine.link.messages import Grammar
 from tests.doubles.waiting import wait_for
 
-LONG_S = 30.0  # takes this long only if it hangs
+LONG_S = 30.0  # seconds, reached only by a test that hangs
 
 
 class Breaking(GrammarChecker):
-    """A checker that breaks at its first grammar, and finds all others wrong."""
+    """A checker that raises an error at its first grammar, and refuses all others."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         super().__init__(CheckProcess(vocabulary))

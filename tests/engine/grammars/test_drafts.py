@@ -1,4 +1,4 @@
-"""Masks after drafts equal those after advancing, but the constraint does not advance."""
+"""Masks after draft tokens equal those after advancing, but the constraint does not advance."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ SCHEMA = {
 SAID: list[tuple[GrammarKind, str, str]] = [
     ("json_schema", json.dumps(SCHEMA), '{"name": "Ada", "tags": [1, "two"]}'),
     ("regex", "[a-z ]{1,20}(yes|no)!", "that is a yes!"),
-    # What may follow x depends on the text before it, but the library's position does not.
+    # The text before x decides the token after x, but the library's lexer state does not record
+    # that text.
     ("lark", 'start: "a" x "y" | "b" x "z" | "c" x\nx: /[xw]/', "bxz"),
     ("lark", 'start: t "."\nt[max_tokens=9]: /[a-z ]*/', "the fox."),
 ]
@@ -48,7 +49,7 @@ def tokens(mask: Bitmask) -> list[int]:
 
 
 def one_by_one(constraint: GrammarConstraint, drafts: list[int]) -> list[list[int]]:
-    """Return the masks of a constraint that is advanced by the drafts, as far as possible."""
+    """Advance a constraint by the drafts, one by one, as far as it allows; return its masks."""
     masks = [tokens(constraint.allowed())]
     for draft in drafts:
         if draft not in masks[-1]:
@@ -94,7 +95,9 @@ def test_masks_after_drafts_are_those_of_one_token_at_a_time(
 
 
 def test_a_draft_that_leads_elsewhere_leaves_no_trace(vocabulary: Vocabulary) -> None:
-    """Positive control: a matcher that is rolled back has the mask of the other branch."""
+    """Take another branch after a draft. Positive control: a matcher that was rolled back has the
+    wrong mask.
+    """
     kind, text, _ = SAID[2]
     constraint = constraint_of(vocabulary, kind, text)
     after = constraint.allowed_after((ord("a"), ord("x")))
@@ -137,7 +140,9 @@ def test_a_token_that_there_is_not_ends_the_drafts(vocabulary: Vocabulary) -> No
 
 
 def test_a_mask_that_cannot_be_made_after_a_draft_fails_nothing(vocabulary: Vocabulary) -> None:
-    """If the sequence itself arrives there, it fails as without drafts."""
+    """Survive a failed mask after a draft token. The sequence fails only if it samples that token
+    itself.
+    """
     limits = LLParserLimits(step_max_items=60, verbose_errors=False)
     rules = "\n".join(f'r{n}: "{n}" r{n} | "b" r{n + 1} | "c"' for n in range(200))
     branches = " | ".join(f"r{n}" for n in range(200))

@@ -287,7 +287,7 @@ def test_too_much_text_is_refused_at_once(grammars: Grammars) -> None:
 
 
 def test_a_flow_has_its_own_grammars_alone(vocabulary: Vocabulary) -> None:
-    """The flow's second request finds the grammar of the first. Another flow's request does not."""
+    """Find a grammar again for the flow that sent it, but not for another flow."""
     cache = GrammarCache()
     grammars = Grammars(GrammarCompiler(vocabulary), cache)
     grammar = Grammar("json_schema", OBJECT)
@@ -314,7 +314,9 @@ def test_what_was_compiled_for_a_flow_can_be_forgotten(vocabulary: Vocabulary) -
 
 
 def test_a_flow_may_have_only_so_many_wait(vocabulary: Vocabulary) -> None:
-    """The flow's first grammar may still wait, or be in a thread already."""
+    """Limit a flow's waiting grammars. The first may still wait, or a thread may already compile
+    it.
+    """
     grammars = Grammars(GrammarCompiler(vocabulary, max_waiting=3))
     asked(grammars, endless(), "a")
     for number in range(2):
@@ -326,7 +328,7 @@ def test_a_flow_may_have_only_so_many_wait(vocabulary: Vocabulary) -> None:
 
 
 def is_full_soon(grammars: Grammars, flow: str) -> bool:
-    """Return whether the flow's next grammar, or the one after it, is refused."""
+    """Return whether one of the flow's next two grammars is refused."""
     try:
         asked(grammars, Grammar("regex", "b"), flow)
         asked(grammars, Grammar("regex", "c"), flow)

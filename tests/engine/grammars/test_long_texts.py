@@ -1,4 +1,4 @@
-"""Texts may reach their maximum length, though the lexer has states for each character."""
+"""Texts may reach their maximum length, though the lexer needs a state for each character."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from engine.grammars.vocabulary import Vocabulary
 from engine.link.messages import Grammar
 from tests.doubles.engine.tiny_model import EOS
 
-LONG = MAX_STATES // 3  # characters; each takes four states here
+LONG = MAX_STATES // 3  # characters; the lexer needs four states for each
 QUOTE = ord('"')
 
 
@@ -65,7 +65,7 @@ def test_a_text_that_a_new_grammar_cannot_follow_either_is_an_error(
     compilation = compilation_of({"type": "string", "maxLength": 2 * MAX_STATES}, vocabulary)
     constraint = GrammarConstraint(compilation)
     assert follow(constraint, '"abc') == 4
-    for _ in range(MAX_STATES):  # each character takes a state, though no mask is made
+    for _ in range(MAX_STATES):  # each character needs a lexer state, though no mask is computed
         constraint.advance(ord("a"))
     assert not bits(constraint).any()
     assert "cannot be followed" in str(constraint.error)

@@ -1,4 +1,6 @@
-"""Masks made by threads: handing over, slow masks beside others, turns of flows, and the end."""
+"""Masks computed by threads: their requests, slow masks beside others, fairness between flows, and
+shutdown.
+"""
 
 from __future__ import annotations
 
@@ -18,11 +20,11 @@ from tests.doubles.constraints import bitmask
 from tests.doubles.waiting import wait_for
 from tests.gateway.support.manual_clock import ManualClock
 
-LONG_S = 30.0  # takes this long only if it hangs
+LONG_S = 30.0  # seconds, reached only by a test that hangs
 
 
 class Gated(TokenConstraint):
-    """A constraint that makes its mask once its gate is open, and notes the thread."""
+    """A constraint that computes its mask once its gate is open, and records the thread."""
 
     def __init__(self, flow: str = "flow", *, is_open: bool = True) -> None:
         self.flow = flow
@@ -43,7 +45,7 @@ class Gated(TokenConstraint):
 
 
 class Noted(TokenConstraint):
-    """A constraint that notes the order in which masks are made."""
+    """A constraint that records the order in which masks are computed."""
 
     def __init__(self, flow: str, order: list[str]) -> None:
         self.flow = flow
@@ -109,7 +111,7 @@ def test_a_slow_one_is_busy_and_holds_up_no_other(threads: MaskThreads) -> None:
     slow, quick = Gated(is_open=False), [Gated() for _ in range(8)]
     making = threads.make(wanted([slow, *quick]))
     assert slow.begun.wait(LONG_S)
-    later = [Gated()]  # masks are made in the order of the requests
+    later = [Gated()]  # masks are computed in the order of their requests
     threads.make(wanted(later)).wait(LONG_S)
     assert all(one.made_in and not one.is_busy for one in (*quick, *later))
     assert slow.is_busy
@@ -135,7 +137,8 @@ def test_masks_that_break_keep_no_thread_and_no_turn(threads: MaskThreads) -> No
     assert not any(one.is_busy for one in broken)
     threads.make(wanted(after := [Gated(flow) for flow in "abc"])).wait(LONG_S)
     assert all(one.made_in for one in after)
-    with pytest.raises(RuntimeError, match="it broke"):  # raised where the mask is used
+    # the error is raised where the mask is used
+    with pytest.raises(RuntimeError, match="it broke"):
         broken[0].allowed()
 
 
@@ -204,7 +207,7 @@ def test_threads_that_never_had_anything_to_do_can_be_closed() -> None:
 
 
 class Behind(Noted):
-    """A constraint that takes ten seconds of a manual clock to follow a token."""
+    """A constraint that takes ten seconds of a test's clock to process a token."""
 
     is_behind = True
 

@@ -1,4 +1,6 @@
-"""A step's time for grammars: flows share it, and the other rows are followed in a later step."""
+"""A step's time limit for grammars: flows share it; constraints over the limit are advanced in a
+later step.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ CALL_S = STEP_S / 4
 
 
 class Dear(StepTime):
-    """A step time in which each call costs CALL_S."""
+    """A step time that charges `CALL_S` for each call."""
 
     calls = 0
 
@@ -105,7 +107,7 @@ def test_a_constraint_that_is_behind_is_over_once_it_caught_up(
     times.spend("a", STEP_S)
     for token in b"ab":
         one.advance(token)
-        times.next_step()  # while it is behind, tokens stay in order
+        times.next_step()  # a constraint that is behind processes its tokens in order
     assert one.is_behind
     assert not one.is_over
     assert one.forced() == ()
@@ -149,9 +151,12 @@ def test_what_was_forced_is_no_more_once_another_token_came(vocabulary: Vocabula
 def test_a_grammar_whose_tokens_take_long_ends_its_request(
     vocabulary: Vocabulary, times: StepTime, start: str, ends: bool
 ) -> None:
-    """The second grammar has the same texts, but is not ambiguous."""
+    """End a request whose grammar needs much time for each token.
+
+    The second grammar allows the same texts, but is not ambiguous.
+    """
     one = constraint_of(vocabulary, f"start: e\n{start}", times)
-    # no step has time left for this flow, so the loop below does not end it
+    # the flow's time is used up, so only the slow grammar can end the loop below
     times.spend("a", STEP_S)
     followed = 0
     while one.error is None and followed < 1000:

@@ -1,4 +1,4 @@
-"""The tokens that a text under a grammar may contain."""
+"""The tokens that an answer under a grammar may contain."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TABLE, THINK, MARK, EOS = 256, 257, 258, 259
 def _model(directory: Path) -> Path:
     """Write a tokenizer like Gemma's.
 
-    `<table>` is added but is no control token; `<think>` is in the template.
+    `<table>` is an added token but no control token; `<think>` is in the chat template.
     """
     vocabulary = byte_alphabet() | {"<table>": TABLE, "<think>": THINK}
     inner = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))

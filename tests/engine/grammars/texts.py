@@ -1,4 +1,6 @@
-"""The texts of a grammar, as the library judges it after preparation and checks."""
+"""The texts that a grammar allows, according to the grammar library, after this project's
+preparation and checks.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +13,10 @@ from engine.link.messages import Grammar, GrammarKind
 
 
 class Texts:
-    """The texts of a grammar, over a vocabulary of single bytes."""
+    """The texts that a grammar allows, over a vocabulary of single bytes."""
 
     def __init__(self, vocabulary: Vocabulary, kind: GrammarKind, text: str) -> None:
-        """Raises if the grammar is refused."""
+        """Prepare and compile the grammar; raise its error if it is refused."""
         found = checked(Grammar(kind, text))
         assert not found.error, found.error
         limits = parser_limits()
@@ -27,5 +29,5 @@ class Texts:
 
 
 def refusal(kind: GrammarKind, text: str) -> str:
-    """Return why the grammar is refused, or ""."""
+    """Return the reason why the grammar is refused, or ""."""
     return checked(Grammar(kind, text)).error

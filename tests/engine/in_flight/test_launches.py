@@ -1,4 +1,4 @@
-"""Pending steps: the costs of prompts that they teach, and devices without room for a step."""
+"""Pending steps: the prompt costs learned from them, and devices without memory for a step."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.engine.rigs.rig import Rig, generate
 
 
 def ahead() -> Rig:
-    """Run steps of 64 tokens, each launched before the previous one is settled."""
+    """Make a rig with steps of 64 tokens, each launched before the previous one is settled."""
     rig = Rig(max_batch_tokens=64, overlap_scheduling=True, context_len=512, num_blocks=256)
     rig.runner.takes = lambda step: rig.wait(0.001)  # the host's time for a launch
     return rig
@@ -34,7 +34,7 @@ class TestMeasuring:
         rig.runner.waits = lambda: rig.wait(0.01)
         rig.submit(prompt_of(5 * 64))
         rig.run()
-        # The launch, the wait, and the rig's own time for a turn.
+        # The launch, the wait, and the rig's own time for an iteration of the step loop.
         assert rig.core.components.times.prefill(0, 64) == pytest.approx(0.012, rel=0.1)
 
     def test_a_step_that_ended_before_the_host_looked_teaches_nothing(self) -> None:
@@ -53,10 +53,9 @@ class TestMeasuring:
         assert not rig.core.components.times.is_measured
 
     def test_it_began_when_the_one_before_is_predicted_to_have_ended(self) -> None:
-        """The host is still launching the next step when a short step ends, and misses its end.
+        """Measure a step from the predicted end of the short step before it.
 
-        The time of the next step is learned all the same, from when the short step should have
-        ended.
+        The host misses that end, because it is still launching the next step.
         """
         rig = ahead()
         times = rig.core.components.times
@@ -69,7 +68,9 @@ class TestMeasuring:
         assert times.prefill(0, 64) > 0.015
 
     def test_it_did_not_begin_before_it_was_launched(self) -> None:
-        """The host sees no end of many short steps, but the next step is not charged for them."""
+        """Measure a step from its launch, even if the host has seen no end of many short steps
+        before it.
+        """
         rig, seen = ahead(), 30
         times = rig.core.components.times
         times.settled(StepShape.prompt(0, 64), 0.0005)

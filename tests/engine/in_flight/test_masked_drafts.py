@@ -1,6 +1,6 @@
-"""The masks of rows with drafts: one for each sampled token, as far as masks exist.
+"""The masks of rows with drafts: one for each sampled token, as far as masks are ready.
 
-The answer is the same as with one token at a time, however many masks exist, and however late they
+The answer equals that of one token at a time, however many masks are ready, and however late they
 are.
 """
 
@@ -38,7 +38,7 @@ SCRIPT = [{5, 6}, {7}, {8, 9}, {1}]
 
 
 class NotedForward:
-    """A forward pass that notes its masks, and samples 1, 2, 3..."""
+    """A forward pass that records its masks, and samples 1, 2, 3..."""
 
     def __init__(self, num_samples: int) -> None:
         self.allowed: list[list[int] | None] = []
@@ -57,7 +57,7 @@ class NotedForward:
 
 
 class NotedMasks(MadeOnDemand):
-    """A mask maker that notes the requests."""
+    """A mask maker that records the requests for masks."""
 
     wanted: list[WantedMasks]
 
@@ -92,7 +92,9 @@ def step_with(drafts: list[int], most: int = 99) -> tuple[Scheduled, Script]:
 
 
 def taken(scheduled: Scheduled) -> tuple[list[list[int] | None], list[int | None], NotedMasks]:
-    """Return the masks given to the sampling, their values, and the requests for masks."""
+    """Compute the step; return the masks given to the sampler, the sampled values, and the requests
+    for masks.
+    """
     forward = NotedForward(sum(row.num_samples for row in scheduled.rows))
     masks = NotedMasks()
     step = MaskedStep(scheduled, forward, masks)
@@ -104,7 +106,7 @@ def taken(scheduled: Scheduled) -> tuple[list[list[int] | None], list[int | None
 
 
 def by_sequence(scheduled: Scheduled, values: list[int | None]) -> dict[int, list[int | None]]:
-    """Return the values by batch slot."""
+    """Return the sampled values by batch slot."""
     left, found = iter(values), dict[int, list[int | None]]()
     for row in scheduled.rows:
         assert row.sequence.batch_slot is not None
@@ -158,8 +160,8 @@ def test_a_row_that_is_over_needs_no_masks() -> None:
 
 
 def looking_ahead(most: int) -> ConstraintOf:
-    """Return a factory of constraints for requests with grammars, with masks for up to `most`
-    drafts.
+    """Return a factory of constraints for requests with grammars, each with masks for up to `most`
+    draft tokens.
     """
 
     def constraint_of(sampling: SamplingParams, flow: str) -> Steps | None:
@@ -170,7 +172,7 @@ def looking_ahead(most: int) -> ConstraintOf:
 
 
 def right(sequence: Sequence, most: int) -> list[int]:
-    """Return the tokens that follow in the sequence's right answer."""
+    """Return the next `most` tokens of the sequence's right answer."""
     said, known = sequence.num_output, sequence.token_ids.tolist()
     if sequence.constraint is None:
         return expected_output(known, most)

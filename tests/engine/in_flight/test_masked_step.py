@@ -1,4 +1,6 @@
-"""Late masks: when the device gets them, and which rows are left out. Tokens stay the same."""
+"""Late masks: when the device gets them, and which rows a step leaves out. The answers stay the
+same.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,7 @@ def rig_of(masks: HeldMasks | None = None, **settings: Any) -> Rig:
 def bound(
     name: str, prompt: Sequence[int], max_tokens: int = 8, *, stops: bool = False, **how: Any
 ) -> Generate:
-    """Return a request with a grammar; requests of one name have the same answer in any batch."""
+    """Return a request with a grammar, whose answer depends on its name but not on the batch."""
     wish = SamplingParams(max_tokens=max_tokens, ignore_eos=not stops, grammar=ANY)
     return generate(name, prompt, sampling=wish, **how)
 
@@ -196,9 +198,9 @@ class TestPatience:
     def patience(
         takes_s: float, asking_s: float = 0.0, late: int | None = None, others: int = 0
     ) -> list[float]:
-        """Return each step's wait, in seconds.
+        """Return each step's wait for masks, in seconds.
 
-        A step takes the device `takes_s`, and a turn 1 ms more.
+        The device takes `takes_s` for a step, and an iteration of the step loop takes 1 ms more.
         """
         masks = HeldMasks(held=set() if late is None else {late})
         rig = rig_of(masks, overlap_scheduling=True, num_blocks=512, max_running=1 + others)
@@ -238,8 +240,9 @@ class TestPatience:
 
     @pytest.mark.parametrize("late", [25, None])
     def test_is_not_learned_from_a_step_that_was_held_up(self, late: int | None) -> None:
-        """If the time were learned, masks that are always late would make each step wait longer
-        than the step before.
+        """Do not learn a step's time if its masks were late.
+
+        Otherwise masks that are always late would make each step wait longer than the step before.
         """
         masks = HeldMasks(held=set() if late is None else {late})
         rig = rig_of(masks, overlap_scheduling=True, num_blocks=512)
@@ -286,7 +289,9 @@ class TestLeftOut:
         rig.expect_nothing_left()
 
     def test_a_mask_that_came_late_is_not_asked_for_again(self) -> None:
-        """A mask asked for again would wait behind masks of other rows, and be late again."""
+        """Do not request a late mask twice: the second request would wait after other rows' masks,
+        and be late again.
+        """
         masks = HeldMasks(held={1})
         rig = rig_of(masks, overlap_scheduling=True)
         rig.submit(bound("slow", range(6), 4))

@@ -1,4 +1,4 @@
-"""Addresses of engines: the meaning of each form, and invalid forms."""
+"""Addresses of engines: each form's meaning, and invalid forms."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Messages as bytes: those that a link carries, and those that it refuses."""
+"""Messages as bytes: those that the codec encodes and decodes, and those that it refuses."""
 
 from __future__ import annotations
 
@@ -336,14 +336,15 @@ def test_garbage_is_no_message_and_raises_decode_error_alone(frame: bytes) -> No
 
 
 def is_said(value: Any, frame: Any) -> bool:
-    """Return whether a typed value equals the untyped one, apart from fields with defaults."""
+    """Return whether a typed value equals its untyped form, apart from fields with defaults."""
     if isinstance(value, dict) and isinstance(frame, dict):
         return all(is_said(value[name], frame[name]) for name in value.keys() & frame.keys())
     if isinstance(value, list | tuple) and isinstance(frame, list):
         return len(value) == len(frame) and all(map(is_said, value, frame))
     is_number = isinstance(value, float) and type(frame) in (int, float)
     is_alike = is_number or type(value) is type(frame)
-    return is_alike and (value == frame or value != value)  # the second comparison is for NaN
+    # NaN differs from itself, so the last comparison accepts it
+    return is_alike and (value == frame or value != value)
 
 
 def test_a_damaged_frame_is_refused_with_decode_error_or_read_as_what_it_says() -> None:
@@ -368,7 +369,7 @@ def test_a_damaged_frame_is_refused_with_decode_error_or_read_as_what_it_says() 
         assert isinstance(decoded, ToEngine)
         try:
             said = msgspec.msgpack.decode(damaged)
-        except UnicodeDecodeError:  # damage in the name of a field makes the field unknown
+        except UnicodeDecodeError:  # damage to a field's name makes the field unknown
             return
         became["read"] += 1
         assert is_said(msgspec.to_builtins(decoded, builtin_types=(bytes,)), said)

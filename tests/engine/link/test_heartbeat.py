@@ -24,7 +24,7 @@ from engine.link.tcp.curve import Socket
 from tests.doubles.engine.engine_thread import EngineThread
 
 ROOT = Path(__file__).parents[3]
-LOOKS = 400  # an upper bound against hanging, not a measurement
+LOOKS = 400  # number of health checks, reached only by a test that hangs
 BEAT_S = 0.05
 OFTEN_S = BEAT_S / 2
 
@@ -97,7 +97,7 @@ def test_a_process_that_is_gone_is_missed_until_another_one_comes(
     context: zmq.Context[Socket], path: str
 ) -> None:
     with listening(context, path) as one:
-        look_until(one, lambda one: one.missed == 3)  # no engine exists yet
+        look_until(one, lambda one: one.missed == 3)  # the health check finds no engine yet
         for _ in range(2):
             with publishing(context, path, lambda: 5):
                 look_until(one, lambda one: one.missed == 0)
@@ -107,7 +107,7 @@ def test_a_process_that_is_gone_is_missed_until_another_one_comes(
 def test_a_pause_of_the_listener_counts_once(context: zmq.Context[Socket], path: str) -> None:
     with publishing(context, path, lambda: 5), listening(context, path) as one:
         look_until(one, lambda one: one.missed == 0)
-        time.sleep(6 * BEAT_S)  # stops the listener's own process
+        time.sleep(6 * BEAT_S)  # holds up the listener's own process
         one.look()
         assert one.missed <= 1
 
@@ -130,7 +130,9 @@ class TestIsAlive:
         assert subprocess.run(command, cwd=ROOT, check=False).returncode == 1
 
     def test_not_one_whose_loop_stands(self, context: zmq.Context[Socket], path: str) -> None:
-        """An engine whose loop does not turn hangs, or still loads its model."""
+        """Find an engine unhealthy whose step loop does not run: the engine hangs, or still loads
+        its model.
+        """
         with publishing(context, path, lambda: 0):
             assert not is_alive(path, patience_s=4 * BEAT_S)
 

@@ -1,4 +1,4 @@
-"""Fields of config.json: those that are read, optional ones, and refused values."""
+"""Fields of config.json: those that are read, their defaults, and refused values."""
 
 from __future__ import annotations
 
@@ -56,7 +56,9 @@ def read(
 
 
 def num_file_layers(model: ModelConfig) -> int:
-    """Count the layers in the files; families without some MLPs have one layer for each part."""
+    """Count the layers in the files. Families whose layers may lack an MLP have one file layer for
+    each half.
+    """
     parts = sum(1 if one.mlp is None else 2 for one in model.layers)
     return parts if model.family == "nemotron_h" else len(model.layers)
 
@@ -65,7 +67,8 @@ def num_file_layers(model: ModelConfig) -> int:
 def test_what_transformers_saves_is_read(checkpoint: MakeCheckpoint, name: str) -> None:
     saved = checkpoint(name)
     truth = saved.truth.config
-    truth.allow_global_per_layer_attribute_access = True  # the fields of the first layers
+    # allows reading fields that differ between layers; it returns those of the first layers
+    truth.allow_global_per_layer_attribute_access = True
     config = read_model_config(saved.model_dir)
     assert config.hidden_size == truth.hidden_size
     assert num_file_layers(config) == truth.num_hidden_layers
@@ -162,7 +165,7 @@ def test_both_spellings_of_rope_are_read(
 
 
 def test_yarn_is_added_to_a_config_whose_context_is_left_as_it_was(tmp_path: Path) -> None:
-    """Model cards of Qwen2.5 and Qwen3 recommend this."""
+    """Extend the context by the YaRN that Qwen2.5's and Qwen3's model cards recommend adding."""
     yarn = {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 512}
     assert read(tmp_path, {**QWEN2, "rope_scaling": yarn}).max_positions == 2048
     assert read(tmp_path, QWEN2).max_positions == 512
@@ -181,7 +184,10 @@ def test_yarn_is_added_to_a_config_whose_context_is_left_as_it_was(tmp_path: Pat
 def test_of_a_qwen_for_a_million_tokens_the_context_is_that_of_one_chunk(
     tmp_path: Path, chunks: dict[str, int] | None, positions: int
 ) -> None:
-    """The config is a small version of Qwen2.5-7B-Instruct-1M's."""
+    """Limit the context of Qwen's 1M models to one attention chunk.
+
+    The config is a small version of Qwen2.5-7B-Instruct-1M's.
+    """
     config = read(tmp_path, {**QWEN2, "dual_chunk_attention_config": chunks})
     assert config.max_positions == positions
 

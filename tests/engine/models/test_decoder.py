@@ -37,7 +37,7 @@ def chunked(driven: HandDriven, sequence: Sequence, chunks: list[int]) -> torch.
 
 
 class Journal:
-    """A log of the order in which a decoder waits for its late layers and reads keys."""
+    """A log of a decoder's waits for its offloaded layers and of its reads of keys, in order."""
 
     def __init__(self, attention: PagedAttention, first: int) -> None:
         self.first = first
@@ -97,7 +97,8 @@ def test_rows_of_a_mixed_batch_do_not_disturb_each_other(
     driven = HandDriven(build_runner(checkpoint(name).model_dir))
     prompts = [random_prompt(length, seed=length) for length in (33, 18, 50, 7)]
     sequences = [driven.add(prompt) for prompt in prompts]
-    # Two rows that decode after a computed prompt, a middle part of a prompt, and a whole prompt.
+    # Two rows that decode after a computed prompt, a chunk from the middle of a prompt, and a whole
+    # prompt.
     logits_of(driven, [data_row(sequences[0], 0, 32), data_row(sequences[1], 0, 17)])
     logits_of(driven, [data_row(sequences[2], 0, 21)])
     mixed = [
@@ -127,7 +128,7 @@ def test_only_the_asked_for_tokens_get_logits(checkpoint: MakeCheckpoint) -> Non
 
 
 class Gates:
-    """The op between a layer's GEMMs, which notes the number of tokens."""
+    """The activation op of an MLP, which records the number of tokens."""
 
     def __init__(self, gate_mul: GateMul) -> None:
         self.rows: list[int] = []

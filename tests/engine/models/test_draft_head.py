@@ -48,7 +48,8 @@ def test_its_logits_are_those_of_its_definition(truth: Truth, model_dir: Path) -
     decoder, told = runner.decoder, truth.logits(prompt)
     sequence = driven.add(prompt)
     got = []
-    for first, last in ((0, 20), (20, 21), (21, 49)):  # a prompt, a decode, another prompt
+    # a prompt, then one decoded token, then another prompt
+    for first, last in ((0, 20), (20, 21), (21, 49)):
         batch = driven.batch([data_row(sequence, first, last - first)])
         states = runner.states_of(batch)
         pool = runner.pool.layers
@@ -75,7 +76,11 @@ def test_its_drafts_are_those_of_its_definition_and_change_no_answer(
     ranks: int,
     stages: int,
 ) -> None:
-    """This holds also with a cached prefix (and the head's KV), two ranks, or two stages."""
+    """Compare the head's drafts with its definition, also with a cached prefix, two ranks, or two
+    stages.
+
+    A cached prefix includes the head's KV.
+    """
     bounds = Bounds(64, 16, 24, 8, overlap_scheduling=overlaps, graph_tokens=graph_tokens)
     prompt, drafting = random_prompt(45), HeadAlone()
     plain = RealEngine(str(plain_dir), bounds)
@@ -128,7 +133,10 @@ def test_it_is_left_in_the_files_where_nothing_is_drafted(model_dir: Path) -> No
 
 
 def test_ranks_leave_out_a_sample_together(model_dir: Path) -> None:
-    """The head keeps keys of such a step too, and its ranks sum their outputs."""
+    """Leave out a sample on both ranks.
+
+    The head also writes keys in such a step, and its ranks sum their outputs.
+    """
     bounds = replace(Bounds(64, 16, 24, 8), ranks=2)
     with closing(RealEngine(str(model_dir), bounds)) as engine:
         assert isinstance(engine.ranks, ThreadRanks)

@@ -1,4 +1,4 @@
-"""The tokens that end an answer, from all files that name one."""
+"""The tokens that end an answer, read from all files that list one."""
 
 from __future__ import annotations
 
@@ -60,7 +60,9 @@ def test_its_config_says_the_id_first(tmp_path: Path) -> None:
 def test_what_no_logit_is_for_is_left_out(
     tmp_path: Path, given: int | list[int], expected: tuple[int, ...]
 ) -> None:
-    """Grammars, and so all requests with a grammar, would refuse tokens without a logit."""
+    """Leave out end tokens without a logit: grammars would refuse them, and so every request with a
+    grammar.
+    """
     assert ids(tmp_path, generation_config={"eos_token_id": given}) == expected
 
 

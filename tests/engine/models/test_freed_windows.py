@@ -1,4 +1,6 @@
-"""Models whose windows are freed, compared with `transformers`, and the choice to free them."""
+"""Models whose KV beyond the window is freed, compared with `transformers`, and the choice to free
+it.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ from tests.engine.rigs.hand_driven import (
     sampling,
 )
 
-# Models with windows in some layers: in every second, in the first ones, and with four sizes of
+# Models with windows in some layers: in every second one, in the first ones, and with four sizes of
 # heads.
 MODELS = ["gpt-oss", "gemma2", "gemma3", "gemma4", "gemma4-shared", "gemma4-moe", "qwen2-window"]
 models = pytest.mark.parametrize("name", [*MODELS, "olmo3", "exaone4", "smollm3", "dots1"])
@@ -51,7 +53,7 @@ def test_logits_are_those_of_transformers_however_the_prompt_is_cut(
 
 @pytest.mark.skipif(os.environ.get("TRITON_INTERPRET") != "1", reason="kernels are interpreted")
 def test_our_kernels_read_rings_and_scratch_blocks(checkpoint: MakeCheckpoint) -> None:
-    """The GPU kernels run in the interpreter. It is slow, so only one model is tested."""
+    """Run the GPU kernels in the interpreter, which is slow, so only one model is tested."""
     model_dir = checkpoint("gpt-oss").model_dir
     driven = HandDriven(build_runner(model_dir, ops=triton_ops(), frees_windows=True))
     prompt = random_prompt(75)
@@ -75,7 +77,9 @@ def test_the_pool_has_no_layer_with_a_window(checkpoint: MakeCheckpoint, name: s
 
 @pytest.mark.parametrize("name", ["llama", "mistral-window", "qwen3.5", "nemotron-h"])
 def test_others_keep_what_they_have(checkpoint: MakeCheckpoint, name: str) -> None:
-    """Models with windows in all layers or in none, and models with recurrent layers."""
+    """Free nothing in models with windows in all layers or in none, and in models with recurrent
+    layers.
+    """
     assert layouts(checkpoint, name) is None
     model = read_model_config(checkpoint(name).model_dir)
     kept = whole(model.layers_with_memory, "float32", "float32", 16)
@@ -98,7 +102,7 @@ def test_rows_of_a_mixed_batch_do_not_disturb_each_other(checkpoint: MakeCheckpo
 
 
 def test_a_window_that_is_left_behind_is_not_kept(checkpoint: MakeCheckpoint) -> None:
-    """A sequence writes one ring, and overwrites its oldest blocks."""
+    """Keep only a window's last blocks: a sequence overwrites the oldest blocks of its ring."""
     driven = freeing(checkpoint, "gpt-oss")
     assert driven.runner.rings is not None
     assert driven.states is not None
@@ -113,7 +117,10 @@ def test_a_window_that_is_left_behind_is_not_kept(checkpoint: MakeCheckpoint) ->
 def test_windows_are_freed_where_that_makes_room(
     checkpoint: MakeCheckpoint, window: int, layers: int, *, is_freed: bool
 ) -> None:
-    """Half of the layers have a window, which holds most of a sequence of 4,096 tokens."""
+    """Free the windows where this makes room for more sequences.
+
+    Half of the layers have a window, which covers most of a sequence of 4,096 tokens.
+    """
     model = read_model_config(checkpoint("gpt-oss").model_dir)
     with_one, without = (
         next(one for one in model.layers if (window_of(one) is None) is whole_context)

@@ -1,4 +1,4 @@
-"""A grid of ranks that divide layers and stages that divide a model, and refused grids."""
+"""A grid of pipeline stages, each of which has ranks that divide its layers, and refused grids."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Draft heads of other families, compared with `transformers`.
 
-In GLM-4.5, DeepSeek V3 and GLM-4.7-Flash the head is one more layer. Qwen3-Next has Qwen3.5's form.
-Nemotron 3 has two blocks. MiMo is Qwen2 with a head whose projection reads the hidden state first.
+In GLM-4.5, DeepSeek V3 and GLM-4.7-Flash the head is one more layer. Qwen3-Next's head has
+Qwen3.5's form. Nemotron 3's head has two blocks. MiMo is Qwen2 with a head whose projection reads
+the hidden state first.
 """
 
 from __future__ import annotations
@@ -30,18 +31,18 @@ from tests.seams.support.real_engine import Bounds, RealEngine, as_it_is
 
 GREEDY = SamplingParams(max_tokens=24, temperature=0.0, ignore_eos=True)
 PROMPT = random_prompt(45)
-# The numbers of ranks of each stage, and of stages, for some families' engines.
+# For some families' engines, the number of ranks in each stage and the number of stages.
 SHAPES = {"mimo": (2, 1), "glm4-moe": (1, 2), "deepseek-v3": (1, 2)}
 SEEDS = None, None, None, 3
 
 
 def without_drafts(config: EngineConfig) -> EngineConfig:
-    """Make an engine without drafts, which leaves the head in the files."""
+    """Disable drafts in the config; the engine then does not load the head."""
     return structs.replace(config, steps=structs.replace(config.steps, drafts="off"))
 
 
 def checkpoints(truth: Truth, directory: Path) -> tuple[Path, Path]:
-    """Make the checkpoint of a decoder with its head, and one without it."""
+    """Make a checkpoint of a decoder with its head, and one of the decoder alone."""
     made = directory / "head", directory / "plain"
     for place, tensors in zip(made, (truth.tensors(), {}), strict=True):
         place.mkdir()
@@ -93,7 +94,7 @@ def layers_in_host_memory(config: EngineConfig) -> EngineConfig:
 def test_its_keys_return_from_the_host(
     over: Callable[[EngineConfig], EngineConfig], checkpoint: MakeCheckpoint, tmp_path: Path
 ) -> None:
-    """After a prefix is restored, the head drafts as defined, also with offloaded layers."""
+    """Draft as defined after a prefix was restored from host memory, also with offloaded layers."""
     truth = Truth(checkpoint("glm4-moe"))
     with_head, without = checkpoints(truth, tmp_path)
     bounds, drafting = Bounds(12, 16, 24, 8, host_blocks=64), HeadAlone()
@@ -120,7 +121,9 @@ def test_its_keys_return_from_the_host(
 
 @pytest.mark.parametrize("name", ["qwen3.5", "glm4-moe-lite"])
 def test_pressure_changes_no_answer(name: str, checkpoint: MakeCheckpoint, tmp_path: Path) -> None:
-    """Chunked requests that share prefixes are preempted; drafts with a seed are tested too."""
+    """Preempt chunked requests that share prefixes, also with seeded drafts; answers stay the
+    same.
+    """
     with_head, without = checkpoints(Truth(checkpoint(name)), tmp_path)
     alone = alone_on(without)
     pressed = Bounds(6, 16, 24, 8, host_blocks=256, overlap_scheduling=True)
@@ -135,7 +138,7 @@ def test_pressure_changes_no_answer(name: str, checkpoint: MakeCheckpoint, tmp_p
 
 
 def test_a_constraint_holds_for_drafted_tokens(checkpoint: MakeCheckpoint, tmp_path: Path) -> None:
-    """The head ignores constraints. Masks apply to its drafts, as far as they agree."""
+    """Apply masks to drafts of the head, which itself ignores constraints."""
     answers = list[list[int]]()
     for model_dir in checkpoints(Truth(checkpoint("glm4-moe")), tmp_path):
         drafting, bounds = HeadAlone(), Bounds(64, 16, 24, 8)

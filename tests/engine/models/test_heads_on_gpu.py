@@ -1,4 +1,4 @@
-"""Draft heads on a CUDA device: in graphs, ahead of results, and under memory pressure."""
+"""Draft heads on a CUDA device: in graphs, in overlapped steps, and under memory pressure."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ BOUNDS = [
 
 
 def tokens(model_dir: Path, bounds: Bounds, drafting: HeadAlone | None) -> tuple[list[int], ...]:
-    """Generate for ten requests that come one after the other, some with a shared prefix."""
+    """Run ten requests one after the other, some with a shared prefix; return their tokens."""
     common = random_prompt(40, seed=9)
     with closing(RealEngine(str(model_dir), bounds, drafting=drafting)) as engine:
         for number in range(10):

@@ -1,4 +1,6 @@
-"""Models with recurrent layers: states between steps, and tokens compared with `transformers`."""
+"""Models with recurrent layers: their states between steps, and tokens compared with
+`transformers`.
+"""
 
 from __future__ import annotations
 
@@ -90,7 +92,7 @@ def test_a_step_that_is_launched_again_computes_the_same(checkpoint: MakeCheckpo
 
 
 def test_with_one_version_of_the_state_it_would_not(checkpoint: MakeCheckpoint) -> None:
-    """Positive control: a row that overwrites the state that it reads."""
+    """Overwrite the state that a row reads (positive control): logits differ."""
     driven = HandDriven(build_runner(checkpoint("qwen3.5").model_dir))
     first, second = rows_of(driven, 29)
     assert driven.states is not None
@@ -101,7 +103,10 @@ def test_with_one_version_of_the_state_it_would_not(checkpoint: MakeCheckpoint) 
 
 
 def test_a_row_may_go_on_from_the_state_of_another_sequence(checkpoint: MakeCheckpoint) -> None:
-    """The row gets the KV of earlier blocks and the state at their end, as from a checkpoint."""
+    """Continue from another sequence's state.
+
+    The row gets the KV of earlier blocks and the state at their end, as from a checkpoint.
+    """
     driven = HandDriven(build_runner(checkpoint("qwen3.5").model_dir))
     stem = driven.add(random_prompt(60))
     driven.logits([data_row(stem, 0, 32)])
@@ -116,7 +121,9 @@ def test_a_row_may_go_on_from_the_state_of_another_sequence(checkpoint: MakeChec
 
 
 def test_a_state_of_another_position_would_give_other_logits(checkpoint: MakeCheckpoint) -> None:
-    """Positive control: at this distance the state still matters."""
+    """Continue from a state of another position (positive control): at this distance the state
+    still matters.
+    """
     driven = HandDriven(build_runner(checkpoint("qwen3.5").model_dir))
     sequence = driven.add(random_prompt(60))
     driven.logits([data_row(sequence, 0, 31)])
@@ -204,7 +211,7 @@ def test_stacked_experts_of_another_number_are_refused(
 def test_the_decoder_of_a_model_that_sees_is_read(
     checkpoint: MakeCheckpoint, tmp_path: Path
 ) -> None:
-    """The decoder's config is nested in the file's, and its tensors have a prefix."""
+    """Read the decoder of a vision model: its config is nested, and its tensors have a prefix."""
     saved = checkpoint("qwen3.5").model_dir
     text = json.loads((saved / "config.json").read_text())
     text.pop("architectures")

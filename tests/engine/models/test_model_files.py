@@ -1,4 +1,6 @@
-"""A model's small files: accepted forms, and files refused before they are read or parsed."""
+"""A model's small files: accepted forms, and files refused before parsing, or even before
+reading.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ class _One(msgspec.Struct):
 
 
 def nested(levels: int) -> bytes:
-    """Return JSON with `levels` of nested objects and lists, and brackets and quotes in strings."""
+    """Return JSON with `levels` of nested objects and lists, and with brackets and quotes within
+    strings.
+    """
     inside = levels - 1
     half = inside // 2
     opening = b'{"[\\"[\\\\": [' * half + b"[" * (inside % 2)

@@ -19,7 +19,7 @@ ODD: tuple[Any, ...] = (None, 0, -1, 3, 1.5, True, "", "re:(", [], [1], ["a"], [
 
 
 def places(config: Any, above: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    """Yield the place of every field of a config, including nested configs."""
+    """Yield the path of every field of a config, including those of nested configs."""
     for name, value in config.items() if isinstance(config, dict) else ():
         yield (*above, name)
         yield from places(value, (*above, name))
@@ -32,7 +32,7 @@ def with_other(config: dict[str, Any], place: tuple[str, ...], value: object) ->
 
 
 def answer(model_dir: Path) -> str:
-    """Return the model's family, or the line of the refusal; let other errors pass."""
+    """Return the model's family, or the line that refuses it; raise other errors."""
     try:
         return check_served(model_dir, has_weights=False).family
     except ModelNotServed as error:

@@ -1,4 +1,4 @@
-"""gpt-oss's experts: with biases, and packed in one tensor with gate and up alternating."""
+"""gpt-oss's experts: their biases, and gate and up columns that alternate in one tensor."""
 
 from __future__ import annotations
 
@@ -41,7 +41,9 @@ def theirs() -> GptOssMLP:
 
 
 def load(mixture: Mixture, mlp: GptOssMLP) -> None:
-    """Copy every tensor of the reference to its place here; there are no others."""
+    """Copy every tensor of the reference into the mixture; check that the reference has no
+    others.
+    """
     given = {f"mlp.{name}": weight for name, weight in mlp.state_dict().items()}
     for module in walk(mixture, Module):  # type: ignore[type-abstract]
         for tensor in module.checkpoint_tensors():
@@ -64,7 +66,7 @@ def test_the_mixture_is_that_of_transformers() -> None:
 @pytest.mark.parametrize("part", ["gate", "bias"])
 @torch.inference_mode()
 def test_the_gate_and_the_biases_show(part: str) -> None:
-    """Positive control: without the limit, or without biases, the outputs differ."""
+    """Drop the activation's limit, or the biases (positive control): the outputs differ."""
     mlp, mixture = theirs(), build(MIXTURE)
     load(mixture, mlp)
     x = 4 * torch.randn(20, HIDDEN, generator=torch.Generator().manual_seed(1))

@@ -1,7 +1,7 @@
 """Configs in published forms: the model that each is served as, or the line that refuses it.
 
 Some also have fields for observers, initialisers or training, as published files do. The tests of
-architectures and weight formats have the tensors of each form.
+architectures and weight formats have each form's tensors.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def llama_in(weights: dict[str, Any], inputs: dict[str, Any] | None, **more: Any
 KV_SCHEME = numbers("tensor")
 STATIC = numbers("tensor"), numbers("tensor")
 OLDER = {"quant_method": "fp8", "activation_scheme": "static", "ignored_layers": HEAD}
-# For each config: the weight format, the context, the windows, and the factor of cosines.
+# For each config: the weight format, the context length, the windows, and the factor of cosines.
 SERVED: dict[str, tuple[dict[str, Any], tuple[str, int, set[int | None], float]]] = {
     "Qwen3.5 27B": (SHAPES["qwen3.5-27b"], ("plain", 262144, {None}, 1.0)),
     "Qwen3.5 35B-A3B": (
@@ -354,7 +354,9 @@ def test_a_file_beside_the_config_may_say_that_weights_are_quantised(
 
 
 def test_a_file_of_weights_in_onnx_beside_plain_ones_says_nothing_of_these(tmp_path: Path) -> None:
-    """transformers.js writes such a file, under the same name as AutoGPTQ's."""
+    """Ignore a quantisation file of an ONNX export, which transformers.js writes under the name of
+    AutoGPTQ's.
+    """
     words = {"modes": ["q8"], "per_channel": False, "reduce_range": False, "block_size": None}
     (tmp_path / "quantize_config.json").write_text(json.dumps(words))
     model = check_served(written(tmp_path, LLAMA), has_weights=False)

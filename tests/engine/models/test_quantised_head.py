@@ -1,7 +1,7 @@
 """Draft heads in published weight formats.
 
-Qwen's fp8 has the head's layer in fp8 and its projection unquantised; its GPTQ leaves the whole
-head unquantised. Others quantise all of it. `--quantization fp8` reads unquantised files.
+Qwen's fp8 files quantise the head's layer, but not its projection; its GPTQ files leave the whole
+head unquantised. Other files quantise the whole head. `--quantization fp8` reads unquantised files.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ def by_tensor(weight: Tensor) -> dict[str, Tensor]:
 
 @dataclass(frozen=True)
 class Kind:
-    """A published form: its config, its way to write a matrix, and the unquantised parts of the
-    head.
+    """A published form: its config, a function that writes a matrix, and the head's unquantised
+    tensors.
     """
 
     words: dict[str, Any]
@@ -82,7 +82,9 @@ KINDS = {
 
 @pytest.fixture(scope="module")
 def plain_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Make an unquantised checkpoint with a head, whose matrices consist of whole groups."""
+    """Make an unquantised checkpoint with a head. Its sizes are multiples of the quantisation
+    groups.
+    """
     usual = RECIPES["qwen3.5"]
     recipe = replace(usual, fields={**usual.fields, **SIZES})
     truth = Truth(make_checkpoint(recipe, tmp_path_factory.mktemp("saved")))
@@ -109,7 +111,9 @@ def without_drafts(config: EngineConfig) -> EngineConfig:
 
 
 def expect_drafts_change_no_answer(model_dir: Path, quantization: Quantization = "none") -> None:
-    """Check that some drafts are right, and that an engine without a head answers the same."""
+    """Check that some drafts are accepted, and that an engine without drafts gives the same
+    answer.
+    """
     bounds = Bounds(64, 16, 24, 8, overlap_scheduling=True, quantization=quantization)
     engine = RealEngine(str(model_dir), bounds, drafting=HeadAlone())
     plain = RealEngine(str(model_dir), bounds, over=without_drafts)

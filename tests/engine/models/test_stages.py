@@ -1,4 +1,4 @@
-"""Layers divided between stages by their cost, and the results of the stages."""
+"""Layers divided between stages by their cost, and the results of the divided model."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ CPU = torch.device("cpu")
 NUM_TOKENS = 40
 OUTPUTS = torch.tensor([3, 39])
 
-# For each architecture, a model with its biases, ties, windows, sandwich norms, or a mixture beside
-# a dense layer.
+# For each architecture, a model with its special features: biases, tied tables, windows, sandwich
+# norms, or a mixture beside a dense layer.
 DIVIDED = {**DIVISIBLE, "MistralForCausalLM": "mistral-window"}
 
 
 @dataclass(frozen=True)
 class QueuePipe:
-    """Stages that are computed in turn by one thread."""
+    """A pipe between stages that one thread computes in turn."""
 
     stage: Stage
     under_way: deque[Tensor]
@@ -58,7 +58,7 @@ class QueuePipe:
 def logits(
     model_dir: Path, model: ModelConfig, ends: tuple[int, ...], *, in_host: bool = False
 ) -> Tensor:
-    """Return the logits of two tokens of a prompt, computed by a stage for each of `ends`.
+    """Return the logits of two tokens of a prompt, computed by stages that end at layers `ends`.
 
     With `in_host` all layers of each stage stay in host memory.
     """
@@ -116,7 +116,7 @@ def test_a_stage_without_a_kind_of_memory_is_refused(
 
 
 def test_of_layers_that_are_unlike(tmp_path: Path) -> None:
-    """The layers are divided in every way that two stages can divide them."""
+    """Divide layers that differ from each other in every possible way between two stages."""
     make_alternating_checkpoint(tmp_path)
     model = read_model_config(tmp_path, ALTERNATING)
     expected = logits(tmp_path, model, (6,))
@@ -180,7 +180,9 @@ class TestSplit:
             split_layers([1, 1, 1], 1, 4)
 
     def test_weights_count_as_they_are_kept(self, checkpoint: MakeCheckpoint) -> None:
-        """A head of a large vocabulary moves layers to earlier stages."""
+        """Count the bytes of weights in their format: a large output table moves layers to earlier
+        stages.
+        """
         model = read_model_config(checkpoint("llama").model_dir)
         model = replace(model, layers=model.layers * 3)
         assert split_model(replace(model, vocab_size=1), 2, "float32") == (5, 9)

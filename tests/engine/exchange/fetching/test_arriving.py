@@ -44,7 +44,7 @@ class Memory:
 
 @dataclass
 class Copied:
-    """A `CopyEvent` that is done once a thread waits for it."""
+    """A `CopyEvent` that is done as soon as a thread waits for it."""
 
     is_done: bool = False
 
@@ -57,7 +57,7 @@ class Copied:
 
 @dataclass
 class Neighbour:
-    """A neighbour's pool and the way to open it; copies are noted."""
+    """Another engine's pool, which can be opened, and a record of the copies from it."""
 
     memory: Memory
     is_within_reach: bool = True
@@ -110,7 +110,7 @@ def payload(position: int) -> bytes:
 
 @dataclass
 class Source:
-    """The sender of a fetch, on an engine that has all of its blocks."""
+    """The sender of a fetch's blocks, which has all of them."""
 
     fetch: Fetch
     seal: Seal = field(default_factory=lambda: Seal(FINGERPRINT, ASKING, ANSWERING))
@@ -162,7 +162,10 @@ def test_blocks_go_to_their_slots_until_all_are_there(
 def test_more_first_reads_than_there_are_blocks_end_it(
     fetch: Fetch, arriving: Arriving, first_reads: dict[str, int]
 ) -> None:
-    """Gateways count first reads as tokens. Positive control: `FOUND` has first reads."""
+    """End a fetch whose first reads exceed its blocks, since gateways count first reads as tokens.
+
+    Positive control: `FOUND` has valid first reads.
+    """
     said = Found(number=1, salt=ANSWERING, blocks=END, first_reads=first_reads)
     arriving.take(said, None)
     assert (fetch.why, fetch.first_reads) == ("a block is not what was asked for", {})
@@ -181,7 +184,7 @@ def test_a_refusal_is_told(fetch: Fetch, arriving: Arriving) -> None:
 
 
 def test_another_tenants_block_does_not_open(fetch: Fetch, arriving: Arriving) -> None:
-    """The source sent a block with the same tokens and position, but of another namespace."""
+    """Refuse a block with the same tokens and position, but of another namespace."""
     arriving.take(FOUND, None)
     arriving.take(*Source(fetch).block(FIRST))  # positive control: a block of its own namespace
     assert fetch.arrived == FIRST + 1
@@ -248,18 +251,21 @@ def test_messages_are_looked_at_while_blocks_of_others_are_copied(
     for position in range(FIRST, FIRST + MOST_COPIES):
         arriving.take(source.slots(position, position + 1), None)
     assert not any(one.is_done for one in pools.events)
-    arriving.take(Still(1, END), None)  # too early: the copies are not done
+    arriving.take(Still(1, END), None)  # the engine reports done copies before they are done
     assert (arriving.taken, fetch.arrived) == (FIRST, FIRST)
-    arriving.take(source.slots(FIRST + MOST_COPIES, END), None)  # more copies than may be pending
+    # more copies than may be pending at a time
+    arriving.take(source.slots(FIRST + MOST_COPIES, END), None)
     assert [one.is_done for one in pools.events] == [True] + [False] * MOST_COPIES
     assert arriving.taken == FIRST + 1
-    fetch.close()  # the blocks are freed only after all copies
+    fetch.close()  # blocks are freed only once all copies are done
     assert fetch.writing is pools.events[-1]
     assert pools.events[-1].is_done
 
 
 def test_bytes_do_not_come_where_slots_are_copied(fetch: Fetch, memory: Memory) -> None:
-    """Bytes would make blocks count before their copies are confirmed."""
+    """Refuse block bytes during a copy by slots: they would make blocks count before their copies
+    are confirmed.
+    """
     arriving = Arriving(fetch, FINGERPRINT, ASKING, memory, Neighbour(memory))
     arriving.take(replace_pool(FOUND), None)
     arriving.take(Source(fetch).slots(FIRST, FIRST + 1), None)
@@ -311,7 +317,7 @@ def replaced(said: Slots, slots: bytes | None = None, seal: bytes | None = None)
 
 
 def test_slots_of_several_namespaces_are_not_of_one(fetch: Fetch, memory: Memory) -> None:
-    """One message with blocks of two namespaces is refused, whichever of the two it names."""
+    """Refuse a message with blocks of two namespaces, whichever of the two it names."""
     pools, wanted = Neighbour(memory), fetch.wanted
     slots = np.arange(50 + FIRST, 50 + END, dtype="<i4").tobytes()
     keys, tokens = wanted.block_keys[16 * FIRST :], wanted.tokens[SIZE * FIRST :].tobytes()
@@ -374,7 +380,9 @@ def found_with_state(blocks: int, units: int = len(UNITS)) -> Found:
 
 
 def unit(fetch: Fetch, end: int, number: int, last: int | None = None) -> tuple[Block, memoryview]:
-    """Return a unit of the state at `end`, sealed for the state at `last`."""
+    """Return unit `number` of the state at block `end`, sealed as a unit of the state at block
+    `last`.
+    """
     place = fetch.wanted.place_of_unit(last or end, number)
     assert place is not None
     sealed = Seal(FINGERPRINT, ASKING, ANSWERING).seal(
@@ -384,7 +392,7 @@ def unit(fetch: Fetch, end: int, number: int, last: int | None = None) -> tuple[
 
 
 def test_blocks_count_once_the_state_after_them_is_there(with_state: Fetch, memory: Memory) -> None:
-    """The other engine has a state one block before the end. Only the blocks before it count."""
+    """Count blocks only up to the state that was fetched, here one block before the end."""
     fetch, end = with_state, END - 1
     arriving = Arriving(fetch, FINGERPRINT, ASKING, memory, None)
     arriving.take(found_with_state(end), None)

@@ -43,8 +43,10 @@ def test_what_is_predicted_to_be_faster_is_done() -> None:
 
 @pytest.mark.parametrize("way", FIRST_GUESS)
 def test_a_way_that_was_never_tried_is_tried_however_fast_computing_is(way: str) -> None:
-    """The rate of an untried way would never be learned, since the guess is below the rate of
-    computing with a small model.
+    """Fetch once by an untried path, however fast computing is.
+
+    The guessed rate of an untried path may be below the rate of computing with a small model, so no
+    fetch would ever measure the path.
     """
     fast = rates(5e6)
     assert is_worth_it(fast, 10_000, way=way)
@@ -54,7 +56,7 @@ def test_a_way_that_was_never_tried_is_tried_however_fast_computing_is(way: str)
 
 
 def ended(why: str, blocks: int, seconds: float, request_id: str | None = None) -> Fetch:
-    """Return a fetch of a hundred blocks that ended with `blocks` blocks after `seconds`."""
+    """Return a fetch of 100 blocks that ended after `seconds` with `blocks` blocks fetched."""
     wanted = Wanted(
         address=WHERE,
         path=NamespacePath.single(Namespace(bytes(16))),
@@ -92,7 +94,9 @@ def ended(why: str, blocks: int, seconds: float, request_id: str | None = None) 
 def test_a_fetch_that_was_given_up_as_too_slow_is_a_measurement_too(
     fetch: Fetch, is_tried_again: bool
 ) -> None:
-    """If it were none, each request would try a slow way, wait in vain, and then compute."""
+    """Count an abandoned fetch as a measurement. Otherwise each request would try a slow path, wait
+    in vain, and compute.
+    """
     compared = rates(10_000.0)  # computing 100 blocks takes 0.16 s
     compared.learn(fetch)
     assert is_worth_it(compared) == is_tried_again
@@ -103,7 +107,7 @@ def test_measurements_decide() -> None:
     assert is_worth_it(compared)
     compared.measured("socket", 100, 0.01, 0.5)
     assert not is_worth_it(compared)
-    assert is_worth_it(compared, way="tcp")  # each way has its own rate
+    assert is_worth_it(compared, way="tcp")  # each path has its own rate
     for _ in range(50):
         compared.measured("socket", 100, 0.01, 0.01)
     assert is_worth_it(compared)

@@ -1,4 +1,4 @@
-"""The blocks that are sent: bytes up to a window, slots of a pool in large batches."""
+"""Sending of blocks: bytes up to a window, or slots of a pool in large batches."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ASK = Ask(
     window=3,
     flow="flow",
 )
-WINDOW = 100  # the source's own window
+WINDOW = 100  # number of blocks that the source sends unacknowledged
 POOL = PoolHandle(b"handle", 0, 4096)
 
 
@@ -40,7 +40,9 @@ A, B = Namespace(b"a" * 16), Namespace(b"b" * 16)
 
 
 def blocks(first: int, end: int, *spans: tuple[int, Namespace]) -> BlocksToSend:
-    """Return blocks: block 7 has key 7, token 7 sixteen times, and slot 17."""
+    """Return blocks whose values follow their number: block 7 has key 7, sixteen tokens 7, and slot
+    17.
+    """
     numbers = np.arange(first, end, dtype="<i4")
     return BlocksToSend(
         first=first,
@@ -52,7 +54,7 @@ def blocks(first: int, end: int, *spans: tuple[int, Namespace]) -> BlocksToSend:
 
 
 def sent(sending: Sending) -> list[Block | Slots]:
-    """Return everything that may be sent now."""
+    """Return all messages that may be sent now."""
     found = []
     while (one := sending.next(Reader())) is not None:
         message = one[0]

@@ -1,4 +1,4 @@
-"""The thread that sends blocks: windows, lost askers, and meaningless frames."""
+"""The thread that sends blocks: windows, lost askers, and invalid frames."""
 
 from __future__ import annotations
 
@@ -83,7 +83,9 @@ class Memory:
 
 
 class LargeBlocks(Memory):
-    """Large blocks, few of which may be in flight, though little of each is sent."""
+    """A memory of blocks that count as 2 MiB, so that few may be in flight, but are sent as 64
+    KiB.
+    """
 
     block_bytes = 2 << 20
 
@@ -93,7 +95,7 @@ class LargeBlocks(Memory):
 
 @dataclass
 class Asking:
-    """Another engine that asks, driven by hand."""
+    """A socket of another engine that asks for blocks, driven by the test."""
 
     socket: Socket
     said: list[tuple[FromSource, bytes]] = field(default_factory=list)
@@ -153,7 +155,7 @@ def send(answering: BlockServer, asker: Asker, count: int) -> None:
 
 
 def carried_out(answering: BlockServer) -> None:
-    """Wait until the thread has followed its orders."""
+    """Wait until the sending thread has carried out earlier orders."""
     is_done = threading.Event()
     answering._order(is_done.set)
     assert is_done.wait(WAIT_S)
@@ -202,11 +204,12 @@ def test_whoever_leaves_is_gone_at_once(answering: BlockServer, asking: Asking) 
 def test_whoever_says_nothing_more_is_gone_after_a_while(
     answering: BlockServer, asking: Asking
 ) -> None:
-    """The asking engine was killed or hangs. Its blocks must not be held for ever."""
+    """Release the blocks of an asking engine that was killed or hangs."""
     asking.say(ASK)
     asker = asked(answering)
     send(answering, asker, 2)
-    for _ in range(4):  # positive control: an asker that sends a message now and then stays
+    # positive control: an asker that sends a message from time to time is not dropped
+    for _ in range(4):
         time.sleep(GONE_S / 2)
         asking.say(Taken(1, 0))
     assert not answering.take()
@@ -217,7 +220,7 @@ def test_frames_that_say_nothing_are_passed_over(answering: BlockServer, asking:
     for frames in ([b""], [b"\xff" * 100], [b"one", b"two"], [asking.codec.encode(Taken(7, 1))]):
         asking.socket.send_multipart(frames)
     asking.say(ASK)
-    asking.say(ASK)  # a repeated ask counts once
+    asking.say(ASK)  # the server counts a repeated ask once
     asker = asked(answering)
     assert not answering.take()
     send(answering, asker, 1)
@@ -237,7 +240,9 @@ def test_nobody_claims_to_have_taken_what_was_not_sent(
 
 @contextmanager
 def one_that_reads_nothing(tmp_path: Path) -> Iterator[tuple[BlockServer, Asking]]:
-    """Return an engine that sends large blocks, and an asker whose socket holds one message."""
+    """Return an engine that sends large blocks, and an asker that reads nothing and buffers one
+    message.
+    """
     with (
         closing(BlockServer(str(tmp_path / "x.sock"), LargeBlocks(), lambda: None)) as answering,
         zmq.Context[Socket]() as context,
@@ -251,15 +256,18 @@ def one_that_reads_nothing(tmp_path: Path) -> Iterator[tuple[BlockServer, Asking
 
 
 def test_who_reads_nothing_is_not_sent_more_and_more(tmp_path: Path) -> None:
-    """The bound holds for any window that an engine asks for, also if it leaves and asks again."""
+    """Bound the unread blocks, whatever window an engine asks for, also if the engine leaves and
+    asks again.
+    """
     window = window_of(LargeBlocks.block_bytes)
-    most = 2 * window + UNREAD_FRAMES + 16  # the number that the kernel's socket buffer holds
+    # number of blocks that fit into the kernel's socket buffer
+    most = 2 * window + UNREAD_FRAMES + 16
     with one_that_reads_nothing(tmp_path) as (answering, asking):
         asks = most // window + 3
         for number in range(1, asks + 1):
             asking.say(replace(ASK, number=number, window=1 << 40))
             send(answering, asked(answering), 2 * window)
-            if number <= 2:  # the kernel's buffer has room for these
+            if number <= 2:  # these blocks fit into the kernel's buffer
                 wait_for(lambda n=number: answering.sent_blocks >= n * window, WAIT_S)  # type: ignore[misc]
             carried_out(answering)
             asking.say(Leave(number))
@@ -287,7 +295,8 @@ def test_no_more_asks_are_held_than_so_many_while_the_owner_stands(tmp_path: Pat
             asking.say(replace(ASK, number=number))
         wait_for(lambda: len(asking.hear()) >= 2, WAIT_S)
         assert asking.hear() == [Ended(MOST_ASKS + at, BUSY, is_all=False) for at in range(2)]
-        for number in range(3 * MOST_ASKS):  # leaving makes room only once the owner has looked
+        # an ask that leaves makes room only after the owner has read the news
+        for number in range(3 * MOST_ASKS):
             asking.say(Leave(number % MOST_ASKS))
             asking.say(replace(ASK, number=1000 + number))
         last = Ended(1000 + 3 * MOST_ASKS - 1, BUSY, is_all=False)
@@ -295,7 +304,7 @@ def test_no_more_asks_are_held_than_so_many_while_the_owner_stands(tmp_path: Pat
         assert len(answering.take()) <= 3 * MOST_ASKS
         asking.said.clear()
         asking.say(Leave(1000))
-        asking.say(replace(ASK, number=9999))  # positive control: the owner has looked
+        asking.say(replace(ASK, number=9999))  # positive control: the owner has read the news
         assert not asking.hear()
         assert any(isinstance(one, Asked) for one in answering.take())
 
@@ -321,12 +330,12 @@ def test_two_do_not_answer_at_one_place(answering: BlockServer) -> None:
 def test_who_reads_nothing_and_goes_on_talking_is_gone_when_its_time_is_over(
     tmp_path: Path,
 ) -> None:
-    """The end message cannot be delivered. Leases do not wait for it."""
+    """Release leases even though the end message cannot be delivered."""
     with one_that_reads_nothing(tmp_path) as (answering, asking):
         asking.say(ASK)
         asker = asked(answering)
         send(answering, asker, 2)
-        for _ in range(WORDS):  # each gets an answer until the buffer is full
+        for _ in range(WORDS):  # each message gets an answer until the buffer is full
             asking.say(Taken(1, 0))
         carried_out(answering)
         assert not answering.take(), "the control: it is heard, and may yet take them"

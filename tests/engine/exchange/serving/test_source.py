@@ -1,4 +1,6 @@
-"""The blocks that an engine sends from its cache: the names to ask for, and how long it waits."""
+"""The blocks that an engine sends from its cache, the accepted namespace names, and the limits of
+waiting.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ ASKER: Asker = (b"other", 1)
 
 @dataclass
 class Answers:
-    """A replacement of the sending thread, which notes its orders."""
+    """A double of the sending thread, which records its orders."""
 
     news: list[Asked | Gone] = field(default_factory=list)
     sent: list[BlocksToSend] = field(default_factory=list)
@@ -36,7 +38,7 @@ class Answers:
 
     @property
     def positions(self) -> list[int]:
-        """Return the positions of all blocks that were sent."""
+        """Return the positions of all sent blocks."""
         return [one.first + at for one in self.sent for at in range(len(one))]
 
     def take(self) -> list[Asked | Gone]:
@@ -61,7 +63,7 @@ class Answers:
 
 
 class Rig:
-    """A cache with a prompt of one tenant, and its askers."""
+    """A cache with one tenant's prompt, and its askers."""
 
     def __init__(self) -> None:
         self.cache = PrefixCache(num_blocks=16, block_size=SIZE)
@@ -78,7 +80,7 @@ class Rig:
         self.cache.release(lease, now=0.0)
 
     def ask(self, *, asker: Asker = ASKER, **fields: Any) -> None:
-        """Ask for the prompt, and let the source answer."""
+        """Ask for the prompt, and let the source send its blocks."""
         said: dict[str, Any] = {
             "number": asker[1],
             "fingerprint": FINGERPRINT,
@@ -123,7 +125,9 @@ def test_what_is_there_is_sent_and_held_until_it_is_read(rig: Rig) -> None:
 
 @pytest.mark.parametrize("name", [name_of(B), bytes(A), b"", b"?" * 16])
 def test_a_name_that_is_not_the_namespaces_finds_nothing(rig: Rig, name: bytes) -> None:
-    """The name is another tenant's, or the namespace itself, which an engine never sends."""
+    """Find nothing for another tenant's name, nor for the namespace itself, which an engine never
+    sends.
+    """
     rig.ask(spans=((0, name),))
     assert not rig.answers.sent
     assert rig.answers.ended == [(ASKER, "", True)]
@@ -195,9 +199,7 @@ def test_nobody_is_lent_to_for_ever(rig: Rig) -> None:
 
 
 class StatefulRig(Rig):
-    """A cache of a model with states, in which the state after the prompt's first `kept` blocks is
-    kept.
-    """
+    """A cache of a model with states. It has the state after the prompt's first `kept` blocks."""
 
     def __init__(self, kept: int) -> None:
         self.kept = kept

@@ -92,7 +92,7 @@ def test_what_a_sequence_gets_later_follows_what_it_had(device: torch.device, ot
 
 
 def test_only_what_is_new_is_sent(device: torch.device) -> None:
-    """Old blocks are not sent again: a row that the test overwrites keeps its zeros."""
+    """Send only new blocks: an old entry that the test overwrote on the device keeps its zero."""
     tables, sequence = tables_on(device), with_batch_slot(1, [10, 11])
     tables.update(rows_of(sequence))
     tables.device.zero_()
@@ -112,7 +112,9 @@ def test_a_seat_that_changes_hands_has_its_row_sent_anew(device: torch.device) -
 
 
 def test_what_is_sent_is_what_was_there_when_it_was_sent(device: torch.device) -> None:
-    """The host changes a batch slot while its copy still waits behind other work on the device."""
+    """Change a batch slot on the host while an earlier copy still waits behind other device
+    work.
+    """
     tables, seen = tables_on(device), []
     for number in range(50):
         if device.type == "cuda":

@@ -1,4 +1,4 @@
-"""Recording on a CUDA device: beside other threads, after errors, without garbage collection."""
+"""Recording of CUDA graphs: beside other threads, after errors, and without garbage collection."""
 
 from __future__ import annotations
 
@@ -63,13 +63,17 @@ def pin_and_give_back() -> bool:
 
 
 def pinned_by_another_thread() -> bool:
-    """Return whether another thread pinned memory, which a recording thread cannot."""
+    """Pin memory in another thread, since the recording thread cannot; return whether it was
+    pinned.
+    """
     with ThreadPoolExecutor(1) as thread:
         return thread.submit(pin_and_give_back).result()
 
 
 class Doubling:
-    """A captured function that doubles a tensor in two launches, with `between` between them."""
+    """A captured function that doubles a tensor in two launches, and calls `between` between
+    them.
+    """
 
     def __init__(self) -> None:
         self.source = torch.ones(1000, device=CUDA)

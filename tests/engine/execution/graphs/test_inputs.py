@@ -1,4 +1,4 @@
-"""The flat tensor of a captured graph, compared with the rows, token by token."""
+"""The flat input tensor of a captured graph, compared with the step's rows, token by token."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ROOM = GraphBucket(6, 64, 4)
 
 @dataclass(frozen=True)
 class Work:
-    """A sequence's counts of known and computed tokens, and whether one more token is pending."""
+    """A sequence's numbers of known and computed tokens, and whether it has a pending token."""
 
     known: int
     computed: int
@@ -50,7 +50,7 @@ chunks = st.integers(2, 16).flatmap(
 
 
 def filled(scheduled: Scheduled) -> dict[str, list[int]]:
-    """Return the fields of the tensor, by name."""
+    """Return the fields of the input tensor, by name."""
     tables = BlockTables(num_batch_slots=BATCH_SLOTS, num_blocks=12, scratch_block=SCRATCH)
     flat, sizes = (
         torch.zeros(ROOM.total, dtype=torch.int32),
@@ -102,7 +102,9 @@ def test_a_step_is_written_token_by_token(alone: list[Work], several: list[Work]
 
 
 def test_rows_with_positions_of_their_own_have_them_and_keep_their_slots() -> None:
-    """After prompt modules, the keys are contiguous, but their positions have gaps."""
+    """Keep the positions and slots of a sequence after prompt modules: its keys are contiguous, its
+    positions have gaps.
+    """
     works = [Work(9, 8, False), Work(9, 9, True), Work(12, 4, False)]
     sequences = [work.sequence(batch_slot) for batch_slot, work in enumerate(works)]
     scheduled = step_of(row_of(one, one.length - one.num_computed) for one in sequences)

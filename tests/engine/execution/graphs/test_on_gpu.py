@@ -44,8 +44,8 @@ PRESSED = Bounds(12, 16, 40, 6, overlap_scheduling=True, graph_tokens=16, device
 
 
 def tokens(model_dir: str, bounds: Bounds, temperature: float = 0.0) -> list[list[int]]:
-    """Generate for requests of all lengths that come one after the other, some with a shared
-    prefix.
+    """Run requests of many lengths one after the other, some with a shared prefix; return their
+    tokens.
     """
     engine = RealEngine(model_dir, bounds)
     common = random_prompt(40, seed=9)
@@ -90,7 +90,9 @@ def captured(runner: ModelRunner) -> GraphRunner:
 
 
 def grown(model_dir: Path, dtype: torch.dtype, *, shares: bool, graphs: bool) -> list[list[int]]:
-    """Decode 20 sequences on two shared prefixes of 320 tokens, beside prompts."""
+    """Decode 20 sequences on two shared prefixes of 320 tokens, beside prompt rows; return their
+    tokens.
+    """
     runner = build_runner(model_dir, device=CUDA, dtype=dtype)
     runner = replace(runner, prefixes=SharedPrefixes(SHARING) if shares else None)
     driven = HandDriven(runner, captured(runner) if graphs else runner)
@@ -121,7 +123,9 @@ def test_prefixes_read_together_give_the_tokens_of_rows_that_read_alone(
 
 
 def test_in_bfloat16_nearly_all_first_tokens_are_equal(checkpoint: MakeCheckpoint) -> None:
-    """Sums are computed in another order. Where two tokens are close, rounding decides."""
+    """Compare tokens in bfloat16: graphs sum in another order, so rounding decides between two
+    close tokens.
+    """
     model_dir = checkpoint("llama").model_dir
     alone = grown(model_dir, torch.bfloat16, shares=False, graphs=True)
     together = grown(model_dir, torch.bfloat16, shares=True, graphs=True)

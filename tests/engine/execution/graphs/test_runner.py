@@ -39,7 +39,9 @@ def graphed(runner: ModelRunner, max_tokens: int = 64) -> HandDriven:
 
 
 def run(driven: HandDriven, prompts: list[list[int]], wishes: list[SamplingParams]) -> list[Any]:
-    """Run all requests together, with decodes first, and prompts in chunks of up to 20."""
+    """Run all requests together, decodes before prompts, with prompts in chunks of up to 20
+    tokens.
+    """
     sequences = [driven.add(prompt, wish) for prompt, wish in zip(prompts, wishes, strict=True)]
     while unfinished := [s for s in sequences if s.num_output < s.sampling.max_tokens]:
         driven.step(*((s, min(s.num_tokens - s.num_computed, 20)) for s in unfinished))
@@ -58,7 +60,7 @@ def test_greedy_tokens_are_those_of_eager_steps(checkpoint: MakeCheckpoint, name
 
 @pytest.mark.parametrize("name", ["gpt-oss", "gemma3", "gemma4-shared"])
 def test_freed_windows_are_found_in_graphs_too(checkpoint: MakeCheckpoint, name: str) -> None:
-    """Prompts longer than their windows take several steps, beside decodes of other sequences."""
+    """Run prompts longer than their windows in several steps, beside decodes of other sequences."""
     prompts = [random_prompt(length, seed=length) for length in (1, 33, 90, 131)]
     wishes = [sampling(20)] * 4
     runner = build_runner(checkpoint(name).model_dir, frees_windows=True)
@@ -82,8 +84,8 @@ def test_small_steps_are_replayed_and_large_ones_are_not(checkpoint: MakeCheckpo
     runner = build_runner(checkpoint("llama").model_dir)
     capture = Rerun()
     graphs = with_graphs(runner, capture, max_tokens=64)
-    # buckets of 1, 2, 4, 8, 16 and 24 decodes; of 64 tokens in up to 1, 2 or 8 rows beside 0, 8, 16
-    # or 24 decodes
+    # Buckets of decodes alone have 1, 2, 4, 8, 16 or 24 rows. Buckets of 64 tokens have up to 1, 2
+    # or 8 prompt rows, beside 0, 8, 16 or 24 decodes.
     assert capture.captured == 6 + 3 * 4
     needs = [(1,), (3,), (9,), (24,), (25,), (0, 9, 1), (9, 9, 2), (9, 64, 5), (9, 65, 1)]
     found = [graphs.steps.find(GraphBucket(*need)) for need in needs]
@@ -147,7 +149,9 @@ def test_a_row_that_is_not_finite_yields_no_token_and_spares_the_others(
 
 
 def test_a_seat_that_changes_hands_reads_its_new_blocks(checkpoint: MakeCheckpoint) -> None:
-    """Sequences with blocks of their own use one batch slot in turn, so its table is rewritten."""
+    """Use one batch slot for sequences with different blocks in turn, so that its block table is
+    rewritten.
+    """
     driven = graphed(build_runner(checkpoint("llama").model_dir))
     for seed in range(4):
         prompt = random_prompt(30, seed=seed)

@@ -1,4 +1,6 @@
-"""Decodes that share a prefix's reads give the same results as without, eagerly and captured."""
+"""Decodes that read a shared prefix once give the same results as separate reads, eagerly and
+captured.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,7 @@ from tests.engine.rigs.hand_driven import (
     with_graphs,
 )
 
-RULE = SharingRule(BLOCK_SIZE, 2**26, 2 * BLOCK_SIZE, 4)  # sharing two blocks always pays
+RULE = SharingRule(BLOCK_SIZE, 2**26, 2 * BLOCK_SIZE, 4)  # sharing even two blocks pays
 
 
 def runner_of(model_dir: Path, ops: Ops, *, shares: bool) -> ModelRunner:
@@ -52,7 +54,7 @@ def interpreted() -> Ops:
     reference, kernel = torch_ops().paged_attention, triton_ops().paged_attention
 
     def attend(q: Tensor, kv: Tensor, layout: BatchLayout, *how: Any) -> Tensor:
-        """Use the kernel, which is slow in the interpreter, only where rows share keys."""
+        """Use the kernel only where rows share keys, since it is slow in the interpreter."""
         attention = reference if layout.shared is None else kernel
         return attention(q, kv, layout, *how)
 
@@ -60,7 +62,7 @@ def interpreted() -> Ops:
 
 
 def forest(driven: HandDriven, max_tokens: int) -> list[Sequence]:
-    """Make seven sequences, interleaved: six on two shared prefixes, and one alone."""
+    """Make seven sequences in mixed order: six on two shared prefixes, and one alone."""
     stems = [driven.add(random_prompt(70, seed=n), sampling(max_tokens)) for n in range(2)]
     for stem in stems:
         driven.step((stem, 70))
@@ -73,7 +75,9 @@ def forest(driven: HandDriven, max_tokens: int) -> list[Sequence]:
 
 
 def run(driven: HandDriven, max_tokens: int = 5) -> list[list[int]]:
-    """Run prompts beside decodes, then decodes that end one after the other."""
+    """Add one sequence to each step, so that prompts run beside decodes; end the sequences one
+    after the other.
+    """
     sequences = forest(driven, max_tokens)
     coming = list(sequences)
     running: list[Sequence] = []
@@ -114,7 +118,9 @@ def test_shared_layouts_are_true_and_rows_get_their_own_tokens(
 def test_units_hold_all_keys_of_each_step(
     checkpoint: MakeCheckpoint, max_tokens: int, shares: bool
 ) -> None:
-    """The rows are long enough to be split, and so is their shared prefix."""
+    """Compare the units of attention with the keys, for rows and a shared prefix long enough to be
+    split.
+    """
     checker = UnitsChecker()
     ops = replace(torch_ops(), paged_attention=checker)
     runner = runner_of(checkpoint("llama").model_dir, ops, shares=shares)

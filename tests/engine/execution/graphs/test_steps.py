@@ -1,4 +1,6 @@
-"""The trial before a recording: it runs fewer layers, but calls every kernel of the recording."""
+"""The trial before a recording: it runs fewer layers, but calls every kernel that the recording
+calls.
+"""
 
 from __future__ import annotations
 
@@ -23,14 +25,14 @@ from tests.doubles.models.odd_architecture import make_odd_checkpoint
 from tests.engine.conftest import MakeCheckpoint
 from tests.engine.rigs.hand_driven import build_runner, with_graphs
 
-WHOLE_LAYERS = 3  # layers of the checkpoints
-UNLIKE_LAYERS = 2  # layers of a trial, enough since all layers are alike
+WHOLE_LAYERS = 3  # number of layers of the checkpoints
+UNLIKE_LAYERS = 2  # number of layers of a trial, enough since all layers are alike
 INTERMEDIATE = 80
 
 
 @dataclass
 class NotedOp:
-    """An op that notes all arguments that a kernel may be compiled for."""
+    """An op that records all arguments that a kernel may be specialised for."""
 
     name: str
     op: Any
@@ -51,7 +53,9 @@ def described(argument: Any) -> Any:
 
 
 def in_parts(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """Compute a product in parts, as on a GPU; the product's shape determines their number."""
+    """Compute a split-K product as on a GPU; the product's shape determines the number of
+    splits.
+    """
     product = linear.reference(x, weight, bias).float()
     num_parts = 4 if weight.shape[1] == INTERMEDIATE else 2
     return torch.stack([product / num_parts] * num_parts)
@@ -59,7 +63,7 @@ def in_parts(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 
 def noted(ops: Ops, calls: Counter[tuple[Any, ...]]) -> Ops:
     ops = replace(ops, linear_split_k=in_parts)
-    # fields that belong to a step, and are no ops
+    # the field of a step's adapters is no op
     names = [one.name for one in fields(ops) if one.name != "adapters"]
     every: dict[str, Any] = {name: NotedOp(name, getattr(ops, name), calls) for name in names}
     return replace(ops, **every)
@@ -143,8 +147,9 @@ def times(calls: Counter[Any], op: str) -> int:
 
 
 def test_a_trial_of_one_layer_would_miss_calls_of_the_recording(checkpoint: MakeCheckpoint) -> None:
-    """Positive control: the norm between layers reads the parts of another GEMM than the norm
-    within a layer.
+    """Miss calls with a trial of one layer (positive control).
+
+    The norm between layers reads the split output of another GEMM than the norm within a layer.
     """
     runner = build_runner(checkpoint("llama").model_dir)
     calls: Counter[tuple[Any, ...]] = Counter()

@@ -1,5 +1,5 @@
-"""Keywords of schemas: those that bind nothing pass, the others are followed or refused by name and
-place.
+"""Keywords of schemas: those without effect pass; others are followed, or refused with their name
+and path.
 """
 
 from __future__ import annotations
@@ -356,7 +356,7 @@ def test_a_lenient_one_is_followed_as_far_as_can_be(
     assert refusal("json_schema", json.dumps(whole)), "a client's own wish changes nothing"
 
 
-# A grammar with JSON in it, as guidance 0.3.1 sends it. guidance reads the answer by the same
+# A grammar that contains JSON, as guidance 0.3.1 sends it. guidance reads the answer by the same
 # grammar.
 GUIDANCE: JsonObject = {
     "whitespace_flexible": False,

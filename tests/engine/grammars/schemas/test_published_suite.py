@@ -1,7 +1,7 @@
 """The JSON Schema Test Suite: every text of a schema's grammar is valid under the schema.
 
-A grammar may have fewer texts than its schema, such as `1` but not `1.0`. A schema that no grammar
-can express is refused with the name of the keyword.
+A grammar may allow fewer texts than its schema, for example `1` but not `1.0`. A schema that no
+grammar can express is refused with the keyword's name.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from tests.engine.grammars.texts import Texts
 from tests.zoo.here import here
 from tests.zoo.sources import JSON_SCHEMA_SUITE
 
-# For a `format`, only the spelling is checked, not leap years or leap seconds.
+# For a `format`, a grammar checks only the spelling, not leap years or leap seconds.
 CALENDAR = ("leap second", "29 days in February", "not a leap year")
-# Draft 7 and earlier ignore the keywords beside `$ref`. Here they bind, as in later drafts.
+# Draft 7 and earlier ignore keywords beside `$ref`. The engine applies them, as later drafts do.
 BESIDE_REFERENCE = "$ref prevents a sibling $id from changing the base uri"
-DRAFTS = {  # each draft, and the least number of its schemas that are accepted
+DRAFTS = {  # each draft, and the lowest allowed number of accepted schemas
     "draft4": 120,
     "draft6": 160,
     "draft7": 185,
@@ -59,7 +59,7 @@ def test_what_a_schema_does_not_allow_is_not_taken(draft: str, vocabulary: Vocab
                 wrong.append(f"{name}: {one['description']}")
     assert wrong == []
     assert num_held >= DRAFTS[draft]
-    assert num_taken > num_held  # positive control: most valid values are accepted
+    assert num_taken > num_held  # positive control: the grammars allow most valid values
 
 
 def is_known(name: str, description: str) -> bool:
@@ -67,7 +67,7 @@ def is_known(name: str, description: str) -> bool:
 
 
 def names_what_cannot_be(error: str) -> bool:
-    """Return whether an error names a keyword, or says that the schema allows nothing."""
+    """Return whether an error names a keyword, or says that no value is valid under the schema."""
     keywords = ("the keyword `", "oneOf", "patternProperties", "$ref", "multipleOf", "format")
     whole = ("Unsatisfiable schema", "the schema `false`", "Anchor ", "Unimplemented keys: ")
     return error.startswith(whole) or any(one in error for one in keywords)

@@ -1,4 +1,6 @@
-"""Unions of schemas: those with exclusive alternatives are followed, if need be by their tags."""
+"""Unions of schemas: those with exclusive alternatives are followed, also if only a tag tells them
+apart.
+"""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ ident ::= [a-z] [a-z0-9_]* ws
 num   ::= [0-9]+ ws
 ws    ::= [ \t\n]*
 """
-# Each entry is a grammar, texts that it has, and texts that it does not have.
+# Each entry is a grammar, texts that it allows, and texts that it forbids.
 GRAMMARS: dict[str, tuple[str, list[str], list[str]]] = {
     "of llama.cpp": (ARITHMETIC, ["1=2\n", "a*(b_1-2)=\t3\n\nx=y\n"], ["1=2", "=2\n"]),
     "a repetition before what it has": ('root ::= [a-z]+ "ing"', ["sing", "singing"], ["ing"]),
@@ -123,6 +123,6 @@ def test_what_is_no_grammar_says_why(case: str) -> None:
 
 
 def test_tokens_are_tokens() -> None:
-    """The check accepts any token, since it has no vocabulary."""
+    """Accept any token in a grammar, since the check has no vocabulary."""
     assert refusal("gbnf", "root ::= <[5]> !<[7]>* <[7]> .*") == ""
     assert refusal("gbnf", "root ::= <think> [^<]* </think>") == ""

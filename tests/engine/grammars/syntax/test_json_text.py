@@ -1,4 +1,4 @@
-"""Patterns on JSON strings apply to the decoded text, however JSON spells it."""
+"""Patterns on JSON strings apply to the decoded text, whichever escapes the JSON uses."""
 
 from __future__ import annotations
 
@@ -28,9 +28,7 @@ CLASSES = (r'[^"]', r"[^\\]", r'[^"\\]', '["a]', r"[\\b-d]", r"[^\n]", r"[\s\S]"
 
 
 def spellings(text: str) -> list[str]:
-    """Return the text as JSON twice: with the fewest escapes, and with every character that has one
-    escaped.
-    """
+    """Return the text as JSON twice: with as few escapes, and with as many escapes as possible."""
     by_number = {"\n": "\\u000A", "\t": "\\u0009"}
     escaped = "".join(
         by_number.get(char) or json.dumps(char, ensure_ascii=False)[1:-1] for char in text

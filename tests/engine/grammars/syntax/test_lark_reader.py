@@ -1,4 +1,4 @@
-"""Grammars in Lark have the same texts as in Lark itself."""
+"""Grammars in Lark's syntax allow the same texts as Lark itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Patterns with look-aheads match the same texts as in Python."""
+"""Patterns with look-aheads match the same texts as Python's `re`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from engine.grammars.syntax.anchors import containing_text, has_look, whole_text
 from engine.grammars.syntax.pattern import read_pattern
 from tests.doubles.recogniser import Recogniser
 
-# From zod (a duration), outlines (an ISBN) and common schemas (a password, a slug).
+# Patterns from zod (a duration) and outlines (an ISBN), and common ones (a password, a slug).
 PATTERNS = {
     r"^P(?:(\d+W)|(?!.*W)(?=\d|T\d)(\d+Y)?(\d+M)?(\d+D)?(T(?=\d)(\d+H)?(\d+M)?"
     r"(\d+([.,]\d+)?S)?)?)$": (["P1W", "P1Y2M", "PT3H", "P1DT2.5S"], ["P", "PT", "P1Y1W", "P1DT"]),

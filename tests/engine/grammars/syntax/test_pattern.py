@@ -1,4 +1,4 @@
-"""Regular expressions match the same texts as in ECMA 262."""
+"""Regular expressions match the same texts as in ECMA-262."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A grammar's terminals never match another terminal's text."""
+"""The text of one grammar terminal never matches another terminal."""
 
 from __future__ import annotations
 

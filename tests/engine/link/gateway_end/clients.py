@@ -61,7 +61,7 @@ def at_rest(stats: EngineStats) -> bool:
 
 
 async def running(client: EngineClient, request: Generate) -> asyncio.Task[object]:
-    """Run a request in a task; return after its first token."""
+    """Run a request in a task; return the task after its first token."""
     stream = client.generate(request)
     first = await anext(stream)
     assert isinstance(first, Tokens)
@@ -72,7 +72,8 @@ async def running(client: EngineClient, request: Generate) -> asyncio.Task[objec
                 pass
 
     task = asyncio.create_task(drain())
-    await asyncio.sleep(0)  # a task cancelled before its first turn would not close the stream
+    # a task that is cancelled before it first runs would not close the stream
+    await asyncio.sleep(0)
     return task
 
 
@@ -114,7 +115,7 @@ async def answering(path: str, answer: Callable[[ToEngine], FromEngine]) -> Asyn
 
 @asynccontextmanager
 async def beside_itself(path: str) -> AsyncIterator[None]:
-    """Run an engine that answers pins as if they were flushes."""
+    """Run an engine that wrongly answers pins as flushes."""
 
     def flushed(asked: ToEngine) -> FromEngine:
         if isinstance(asked, Flush | Pin | Unpin):

@@ -1,4 +1,6 @@
-"""Lost, repeated and reordered events: what a subscription passes on, and what it asks for."""
+"""Lost, repeated and reordered cache events: a subscription's output, and its requests for a new
+snapshot.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ from tests.engine.rigs.streams import collect, welcomed
 
 
 class Ends:
-    """The messages that a subscription has passed on, and those that it has sent."""
+    """The messages that a subscription passed on, and those that it sent."""
 
     def __init__(self) -> None:
         self.passed_on: list[int] = []
@@ -54,12 +56,14 @@ def test_after_a_gap_a_snapshot_is_asked_for_once_and_nothing_passed_on_before_i
 
 
 def test_a_snapshot_whose_beginning_is_lost_is_asked_for_again() -> None:
-    """The engine has already sent the beginning, and would not send it again."""
+    """Ask again for a snapshot whose beginning was lost, since the engine would not send that
+    beginning again.
+    """
     ends = Ends()
     ends.receive_snapshot(0)
     ends.receive(2, 3)
     assert ends.sent == [Subscribe()] * 2
-    ends.receive(5)  # event 4 may have begun the snapshot
+    ends.receive(5)  # the lost event 4 may have begun the snapshot
     assert ends.sent == [Subscribe()] * 3
     ends.receive(6, 6, 5)
     assert ends.sent == [Subscribe()] * 3, "without another gap it is on its way"
@@ -93,7 +97,7 @@ async def test_over_a_socket_a_client_hears_of_each_engine_anew(socket_path: str
             with EngineThread(socket_path):
                 await welcomed(client)
                 await collect(client, request)
-                async with asyncio.timeout(60):  # a bound on hanging, not a measurement
+                async with asyncio.timeout(60):  # seconds, reached only by a test that hangs
                     while set(listener.held) != set(split_keys(request.block_keys)):  # noqa: ASYNC110
                         await asyncio.sleep(0.01)
             while client.welcome is not None:  # noqa: ASYNC110

@@ -124,7 +124,7 @@ class TestStreams:
                 request = generate("a", [1, 2, 3], max_tokens=LONG)
                 async with aclosing(client.generate(request, told.put_nowait)) as stream:
                     await anext(stream)
-                finished = told.get_nowait()  # the end came before the stream was closed
+                finished = told.get_nowait()  # the end arrived before the stream was closed
                 assert isinstance(finished, Finished)
                 assert (finished.request_id, finished.reason) == ("a", "cancelled")
                 assert (finished.computed_tokens, finished.completion_tokens > 0) == (3, True)
@@ -167,7 +167,10 @@ class TestStreams:
     async def test_an_end_that_came_with_the_last_token_is_told_though_nobody_reads_it(
         self, socket_path: str
     ) -> None:
-        """The gateway stops at a stop string in the last of `max_tokens` tokens."""
+        """Report an end that arrived with the last token, though nobody reads it.
+
+        The gateway stops at a stop string in the last of `max_tokens` tokens.
+        """
         told: list[Finished | Failed] = []
         token = Tokens(request_id="a", token_ids=(7,), reused=Reused())
         end = Finished(request_id="a", reason="length", prompt_tokens=3, completion_tokens=1)

@@ -22,7 +22,7 @@ from engine.link.tcp.curve import Socket
 from tests.doubles.engine.fake_engine import WELCOME
 
 BEAT_S = 0.2
-HANGS_S = 20.0  # a bound on hanging, not a measurement
+HANGS_S = 20.0  # seconds, reached only by a test that hangs
 
 
 class Peer:
@@ -36,7 +36,7 @@ class Peer:
         self._client = b""
         self._path = path
         self._heartbeat: Heartbeat | None = None
-        self.turns = 0  # turns of its step loop
+        self.turns = 0  # iterations of its step loop
 
     async def next(self) -> ToEngine:
         async with asyncio.timeout(HANGS_S):
@@ -159,7 +159,8 @@ async def test_a_step_loop_that_stands_ends_it_and_one_that_turns_does_not(
         run.peer.begin_heartbeat()
         await run.peer.next()
         await run.peer.say(WELCOME)
-        for _ in range(32):  # twice the time that would end the connection without turns
+        # twice the time after which a connection without step-loop iterations ends
+        for _ in range(32):
             await asyncio.sleep(0.05)
             run.peer.turns += 1
         assert run.connection.state is ConnectionState.OPEN
@@ -167,7 +168,8 @@ async def test_a_step_loop_that_stands_ends_it_and_one_that_turns_does_not(
         while not run.task.done():
             states.add(run.connection.state)
             await asyncio.sleep(0.02)
-        assert ConnectionState.SILENT not in states  # because the engine's process runs
+        # the engine's process runs, so its heartbeat is heard
+        assert ConnectionState.SILENT not in states
         assert await run.ends() == "the engine does not answer"
 
 
@@ -187,7 +189,7 @@ async def test_a_process_that_stops_is_silent_until_it_goes_on(socket_path: str)
 async def test_one_without_any_heartbeat_is_silent_but_not_at_once(socket_path: str) -> None:
     async with running(socket_path) as run:
         await run.peer.next()
-        await asyncio.sleep(0.6)  # the time before the welcome does not count
+        await asyncio.sleep(0.6)  # the engine's silence before its welcome does not count
         assert run.connection.state is ConnectionState.AWAITING_WELCOME
         await run.peer.say(WELCOME)
         await run.until(ConnectionState.OPEN)
@@ -203,7 +205,7 @@ async def test_a_process_that_stays_stopped_ends_it(socket_path: str) -> None:
 
 
 async def test_an_engine_may_be_silent_before_its_welcome(socket_path: str) -> None:
-    """An engine binds its socket before it loads its weights."""
+    """Wait for an engine's welcome: an engine binds its socket before it loads its weights."""
     async with running(socket_path, silence_s=0.0) as run:
         await run.peer.next()
         done, _ = await asyncio.wait({run.task}, timeout=0.6)  # longer than a heartbeat's interval

@@ -42,7 +42,7 @@ async def _until_lost(client: EngineClient) -> None:
 
 
 async def _until_stalled(client: EngineClient, is_so: bool) -> None:
-    async with asyncio.timeout(60):  # a bound on hanging, not a measurement
+    async with asyncio.timeout(60):  # seconds, reached only by a test that hangs
         while client.is_stalled is not is_so:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 
@@ -137,7 +137,8 @@ class TestConnection:
         async with connected(socket_path):
             first, _ = await mad.recv_multipart()
             await mad.send_multipart([first, b"\xc1 nonsense"])
-            second, _ = await mad.recv_multipart()  # the client says hello on a new connection
+            # the client says hello again on a new connection
+            second, _ = await mad.recv_multipart()
             assert second != first
             mad.close(linger=0)
         context.destroy(linger=0)
@@ -154,7 +155,7 @@ async def test_a_client_that_breaks_says_so(
     socket_path: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with connected(socket_path, codec=Broken()):
-        async with asyncio.timeout(60):  # a bound on hanging, not a measurement
+        async with asyncio.timeout(60):  # seconds, reached only by a test that hangs
             while "a bug" not in caplog.text:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
     assert "not connected to any more" in caplog.text
@@ -171,7 +172,7 @@ class TestDeath:
                     await running(client, generate(str(n), [n], max_tokens=LONG)) for n in range(3)
                 ]
                 process.send_signal(signal.SIGKILL)
-                async with asyncio.timeout(60):  # a bound on hanging, not a measurement
+                async with asyncio.timeout(60):  # seconds, reached only by a test that hangs
                     for task in tasks:
                         with pytest.raises(EngineDied):
                             await task
@@ -189,7 +190,7 @@ class TestDeath:
             welcome = await welcomed(client)
             hung = await running(client, generate("0", [1], max_tokens=LONG))
             process.send_signal(signal.SIGSTOP)
-            async with asyncio.timeout(60):  # a bound on hanging, not a measurement
+            async with asyncio.timeout(60):  # seconds, reached only by a test that hangs
                 with pytest.raises(EngineDied, match="does not answer"):
                     await hung
             with pytest.raises(EngineUnavailable):
@@ -205,7 +206,7 @@ class TestDeath:
     async def test_one_that_is_stopped_as_soon_as_it_is_there_is_stalled_until_it_goes_on(
         self, socket_path: str
     ) -> None:
-        """The process is stopped before its first heartbeat."""
+        """Stop an engine's process before its first heartbeat, and let it go on later."""
         async with connected(socket_path) as client, engine_process(socket_path) as process:
             await welcomed(client)
             process.send_signal(signal.SIGSTOP)

@@ -51,7 +51,9 @@ async def test_it_waits_no_longer_than_it_is_told(cancelled: bool) -> None:
 
 
 async def test_time_in_which_the_event_loop_is_held_up_does_not_count() -> None:
-    """Other processes may delay this one, and the work has no turn meanwhile."""
+    """Discount the time in which other processes delay this one, since the awaited work cannot run
+    meanwhile.
+    """
     ends: list[str] = []
 
     async def a_few_turns() -> None:

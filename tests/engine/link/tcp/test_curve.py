@@ -1,4 +1,4 @@
-"""The TCP link: only the holder of the key can connect, and nobody can read along."""
+"""The TCP link: only holders of the key can connect, and nobody else can read the messages."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.doubles.waiting import until
 
 CODEC = Codec()
 WAIT_S = 10.0
-NEVER_S = 1.0  # long enough for a handshake, as the positive controls show
+NEVER_S = 1.0  # seconds without a welcome; a handshake takes less, as the positive controls show
 WELCOME = Welcome(
     engine_id="over-tcp",
     fingerprint=b"f",
@@ -92,8 +92,8 @@ async def test_nobody_else_is_heard(at: str, other: str) -> None:
 
 
 async def test_who_knows_only_the_engines_public_key_is_not_let_in(at: str) -> None:
-    """CURVE alone would accept any client that knows the server's key, so the client's key is
-    checked too.
+    """Refuse a client that knows only the engine's public key, which would suffice for CURVE
+    alone.
     """
     key = new_key()
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
@@ -134,7 +134,10 @@ async def test_another_key_is_named_at_both_ends_once_and_the_right_one_ends_tha
 
 
 def test_whoever_knocks_all_the_time_holds_up_no_heartbeat(at: str) -> None:
-    """Heartbeats continue while the step loop reads nothing. ZMQ holds 2,000 unread messages."""
+    """Send heartbeats while the step loop reads nothing and a client connects again and again.
+
+    ZMQ queues 2,000 unread messages.
+    """
     key, context = new_key(), zmq.Context[zmq.Socket[bytes]]()
     with closing(SocketLink(at, codec=CODEC, key=key)):
         for _ in range(2100):
@@ -146,14 +149,17 @@ def test_whoever_knocks_all_the_time_holds_up_no_heartbeat(at: str) -> None:
 
 
 def knock(port: int) -> None:
-    """Start a CURVE handshake with a bad first message; return when the server has closed it."""
+    """Start a CURVE handshake with a bad first message; return once the server has closed the
+    connection.
+    """
     greeting = b"\xff" + bytes(7) + b"\x01\x7f\x03\x00CURVE" + bytes(15) + bytes(32)
     hello = b"\x04\xc8\x05HELLO\x01\x00" + bytes(72) + b"k" * 32 + bytes(8) + b"x" * 80
     with socket.create_connection(("127.0.0.1", port), timeout=WAIT_S) as stranger:
         stranger.sendall(greeting)
         stranger.recv(64, socket.MSG_WAITALL)
         stranger.sendall(hello)
-        while stranger.recv(64):  # until the server closes, perhaps after the rest of its greeting
+        # until the server closes the connection, perhaps after more bytes of its greeting
+        while stranger.recv(64):
             pass
 
 
@@ -205,7 +211,7 @@ async def connected(at: str, key: LinkKey | None) -> AsyncIterator[EngineClient]
 
 @asynccontextmanager
 async def two_ports_relayed(port: int, target: int, is_open: asyncio.Event) -> AsyncIterator[None]:
-    """Relay the ports of messages and heartbeats, as `relayed` does."""
+    """Relay the ports of messages and of heartbeats while `is_open` is set."""
     async with (
         relayed(port, target, bytearray(), is_open),
         relayed(port + 1, target + 1, bytearray(), is_open),

@@ -34,7 +34,7 @@ def port_for(most: int) -> Iterator[int]:
 
 
 def connect(port: int, within_s: float = WAIT_S) -> socket.socket:
-    """Connect without a message, and so without authentication."""
+    """Connect, but send no message and so do not authenticate."""
     return socket.create_connection(("127.0.0.1", port), timeout=within_s)
 
 

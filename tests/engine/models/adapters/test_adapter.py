@@ -48,7 +48,7 @@ def test_whatever_changes_the_product_changes_the_digest(tmp_path: Path) -> None
     }
     assert len(digests) == 5
     again = read(write_adapter(tmp_path / "two", config={"lora_dropout": 0.5}))
-    assert again.digest in digests  # a setting that only training uses
+    assert again.digest in digests  # a setting used only in training does not change the digest
 
 
 @pytest.mark.parametrize(

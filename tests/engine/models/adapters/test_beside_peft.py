@@ -1,4 +1,4 @@
-"""Adapters of a step, compared with PEFT: alone, mixed, in graphs, and over all weight formats."""
+"""A step's adapters, compared with PEFT: alone, mixed, in graphs, and over all weight formats."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_mixed_adapters_are_each_as_peft_computes_it(
         assert (logits - expected).abs().max() < TOLERANCE
         alone = driven.logits(rows_of(driven, [prompt], [slot]))
         assert (logits - alone).abs().max() < TOLERANCE
-        if slot:  # with equal logits the test would show nothing
+        if slot:  # if logits were equal, the test would prove nothing
             assert (logits - truth.logits(prompt)).abs().max() > 0.1
 
 
@@ -74,7 +74,10 @@ def test_the_last_layer_is_of_the_tokens_that_are_sampled(
 def test_an_activated_adapter_computes_a_prompt_from_its_invocation_on(
     checkpoint: MakeCheckpoint, tmp_path: Path
 ) -> None:
-    """Other rows have a plain adapter or none. The prompt is one row, or split within a block."""
+    """Compute a prompt with an adapter from its invocation on, as one row or split within a block.
+
+    Other rows of the step have a plain adapter or none.
+    """
     truth = checkpoint("llama")
     activated = make_adapter(truth, tmp_path / "one", 1, alora_invocation_tokens=[7, 8])
     plain = make_adapter(truth, tmp_path / "two", 2)

@@ -1,4 +1,4 @@
-"""Adapters of experts, compared with PEFT: both forms, alone and mixed."""
+"""Adapters of experts, compared with PEFT: in both forms of files, alone and mixed."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ from tests.engine.rigs.hand_driven import HandDriven, build_runner, random_promp
 TOLERANCE = 1e-4
 QUERIES = ["q_proj"]
 BOTH = ["experts.gate_up_proj", "experts.down_proj"]
-# For each recipe, the matrices that the three adapters change. PEFT turns experts' names in a list
-# of modules into parameters, with twice the rank for gate and up.
+# For each recipe, the matrices that the three adapters change. If the experts' names are in a list
+# of modules, PEFT makes parameters of them, with twice the rank for gate and up.
 CASES: dict[str, list[dict[str, Any]]] = {
     "qwen3-moe": [
         {"target_modules": EVERY_MATRIX},
@@ -77,9 +77,9 @@ def test_mixed_adapters_are_each_as_peft_computes_it(
     for prompt, slot, logits in zip(prompts, wanted, got, strict=True):
         expected = adapters[slot - 1].logits(prompt) if slot else truth.logits(prompt)
         assert (logits - expected).abs().max() < TOLERANCE
-        if slot:  # with equal logits the test would show nothing
+        if slot:  # if logits were equal, the test would prove nothing
             assert (logits - truth.logits(prompt)).abs().max() > 0.05
-    load(slots, 1, adapters[1])  # replaces the other adapter
+    load(slots, 1, adapters[1])  # replaces the adapter in slot 1
     [again] = rows_of(driven, prompts[:1], [1])
     assert (driven.logits([again]) - got[0]).abs().max() < TOLERANCE
 
@@ -87,7 +87,9 @@ def test_mixed_adapters_are_each_as_peft_computes_it(
 def of_single_experts(
     truth: Checkpoint, folder: Path, experts: range
 ) -> tuple[PeftAdapter, dict[str, torch.Tensor]]:
-    """Write an adapter in PEFT's older form, with a module for each expert; PEFT still loads it."""
+    """Write an adapter in PEFT's older form, with a module for each expert; PEFT can still
+    load it.
+    """
     config, names = truth.truth.config, ("gate_proj", "up_proj", "down_proj")
     inner, hidden, generator = config.moe_intermediate_size, config.hidden_size, torch.Generator()
     make_adapter(truth, folder, target_modules=QUERIES, r=4)
@@ -120,7 +122,7 @@ def test_adapters_of_single_experts_are_as_peft_computes_them(
     save_file(few, adapter.folder / "adapter_model.safetensors")
     load(slots, 1, adapter)
     other = driven.logits(rows_of(driven, [prompt], [1]))
-    assert not torch.allclose(other, got)  # an expert without matrices counts as zeros
+    assert not torch.allclose(other, got)  # an expert missing from the files counts as zeros
 
 
 def test_without_room_they_are_refused_by_name(checkpoint: MakeCheckpoint, tmp_path: Path) -> None:

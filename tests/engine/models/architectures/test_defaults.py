@@ -1,4 +1,4 @@
-"""The default configs of `transformers` are served, with the sizes of `transformers`."""
+"""The engine serves the default configs of `transformers`, and computes the same sizes."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from engine.models.architectures.registry import SERVED, planned_layers
 from engine.models.checks import check_served
 from engine.models.layers.layer import attentions
 
-# of several configs with one name the last counts, which is a text model
+# the last of several configs with one class name wins; it is the text model's
 MODEL_TYPES = {name: kind for kind, name in TYPES.items()}
-MODEL_TYPES["Mistral4ForCausalLM"] = "mistral4"  # missing from the list of classes
-MODEL_TYPES["MiMoForCausalLM"] = "qwen2"  # Qwen2's config and a number of draft heads
+MODEL_TYPES["Mistral4ForCausalLM"] = "mistral4"  # missing from the mapping of `transformers`
+MODEL_TYPES["MiMoForCausalLM"] = "qwen2"  # MiMo's config is Qwen2's with a number of draft heads
 
-# Fields that all published files have, but `transformers` ignores or has no default for.
+# Fields of all published files that `transformers` ignores, or has no default for.
 GIVEN: dict[str, dict[str, Any]] = {
     "DeepseekV2ForCausalLM": {"num_experts_per_tok": 6},
     "Dots1ForCausalLM": {"n_routed_experts": 128, "num_experts_per_tok": 6},
@@ -32,7 +32,8 @@ GIVEN: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("name", [one for one in SERVED.architectures if "ForCausalLM" in one])
 def test_the_defaults_of_transformers_are_served(tmp_path: Path, name: str) -> None:
     truth: Any = transformers.CONFIG_MAPPING[MODEL_TYPES[name]](**GIVEN.get(name, {}))
-    truth.allow_global_per_layer_attribute_access = True  # the fields of the first layers
+    # allows reading fields that differ between layers; it returns those of the first layers
+    truth.allow_global_per_layer_attribute_access = True
     path = tmp_path / "config.json"
     path.write_text(json.dumps({**truth.to_dict(), "architectures": [name]}))
     model = check_served(tmp_path, has_weights=False)

@@ -66,7 +66,9 @@ def test_of_a_gemma_3_that_sees_the_text_model_is_served(
 
 @pytest.mark.parametrize("spelling", ["language_model.model.", "model.language_model."])
 def test_both_spellings_of_its_names_are_read(tmp_path: Path, spelling: str) -> None:
-    """The hub's files use one spelling, and newer `transformers` the other."""
+    """Read both spellings of tensor names: that of the hub's files, and that of newer
+    `transformers`.
+    """
     plain = make_checkpoint(RECIPES["gemma3"], tmp_path / "plain")
     model_dir = Path(shutil.copytree(plain.model_dir, tmp_path / "seeing"))
     tensors = load_file(plain.model_dir / "model.safetensors")
@@ -111,7 +113,7 @@ def test_what_real_files_leave_out_is_as_transformers_has_it(tmp_path: Path) -> 
 
 
 def test_one_that_answers_nothing_is_refused_within_its_text_config(tmp_path: Path) -> None:
-    """EmbeddingGemma attends in both directions."""
+    """Refuse EmbeddingGemma, whose text config says that attention goes in both directions."""
     text = {**GEMMA_3_4B["text_config"], "use_bidirectional_attention": True}
     (tmp_path / "config.json").write_text(json.dumps({**GEMMA_3_4B, "text_config": text}))
     with pytest.raises(UnsupportedModel, match="use_bidirectional_attention"):

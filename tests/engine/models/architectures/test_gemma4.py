@@ -29,7 +29,7 @@ from tests.engine.rigs.checkpoints import RECIPES, SHAPE, Checkpoint, saved_seei
 from tests.engine.rigs.hand_driven import HandDriven, build_runner, data_row, random_prompt
 
 SEEING = "Gemma4ForConditionalGeneration"
-# The shape of E2B as first published: the heads of global layers are given by two fields.
+# The config of E2B as first published: two fields give the sizes of heads in global layers.
 E2B: dict[str, Any] = {
     "architectures": [SEEING],
     "dtype": "bfloat16",
@@ -79,7 +79,9 @@ def written(model_dir: Path, config: dict[str, Any], **text: Any) -> Path:
 def test_of_one_that_sees_the_text_model_is_served(
     seeing: Checkpoint, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """In published files, layers that share KV have unused projections."""
+    """Serve the text model of a published file, whose layers that share KV have unused
+    projections.
+    """
     path = seeing.model_dir / "model.safetensors"
     tensors, layer = load_file(path), "model.language_model.layers.4.self_attn."
     assert f"{layer}q_proj.weight" in tensors
@@ -131,7 +133,9 @@ def test_the_shape_of_e2b(tmp_path: Path) -> None:
 
 
 def test_plain_matrices_are_named_as_in_the_files(tmp_path: Path) -> None:
-    """llm-compressor saves E2B with full names, below the prefix of the text model."""
+    """Read E2B as llm-compressor saves it: unquantised matrices have full names, with the text
+    model's prefix.
+    """
     below = "model.language_model.layers."
     plain = [f"{below}0.per_layer_input_gate", rf"re:{below}1\.per_layer_.*"]
     words = {**FP8_BY_CHANNEL, "ignore": ["lm_head", *plain]}
@@ -184,7 +188,7 @@ def test_stages_do_not_divide_layers_that_share(checkpoint: MakeCheckpoint) -> N
 
 
 def test_layers_that_see_all_are_alike(checkpoint: MakeCheckpoint, tmp_path: Path) -> None:
-    """All such layers of a step use one size of key splits."""
+    """Treat all global layers alike, since those of one step use one size of key splits."""
     config = json.loads((checkpoint("gemma4").model_dir / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps(config))
     check_served(tmp_path, has_weights=False)

@@ -36,7 +36,7 @@ def test_the_published_config(tmp_path: Path) -> None:
     mixture = model.layers[0].mlp
     assert isinstance(mixture, MixtureConfig)
     assert mixture.shared is not None
-    # The published name says 7B, with 1B active for a token.
+    # The model's name says 7B weights, 1B of them active for a token.
     assert 6.5e9 < sum(one.num_held_weights for one in model.layers) < 7.5e9
     assert 1.0e9 < sum(one.num_weights for one in model.layers) < 1.5e9
     states = state_layout(model.layers, "bfloat16")
@@ -73,7 +73,10 @@ def test_what_is_not_served_is_named(
 
 
 def test_limits_of_time_steps_hold_for_single_tokens_too(tmp_path: Path) -> None:
-    """`transformers` applies the limits to prompts, but not to steps of one token."""
+    """Apply the limits of time steps to single tokens too.
+
+    `transformers` applies them to prompts, but not to steps of one token.
+    """
     limited = Recipe("GraniteMoeHybrid", {**GRANITE_HYBRID, "time_step_limit": [0.0, 0.03]})
     made = make_checkpoint(limited, tmp_path)
     driven, prompt = HandDriven(build_runner(made.model_dir)), random_prompt(12)

@@ -20,7 +20,7 @@ from engine.models.layers.rope import QueryScaling
 from tests.engine.rigs.checkpoints import RECIPES, config_of, make_checkpoint, saved_seeing
 from tests.engine.rigs.hand_driven import HandDriven, build_runner, data_row, random_prompt
 
-# The fields of Scout and Maverick that are read.
+# The config fields of Scout and Maverick that the engine reads.
 SCOUT: dict[str, Any] = {
     "attention_chunk_size": 8192, "attn_scale": 0.1, "attn_temperature_tuning": 4,
     "floor_scale": 8192, "head_dim": 128, "hidden_size": 5120, "interleave_moe_layer_step": 1,
@@ -65,9 +65,10 @@ def test_published_configs_are_read(tmp_path: Path, text: dict[str, Any], step: 
 
 
 def test_a_context_ends_with_the_first_chunk(tmp_path: Path) -> None:
-    """Within the first chunk the model equals that of `transformers`.
+    """End the context with the first attention chunk, within which the model equals that of
+    `transformers`.
 
-    Beyond it, chunks would matter.
+    After it, attention in chunks would give other results.
     """
     recipe = RECIPES["llama4"]
     chunked = replace(recipe, fields={**recipe.fields, "attention_chunk_size": 40})

@@ -1,4 +1,4 @@
-"""Nemotron-H: fields of its configs, the counting of layers, and limits of time steps.
+"""Nemotron-H: fields of its configs, the numbers of its layers, and limits of time steps.
 
 The tests of all families compare its logits and tokens with those of `transformers`.
 """
@@ -25,7 +25,7 @@ from tests.engine.rigs.hand_driven import HandDriven, build_runner, data_row, ra
 PUBLISHED = SHAPES["nemotron-h-8b"]
 NANO = SHAPES["nemotron-3-nano"]
 PATTERN = PUBLISHED["hybrid_override_pattern"]
-# the values of `layers_block_type` before version 5
+# the values of `layers_block_type` before version 5 of `transformers`
 WORDS = {"M": "mamba", "-": "mlp", "*": "attention"}
 
 
@@ -41,7 +41,7 @@ def test_the_published_config(tmp_path: Path) -> None:
     assert sum(isinstance(one, MambaConfig) for one in mixers) == PATTERN.count("M")
     assert sum(one.mlp is not None for one in model.layers) == PATTERN.count("-")
     assert [index for index, one in enumerate(model.layers) if one.mlp is None] == [3, 9, 15, 21]
-    # The published name says 8B, including 1.07B in the tables.
+    # The model's name says 8B weights, including 1.07B in the embedding and output tables.
     assert 6.9e9 < sum(one.num_weights for one in model.layers) < 7.1e9
     states = state_layout(model.layers, "bfloat16")
     assert states is not None
@@ -53,7 +53,7 @@ def test_the_published_config_of_a_mixture(tmp_path: Path) -> None:
     mixtures = [one.mlp for one in model.layers if one.mlp is not None]
     assert all(isinstance(one, MixtureConfig) for one in mixtures)
     assert len(mixtures) == NANO["hybrid_override_pattern"].count("E") == 23
-    # The published name says 30B, with 3B active for a token; the tables have 0.7B.
+    # The model's name says 30B weights, 3B of them active for a token; the two tables have 0.7B.
     assert 30.5e9 < sum(one.num_held_weights for one in model.layers) < 31.5e9
     assert 2.7e9 < sum(one.num_weights for one in model.layers) < 3.3e9
 
@@ -100,7 +100,10 @@ def test_what_is_not_served_is_named(
 
 
 def test_the_least_time_step_holds_for_single_tokens_too(tmp_path: Path) -> None:
-    """`transformers` applies the limit to prompts, but not to steps of one token."""
+    """Apply the least time step to single tokens too.
+
+    `transformers` applies it to prompts, but not to steps of one token.
+    """
     made = make_checkpoint(Recipe("NemotronH", {**NEMOTRON_H, "time_step_min": 0.5}), tmp_path)
     driven, prompt = HandDriven(build_runner(made.model_dir)), random_prompt(12)
     mixer = driven.runner.decoder.config.layers[0].mixer

@@ -81,7 +81,10 @@ def test_blocks_of_short_sequences_are_not_found_by_long_ones(phi: Checkpoint) -
 def test_logits_are_those_of_transformers_with_the_same_factors(
     phi: Checkpoint, length: int, positions: int
 ) -> None:
-    """`transformers` chooses the factors of each sequence by its length."""
+    """Compare logits under the same rope factors.
+
+    `transformers` chooses the factors of each sequence by its length.
+    """
     runner = build_runner(phi.model_dir, num_positions=positions)
     driven, prompt = HandDriven(runner), random_prompt(length)
     batch = driven.batch([data_row(driven.add(prompt), 0, length)])
@@ -161,7 +164,10 @@ def test_merged_matrices_that_do_not_fit_are_named(
 
 @pytest.mark.parametrize("kind", ["awq", "gptq-asym", "packed-asym"])
 def test_merged_matrices_may_be_in_int4(tmp_path: Path, kind: str) -> None:
-    """Each form packs rows along another dimension of the files, eight or one to a word."""
+    """Read merged matrices in int4.
+
+    Each form packs eight rows, or one, into a word, along another dimension.
+    """
     fields = {**SIZES, "num_key_value_heads": 4, "pad_token_id": None}
     made = make_int4(KINDS[kind], tmp_path, Recipe("Phi3", fields))
     prompt = random_prompt(40)

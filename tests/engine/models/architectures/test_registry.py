@@ -62,7 +62,9 @@ def test_logits_are_those_of_plain_pytorch(
 def test_each_thing_that_is_odd_about_it_shows(
     odd: tuple[Path, dict[str, Tensor]], part: str
 ) -> None:
-    """Positive control: with another layer's value, or Llama's, the logits differ."""
+    """Change each odd property of the model (positive control): with another layer's value, or
+    Llama's, logits differ.
+    """
     model_dir, weights = odd
     driven = HandDriven(build_runner(model_dir, served=SERVED))
     prompt = random_prompt(20)
@@ -94,7 +96,7 @@ def test_a_model_whose_kv_differs_between_layers_is_refused(
     odd: tuple[Path, dict[str, Tensor]],
 ) -> None:
     class Uneven:
-        """The odd model, with a wider head in its last layer."""
+        """The odd model, with larger heads in its last layer."""
 
         examples = ("none",)
 

@@ -1,4 +1,6 @@
-"""Every causal model of `transformers` is served, or its refusal names what is missing."""
+"""Every causal model of `transformers` is served, or refused with the names of its unsupported
+features.
+"""
 
 from __future__ import annotations
 

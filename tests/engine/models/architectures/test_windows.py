@@ -1,4 +1,4 @@
-"""The layers with sliding windows agree with `transformers`, for real configs."""
+"""The layers with sliding windows are those of `transformers`, for published configs."""
 
 from __future__ import annotations
 
@@ -26,13 +26,14 @@ CASES: list[tuple[dict[str, Any], dict[str, Any], list[int | None]]] = [
     (LLAMA, {"sliding_window": 64}, [None] * 6),
     (MISTRAL, {"sliding_window": 64}, [64] * 6),
     (MISTRAL, {"sliding_window": None}, [None] * 6),
-    (MISTRAL, {"sliding_window": 512}, [None] * 6),  # as long as the context
+    # a window as long as the context changes nothing
+    (MISTRAL, {"sliding_window": 512}, [None] * 6),
     (MISTRAL, {"sliding_window": 511}, [511] * 6),
     (MIXTRAL, {"sliding_window": 64}, [64] * 6),
     (MIXTRAL, {}, [None] * 6),
     (QWEN2, {"sliding_window": 64}, [None] * 6),
     (QWEN2, {**FLAG, "sliding_window": 64, "max_window_layers": 4}, [None] * 4 + [64] * 2),
-    (QWEN2, {**FLAG, "sliding_window": 64}, [None] * 6),  # applies only from layer 28 on
+    (QWEN2, {**FLAG, "sliding_window": 64}, [None] * 6),  # the window applies only from layer 28 on
     (QWEN3, {**FLAG, "sliding_window": 64, "max_window_layers": 0}, [64] * 6),
     (QWEN3, {**FLAG, "sliding_window": 64, "max_window_layers": -1}, [64] * 6),
     (QWEN3, {**FLAG, "sliding_window": None, "max_window_layers": 0}, [None] * 6),

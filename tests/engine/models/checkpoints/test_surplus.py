@@ -1,5 +1,5 @@
-"""Extra tensors of a checkpoint: those that text does not need are named and skipped, others end
-the start.
+"""Extra tensors of a checkpoint: those that text does not need are logged and skipped; any other
+refuses the start.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def with_config(model_dir: Path, **fields: Any) -> Path:
 
 
 def add(model_dir: Path, sizes: dict[str, int]) -> None:
-    """Write tensors of these `sizes` in bytes into the checkpoint."""
+    """Add tensors of these `sizes`, in bytes, to the checkpoint."""
     path = model_dir / "model.safetensors"
     more = {name: torch.zeros(size // 4) for name, size in sizes.items()}
     save_file({**load_file(path), **more}, path.with_suffix(".new"))
@@ -88,7 +88,8 @@ def test_each_kind_is_left(model_dir: Path, name: str) -> None:
     "name",
     [
         "audio_tower.weight",
-        "model.layers.4.eh_proj.weight",  # there is one draft layer, not two
+        # the config has one draft layer, so this second one is extra
+        "model.layers.4.eh_proj.weight",
         "model.layers.0.mlp.gate_proj.weight_scale",
         "revisual.weight",
         "lm_head.bias",

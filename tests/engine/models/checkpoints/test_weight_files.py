@@ -1,4 +1,6 @@
-"""The files that are read without an index, and the kinds of weights that are refused by name."""
+"""The weight files that are read without an index, and the file formats that are refused by
+name.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +17,11 @@ SHARDS = [f"model-0000{shard}-of-00003.safetensors" for shard in (1, 2, 3)]
 
 
 class Anything(msgspec.Struct):
-    """Any object."""
+    """An object without fields, which stands for any other."""
 
 
 def found(directory: Path, *names: str) -> list[str]:
-    """Return the files that are read from a directory with these files."""
+    """Create these files in a directory; return those that the loader would read."""
     for name in names:
         (directory / name).touch()
     return [path.name for path in weight_files(directory)]

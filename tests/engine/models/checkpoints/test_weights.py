@@ -1,4 +1,4 @@
-"""Reading checkpoints: every tensor gets to its place, and every fault is named."""
+"""Reading checkpoints: every tensor is loaded into its parameter, and every fault is named."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def rewrite(model_dir: Path, change: Callable[[Tensors], object]) -> None:
     path = model_dir / "model.safetensors"
     tensors = load_file(path)
     change(tensors)
-    save_file(tensors, path.with_suffix(".new"))  # the tensors read are views of the old file
+    save_file(tensors, path.with_suffix(".new"))  # the loaded tensors are views of the old file
     path.with_suffix(".new").rename(path)
 
 
@@ -63,7 +63,7 @@ def saved_tensors(model_dir: Path) -> dict[str, torch.Tensor]:
 
 
 def part(state: Tensors) -> None:
-    """Split the matrices that Phi-3 and Granite merge, under separate names."""
+    """Split the matrices that Phi-3 and Granite merge, and give the halves separate names."""
     for name in list(state):
         if "qkv_proj" in name:
             value = state.pop(name)
@@ -96,7 +96,7 @@ def test_every_tensor_lands_where_its_name_says(checkpoint: MakeCheckpoint, name
     views = checkpoint_tensors(parameters)
     if name == "phi3" or name.startswith("granite"):
         part(state)
-    # tensor order is tested through logits
+    # the order of these tensors is tested through logits
     if name.startswith(("nemotron", "gemma4-moe", "mistral4")):
         names = read_model_config(saved.model_dir).names
         state = {names.own(one): tensor for one, tensor in state.items()}
@@ -159,7 +159,9 @@ def test_a_sharded_checkpoint_is_read_whole(checkpoint: MakeCheckpoint) -> None:
 
 
 def test_a_tensor_that_two_shards_have_is_named(copied: Callable[[str], Path]) -> None:
-    """Nothing says which of the two tensors counts, with or without an index."""
+    """Refuse a tensor that is in two shards: neither copy has precedence, with or without an
+    index.
+    """
     model_dir = copied("llama-sharded")
     load(model_dir)
     first, second = weight_files(model_dir)[:2]

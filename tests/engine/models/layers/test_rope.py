@@ -1,4 +1,6 @@
-"""Rotary frequencies, compared with the formulas, and tables, compared with `transformers`."""
+"""Rotary frequencies, compared with their formulas, and cos/sin tables, compared with
+`transformers`.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,7 @@ GPT_OSS_YARN = {
 
 
 def plain_llama3(theta: float, head_dim: int) -> list[float]:
-    """Compute the published rule, pair by pair."""
+    """Compute Llama 3's published frequency rule, pair by pair."""
     frequencies = []
     for pair in range(head_dim // 2):
         frequency = theta ** (-2 * pair / head_dim)
@@ -96,7 +98,8 @@ def test_the_table_has_cosines_left_and_sines_right() -> None:
         ({**QWEN_YARN, "mscale": 0.7}, 128),
         ({**QWEN_YARN, "factor": None}, 128),
         ({**QWEN_YARN, "factor": 1.0}, 128),
-        ({**QWEN_YARN, "original_max_position_embeddings": 4}, 16),  # both bounds are equal
+        # both frequency bounds are equal
+        ({**QWEN_YARN, "original_max_position_embeddings": 4}, 16),
     ],
 )
 def test_tables_are_those_of_transformers(rope: dict[str, Any], head_dim: int) -> None:
@@ -113,7 +116,10 @@ def test_tables_are_those_of_transformers(rope: dict[str, Any], head_dim: int) -
 
 
 def test_what_cosines_are_multiplied_by_may_be_given_in_two_ways() -> None:
-    """`attn_factor` is a multiplier; DeepSeek-R1-0528-Qwen3-8B sets it so that the result is 1."""
+    """Read the factor of cosines from either field.
+
+    `attn_factor` is a multiplier; DeepSeek-R1-0528-Qwen3-8B sets it so that the product is 1.
+    """
     usual = 0.1 * math.log(4.0) + 1.0
     assert parse_rope(QWEN_YARN, 1.0, 40960).attention_factor == pytest.approx(usual)
     of_that = parse_rope({**QWEN_YARN, "attn_factor": 0.8782488562869419}, 1.0, 131072)

@@ -1,8 +1,8 @@
 """Each dense family in fp8 and in int4: logits, some tokens and their log-probabilities.
 
 `test_fp8` and `test_int4` compare the forms of files on one family. `test_fp8_experts`,
-`test_int4_experts` and `test_mxfp4` test mixtures. Families differ in how their matrices are merged
-and biased, and in the layers around the matrices.
+`test_int4_experts` and `test_mxfp4` test mixtures. Families differ in how they merge matrices, in
+biases, and in the layers around the matrices.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tests.engine.rigs.int4_checkpoints import KINDS as INT4
 from tests.engine.rigs.int4_checkpoints import make_int4
 from tests.examples import in_the_zoo
 
-FEW = 24  # tokens; only `test_int4` compares int4 over as many tokens as fp8, on one family
+FEW = 24  # tokens; `test_int4` compares more of them, on one family
 SIZES = {"hidden_size": 128, "intermediate_size": 256, "head_dim": 32, "num_key_value_heads": 2}
 PHI_ROPE = {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.75}
 LATENTS = {  # a model without experts
@@ -62,7 +62,7 @@ ATTENDING = (
     *("qwen2", "gemma2", "phi3", "granite", "olmo2"),
     "gemma4-shared",
 )
-# families that differ only in parts that formats do not touch
+# families that differ from others only in features that formats do not touch
 ALIKE = ("qwen3", "mistral", "gemma3", "gemma4")
 LATENT = ("deepseek-v2", "deepseek-v3")
 
@@ -70,9 +70,9 @@ LATENT = ("deepseek-v2", "deepseek-v3")
 def recipe_of(family: str) -> Recipe:
     """Return the family's recipe, with sizes that every format divides.
 
-    Phi-3 and Mistral have no window here. With one, a value halfway between two numbers of e4m3 is
-    rounded the other way, probably because `transformers` sums over keys in another order. For the
-    same reason Granite's sums are multiplied by a power of two, and Nemotron-H is wider.
+    Phi-3 and Mistral have no window here. With a window, a value halfway between two e4m3 numbers
+    is rounded the other way, probably because `transformers` sums over keys in another order. For
+    the same reason Granite's sums are multiplied by a power of two, and Nemotron-H is wider.
     """
     recipe = RECIPES[family]
     return replace(recipe, fields={**recipe.fields, **SIZES, **OF_FAMILY.get(family, {})})
@@ -87,10 +87,11 @@ def test_in_fp8(family: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("family", [*RECURRENT, *LATENT])
 def test_in_fp8_in_another_order(family: str, tmp_path: Path) -> None:
-    """Recurrences, and decodes over latents, sum in another order than `transformers`.
+    """Compare families whose recurrences, or decodes over latents, sum in another order than
+    `transformers`.
 
-    A value halfway between two numbers of e4m3 is then rounded the other way on some CPUs, and all
-    later tokens depend on it. Positive control: unquantised weights are further away.
+    A value halfway between two e4m3 numbers is then rounded the other way on some CPUs, and all
+    later tokens depend on it. Positive control: unquantised weights differ more.
     """
     made = make_quantised(KINDS["channel"], tmp_path / "fp8", recipe_of(family))
     assert (logits(made.model_dir) - made.logits(PROMPT)).abs().max() < TOLERANCE

@@ -1,4 +1,4 @@
-"""Weight formats: the tensors of a checkpoint, the shards of ranks, and the products."""
+"""Weight formats: a checkpoint's tensors, the ranks' shards, and the matrix products."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ PROMPT = random_prompt(40)
 
 @dataclass(frozen=True)
 class Quantised:
-    """A checkpoint of int8 weights, and one of the dequantised weights."""
+    """A checkpoint of int8 weights, and a checkpoint of the same weights dequantised."""
 
     int8: Path
     written_out: Path
@@ -168,7 +168,7 @@ def filled(linear: Linear) -> Linear:
 
 
 def shard(whole: Linear, config: LinearConfig, new: Allocator, rank: int) -> Linear:
-    """Return the half of `whole` that `rank` gets by the rule of its tensors."""
+    """Return the half of `whole` that `rank` gets by its tensors' shard rules."""
     half = new.linear(config)
     for ours, theirs in zip(whole.checkpoint_tensors(), half.checkpoint_tensors(), strict=True):
         assert (ours.name, ours.shard_dim) == (theirs.name, theirs.shard_dim)

@@ -49,8 +49,8 @@ from tests.engine.rigs.int4_checkpoints import is_quantised, rewrite
 
 CPU = torch.device("cpu")
 TOLERANCE = 1e-4
-# The largest difference where a value halfway between two numbers of e4m3 is rounded the other way.
-# Whether it is depends on the order in which a CPU's instructions sum.
+# The largest difference of a logit after a value halfway between two e4m3 numbers was rounded the
+# other way, which depends on the order in which a CPU sums.
 FLIP = 0.05
 PROMPT = random_prompt(40)
 SIZES = {"hidden_size": 128, "intermediate_size": 256, "head_dim": 32, "num_key_value_heads": 4}
@@ -65,15 +65,16 @@ STATIC = FP8_BY_CHANNEL | {
     }
 }
 OLDER = {"quant_method": "fp8", "activation_scheme": "static", "ignored_layers": ["lm_head"]}
-# matrices that share their input with others
+# matrices whose input another matrix reads too
 SHARED = ("q_proj", "k_proj", "v_proj", "gate_proj", "up_proj")
 
 
 class RoundedLinear(nn.Module):
-    """A matrix of the reference: dequantised weights and, if it is multiplied, rounded inputs.
+    """A matrix of the reference: dequantised weights and, where the engine multiplies by it,
+    rounded inputs.
 
-    The matrix of latents' keys and values is not multiplied: queries and outputs absorb it, as in
-    DeepSeek's own code.
+    The engine does not multiply by the matrix of latents' keys and values: queries and outputs
+    absorb it, as in DeepSeek's own code.
     """
 
     def __init__(self, matrix: Fp8Matrix, by: Scaling, static: Tensor | None) -> None:
@@ -92,7 +93,9 @@ class RoundedLinear(nn.Module):
 
 @dataclass(frozen=True)
 class Kind:
-    """A form of fp8 matrices: fields of the config, tensors beside the weight, and a reference."""
+    """A form of fp8 matrices: its config fields, its tensors beside the weight, and its
+    reference.
+    """
 
     words: dict[str, Any]
     keep: Callable[[str, Tensor], tuple[dict[str, Tensor], RoundedLinear]]
@@ -100,7 +103,7 @@ class Kind:
 
 def by_channel(name: str, weight: Tensor) -> tuple[dict[str, Tensor], RoundedLinear]:
     values, scales = scaled_to_e4m3(weight)
-    # files have column scales in both shapes
+    # files have column scales as (N,) or as (N, 1)
     kept = scales if "mlp" in name else scales[:, 0]
     truth = RoundedLinear(Fp8Matrix(values, scales, by_block=False), "token", None)
     return {"weight": values, "weight_scale": kept}, truth
@@ -109,7 +112,7 @@ def by_channel(name: str, weight: Tensor) -> tuple[dict[str, Tensor], RoundedLin
 def by_tensor(name: str, weight: Tensor) -> tuple[dict[str, Tensor], RoundedLinear]:
     scale = weight.abs().max() / LARGEST
     values = (weight / scale).to(E4M3)
-    # matrices that share an input use the largest scale
+    # matrices that share an input use the largest of their scales
     given = torch.tensor(0.02 if "q_proj" in name or "up_proj" in name else 0.01)
     used = torch.tensor([0.02 if name.endswith(SHARED) else 0.01])
     matrix = Fp8Matrix(values, scale.expand(weight.shape[0], 1), by_block=False)
@@ -179,9 +182,10 @@ def test_sixty_four_greedy_tokens(quantised: Checkpoint) -> None:
 
 
 def compared(model_dir: Path, truth: Checkpoint) -> tuple[int, Tensor]:
-    """Count the tokens, of 64, that the reference would choose too; compare log-probabilities.
+    """Count the tokens, of 64, that the reference would choose too; return their log-probabilities'
+    differences.
 
-    The reference is given the tokens, and computes the same number of rows at a time.
+    The reference gets the same tokens, and computes the same number of rows at a time.
     """
     driven = HandDriven(build_runner(model_dir))
     sequence = driven.add(PROMPT, sampling(64, num_logprobs=0))
@@ -194,7 +198,9 @@ def compared(model_dir: Path, truth: Checkpoint) -> tuple[int, Tensor]:
 
 
 def expect_greedy(checkpoint: Checkpoint) -> None:
-    """Check that all tokens and log-probabilities equal the reference's, except for a few flips."""
+    """Check that all tokens and log-probabilities equal the reference's, except for a few
+    differences of `FLIP`.
+    """
     equal, differences = compared(checkpoint.model_dir, checkpoint)
     assert equal == 64
     assert (differences < TOLERANCE).sum() >= 60
@@ -226,7 +232,10 @@ def test_plain_weights_are_quantised_as_they_are_loaded(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("prefix", ["language_model.model.", "model.language_model."])
 def test_of_a_model_that_sees_the_text_model_may_be_in_fp8(tmp_path: Path, prefix: str) -> None:
-    """llm-compressor writes Gemma 3 so: it lists the vision part as unquantised; it is not read."""
+    """Read a vision model's fp8 text model as llm-compressor writes Gemma 3.
+
+    It lists the vision tower as unquantised; the engine does not read that tower.
+    """
     recipe = replace(RECIPES["gemma3"], fields={**RECIPES["gemma3"].fields, **SIZES})
     made = make_quantised(KINDS["channel"], tmp_path, recipe)
     tensors = load_file(tmp_path / "model.safetensors")

@@ -1,4 +1,4 @@
-"""Mixtures of experts in fp8, in the forms of checkpoints, compared with the rounded weights."""
+"""Mixtures of experts in fp8, in each form of checkpoints, compared with the rounded weights."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ FAMILIES = {
     ),
 }
 RECIPE = FAMILIES["qwen3-moe"]
-# Models with states. In the files, Granite's experts are stacked, and Nemotron's have no gate.
+# Hybrid models. In the files, Granite's experts are stacked, and Nemotron's have no gate.
 HYBRIDS: dict[str, dict[str, Any]] = {
     "granite-hybrid-moe": {
         "shared_intermediate_size": 256,
@@ -82,14 +82,15 @@ HYBRIDS: dict[str, dict[str, Any]] = {
 MATRIX = re.compile(r"(?P<module>.+(?:proj|\.w[123]|_linear))\.weight")
 EXPERT = re.compile(r"(?P<place>.+\.experts)\.(?P<number>\d+)\.(?P<name>\w+)")
 ORDER = ("gate_proj", "up_proj", "down_proj")
-NAMES = {"w1": "gate_proj", "w2": "down_proj", "w3": "up_proj"}  # Mixtral's names of matrices
+# Mixtral's names of the three matrices
+NAMES = {"w1": "gate_proj", "w2": "down_proj", "w3": "up_proj"}
 
 
 class RoundedExperts(nn.Module):
     """Experts of the reference: their matrices, by name.
 
     An expert's tokens are computed together, as in the engine. Their number decides the last bits
-    of sums, and so how values halfway between two numbers of e4m3 are rounded.
+    of sums, and so how values halfway between two e4m3 numbers are rounded.
     """
 
     def __init__(self, matrices: dict[tuple[int, str], RoundedLinear]) -> None:
@@ -111,7 +112,9 @@ class RoundedExperts(nn.Module):
 
 
 def make_mixture(kind: Kind, model_dir: Path, recipe: Recipe = RECIPE) -> Checkpoint:
-    """Make a checkpoint of this form, and its reference; routers and tables are unquantised."""
+    """Make a checkpoint of this form and its reference; routers and the two tables are
+    unquantised.
+    """
     made = make_checkpoint(recipe, model_dir)
     tensors = dict(load_file(model_dir / "model.safetensors"))
     of_experts: dict[str, dict[tuple[int, str], RoundedLinear]] = defaultdict(dict)
@@ -141,7 +144,7 @@ def make_mixture(kind: Kind, model_dir: Path, recipe: Recipe = RECIPE) -> Checkp
 def stacked(
     kind: Kind, module: str, weight: Tensor
 ) -> tuple[dict[str, Tensor], dict[tuple[int, str], RoundedLinear]]:
-    """Quantise gate and up of each expert (E, N, K) separately, and stack the results."""
+    """Quantise each expert's gate and up (E, N, K) separately, and stack the results."""
     names = ORDER[:2] if "input" in module else ORDER[2:]
     experts: dict[tuple[int, str], RoundedLinear] = {}
     parts: dict[str, list[Tensor]] = defaultdict(list)
@@ -158,9 +161,10 @@ def stacked(
 
 @pytest.mark.parametrize("family", HYBRIDS)
 def test_beside_states(family: str, tmp_path: Path) -> None:
-    """Positive control: unquantised weights are further away.
+    """Compare mixtures in models with recurrent states. Positive control: unquantised weights
+    differ more.
 
-    Sizes are chosen as in `test_every_family`.
+    The sizes follow `test_every_family`.
     """
     usual = RECIPES[family]
     recipe = replace(usual, fields={**usual.fields, **SIZES, **HYBRIDS[family]})

@@ -111,7 +111,9 @@ def test_integers_are_kept_as_they_are(made: Int4Checkpoint) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_files_are_divided_as_what_is_kept_of_them(kind: str) -> None:
-    """Each rank may read its own part of a tensor; all parts together are the whole."""
+    """Divide the tensors of files as the loaded tensors are divided: each rank reads only its own
+    slice.
+    """
     form, integers = KINDS[kind], draw(64, 512, KINDS[kind].group, 0, least=KINDS[kind].least)
     files = {f"a.{suffix}": tensor for suffix, tensor in form.pack(integers).items()}
     new = Allocator(format_of(form.words), torch.float32, CPU)
@@ -340,12 +342,15 @@ def test_dummy_models_differ_by_seed(tmp_path: Path) -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("length", [40, 200])  # each length uses another kernel
+@pytest.mark.parametrize("length", [40, 200])  # each prompt length uses another kernel
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
 def test_on_the_device_logits_are_as_near_as_those_of_plain_weights(
     length: int, dtype: torch.dtype, tmp_path: Path
 ) -> None:
-    """The scales are float16, so bfloat16 rounds them."""
+    """Compare logits on the device with those of dequantised weights.
+
+    The scales are float16, so bfloat16 rounds them.
+    """
     made, prompt = make_int4(KINDS["awq"], tmp_path), random_prompt(length)
     got, wanted, exact = (
         logits(one, prompt, *where).cpu().float()

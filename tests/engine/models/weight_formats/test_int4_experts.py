@@ -1,4 +1,6 @@
-"""Experts in int4: logits equal those of the dequantised weights, in each form and divided."""
+"""Experts in int4: logits equal those of the dequantised weights, in each form of files and for
+several ranks.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,7 @@ def recipe(size: int = 128) -> Recipe:
 
 @pytest.fixture(params=["awq", "gptq", "gptq-asym", "packed", "packed-asym"])
 def made(request: pytest.FixtureRequest, tmp_path: Path) -> Int4Checkpoint:
-    """Make a checkpoint; with groups of 32, experts' columns are no multiple of 128."""
+    """Make a checkpoint. With groups of 32, the experts' columns are not a multiple of 128."""
     return make_int4(
         KINDS[request.param], tmp_path, recipe(96 if "packed-asym" in request.param else 128)
     )

@@ -1,6 +1,6 @@
-"""Experts in mxfp4: known bytes, and logits of a checkpoint in the form of gpt-oss.
+"""Experts in mxfp4: known bytes, and logits of a checkpoint in gpt-oss's form.
 
-The reference is the model of `transformers` with every number computed from its bits.
+The reference is the model of `transformers`, with every number computed from its bits.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ LAYERS = 3
 
 
 def number(code: int, scale: int) -> float:
-    """Compute an e2m1 number with an e8m0 scale from their bits."""
+    """Compute the value of an e2m1 number with an e8m0 scale from their bits."""
     sign, exponent, mantissa = code >> 3, code >> 1 & 3, code & 1
     magnitude = mantissa / 2 if exponent == 0 else (1 + mantissa / 2) * 2 ** (exponent - 1)
     return (-magnitude if sign else magnitude) * 2.0 ** (scale - 127)
@@ -69,7 +69,7 @@ def by_hand(blocks: Tensor, scales: Tensor) -> Tensor:
 
 
 def drawn(*shape: int) -> tuple[Tensor, Tensor]:
-    """Draw the blocks and scales of a matrix (E, N, K)."""
+    """Draw random blocks and scales of a matrix (E, N, K)."""
     experts, rows, columns = shape
     blocks = torch.randint(0, 256, (experts, rows, columns // 32, 16), dtype=torch.uint8)
     return blocks, torch.randint(122, 126, blocks.shape[:-1], dtype=torch.uint8)
@@ -104,7 +104,9 @@ def test_every_number_is_that_of_its_bits(dtype: torch.dtype) -> None:
 
 
 def in_mxfp4(plain: Checkpoint, model_dir: Path) -> Checkpoint:
-    """Replace the checkpoint's experts by others in mxfp4; return a reference with the same."""
+    """Replace the checkpoint's experts by random mxfp4 experts; return a reference with the same
+    experts.
+    """
     shutil.copytree(plain.model_dir, model_dir)
     tensors = load_file(model_dir / "model.safetensors")
     torch.manual_seed(1)
@@ -211,7 +213,7 @@ def test_a_scale_that_is_too_large_is_named(model_dir: Path) -> None:
 
 
 def test_scales_may_come_before_their_blocks(model_dir: Path) -> None:
-    """A shard may end anywhere."""
+    """Read scales before or after their blocks: a shard may end between them."""
     expected = list(load(model_dir).tensors())
     tensors = load_file(model_dir / "model.safetensors")
     first = {name: tensor for name, tensor in tensors.items() if name.endswith("_scales")}
@@ -325,7 +327,9 @@ def test_a_list_of_modules_that_is_none_is_named(names: object) -> None:
 
 
 def test_ranks_read_whole_groups(model_dir: Path) -> None:
-    """The intermediate size is 96: each of three ranks has 32 columns, each of two ranks 48."""
+    """Read whole groups on each rank: the intermediate size 96 gives three ranks 32 columns each,
+    or two ranks 48.
+    """
     model = read_model_config(model_dir)
     for config in model.layers[0].matrices(0):
         model.weight_format.check_shard(config)

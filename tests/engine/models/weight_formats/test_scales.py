@@ -1,4 +1,4 @@
-"""Scales that cannot be used, such as NaN, end the start in every format, and are named."""
+"""Unusable scales, such as NaN, stop the start in every format; the error names them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.engine.rigs.int4_checkpoints import KINDS, make_int4, rewrite
 Spoil = Callable[[Tensor], Tensor]
 LAYER = "model.layers.0."
 MATRIX, EXPERT = f"{LAYER}mlp.up_proj.", f"{LAYER}mlp.experts.1.up_proj."
-# Each entry is a format, and a tensor of scales in its files.
+# Each entry is a weight format, and a tensor of scales in its files.
 SCALES = [
     ("channel", f"{MATRIX}weight_scale"),
     ("tensor-static", f"{MATRIX}weight_scale"),
@@ -126,7 +126,10 @@ def test_one_scale_is_not_taken_for_those_of_several_blocks(
 
 
 def test_scales_are_waited_for_once_however_many_there_are() -> None:
-    """The meta device has no values to wait for, so reading a value would fail."""
+    """Wait once for all scales.
+
+    The meta device has no values, so waiting for each one would fail.
+    """
     checks = ScaleChecks()
     for number in range(3):
         checks.add(f"{number}.weight_scale", torch.ones(4, device="meta"))
