@@ -1,30 +1,31 @@
-"""The step sizes, in tokens, for which CUDA graphs are captured. Sizes between are padded."""
+"""The step sizes, in tokens, for which CUDA graphs are captured. Other steps are padded to them."""
 
 from __future__ import annotations
 
 from functools import lru_cache
 
-BESIDE = (0, 8, 16, 32, 64, 128, 192, 256)  # decodes beside other rows
+# Numbers of decodes in buckets that also have other rows.
+BESIDE = (0, 8, 16, 32, 64, 128, 192, 256)
 NEW_TOKENS = (64, 128, 256)
-TOTALS = (384, 512, 640, 768, 1024, 1280)  # decodes and new tokens together, in larger buckets
-MOST_NEW = 1024  # default maximum of new tokens in a captured step
-SHARING_NEW_TOKENS = (128, 256, 512)  # new tokens beside decodes that share prefixes
+TOTALS = (384, 512, 640, 768, 1024, 1280)  # sums of decodes and new tokens, in larger buckets
+MOST_NEW = 1024  # default maximum number of new tokens in a captured step
+SHARING_NEW_TOKENS = (128, 256, 512)  # numbers of new tokens in buckets with shared prefixes
 
 
 def places_for(decodes: int) -> int:
-    """Return how many decodes the smallest fitting bucket has, or `decodes` if no bucket fits."""
+    """Return the capacity of the smallest bucket for `decodes`, or `decodes` if none fits."""
     return next((count for count in BESIDE if count >= decodes), decodes)
 
 
 def new_tokens(places: int) -> list[int]:
-    """Return the new tokens of the buckets with `places` decodes, ascending."""
+    """Return the numbers of new tokens of the buckets with `places` decodes, ascending."""
     few = {new for new in NEW_TOKENS if places + new < TOTALS[0]}
     many = {total - places for total in TOTALS if total - places >= NEW_TOKENS[0]}
     return sorted(few | many)
 
 
 def filled(decodes: int, new: int) -> int:
-    """Return the number of new tokens that the bucket of `decodes` and `new` holds.
+    """Return the capacity for new tokens of the bucket that fits `decodes` and `new`.
 
     Return `new` if the step is too large for any bucket.
     """

@@ -1,4 +1,4 @@
-"""The interfaces of tiers below the device, and a stand-in for an engine without such tiers."""
+"""The interfaces to tiers below the device, and a stand-in for an engine without such tiers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class BlockMover(Protocol):
 
     @property
     def pending(self) -> int:
-        """Count the started moves that `poll` has not returned."""
+        """Count the started moves that `poll` has not returned yet."""
         ...
 
     def start(self, plan: Plan) -> None:
@@ -24,7 +24,7 @@ class BlockMover(Protocol):
         ...
 
     def poll(self) -> Completed:
-        """Return the moves that have ended, each once, without waiting."""
+        """Return the moves that have ended since the last call, without waiting."""
         ...
 
     def close(self) -> None:
@@ -33,16 +33,16 @@ class BlockMover(Protocol):
 
 
 class Disk(Protocol):
-    """An interface to operations on the disk tier other than moves."""
+    """An interface to the disk tier, except for moves."""
 
     @property
     def generation(self) -> int:
-        """A number that grows by one whenever all records were lost."""
+        """A number that grows by one whenever all records are lost."""
         ...
 
     @property
     def state(self) -> DiskState:
-        """The state of the disk: up, coming back, or off for good."""
+        """The state of the disk, for example up, starting, or permanently off."""
         ...
 
     @property
@@ -51,16 +51,16 @@ class Disk(Protocol):
         ...
 
     def scan(self) -> Iterable[tuple[int, BlockRecord]]:
-        """List every slot with a record, and the record. Called at the start."""
+        """List every slot that has a record, with the record. Call at the start."""
         ...
 
     def erase_unlisted(self) -> None:
-        """Erase the records that `scan` kept but did not list, if any."""
+        """Erase the records that `scan` has kept but not listed, if any."""
         ...
 
     @property
     def encrypts(self) -> bool:
-        """True if the records of each owner are encrypted under the owner's own key."""
+        """True if the records of each owner are encrypted with a key of the owner."""
         ...
 
     def forget_owner(self, owner: str) -> None:
@@ -72,21 +72,21 @@ class Disk(Protocol):
         ...
 
     def note_flushes(self, flushes: Sequence[str]) -> None:
-        """Record flushes as done, once all earlier erasures have ended."""
+        """Record flushes as done, after all earlier erasures have ended."""
         ...
 
     def done_flushes(self) -> Sequence[str]:
-        """List the flushes that are recorded on disk as done. Called at the start."""
+        """List the flushes that are recorded on disk as done. Call at the start."""
         ...
 
 
 class NoTiers:
-    """A block mover for an engine that has only the device tier, and whose plans have no moves."""
+    """A stand-in for the block mover of an engine with only the device tier."""
 
     pending = 0
 
     def start(self, plan: Plan) -> None:
-        """Reject any plan, because an engine without lower tiers has no moves."""
+        """Reject every plan: without lower tiers, there is nothing to move."""
         raise ValueError(f"no tier for {plan}")
 
     def poll(self) -> Completed:

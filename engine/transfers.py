@@ -1,7 +1,7 @@
-"""The transfers of small host arrays to the device in one copy, and back, without waiting.
+"""The transfers of small arrays between host and device, in one copy and without waiting.
 
-On CUDA, the arrays are put into one pinned buffer, which is copied and then sliced on the device.
-Torch's pinned allocator does not hand out the buffer again before the copy has ended. On the CPU
+On CUDA, the arrays are written to one pinned buffer. The buffer is copied to the device, and sliced
+there. Torch's pinned allocator does not reuse the buffer before the copy has ended. On a CPU
 nothing is copied.
 """
 
@@ -17,13 +17,13 @@ from torch import Tensor
 
 HostArray = npt.NDArray[Any]
 
-ALIGNMENT = 16  # bytes; every dtype in use can be viewed at a multiple
+ALIGNMENT = 16  # in bytes; a view of any used dtype can begin at a multiple of this
 
 
 def host_buffer(shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> Tensor:
     """Allocate host memory for asynchronous copies to or from `device`.
 
-    On CUDA the memory is pinned, and is not reused before its copies have ended.
+    On CUDA, the memory is pinned, and torch does not reuse it before its copies have ended.
     """
     return torch.empty(shape, dtype=dtype, pin_memory=device.type == "cuda")
 
@@ -43,7 +43,7 @@ def to_device(arrays: Sequence[HostArray], device: torch.device) -> list[Tensor]
 
 
 def byte_offsets(arrays: Sequence[HostArray]) -> list[int]:
-    """Return the start byte of each array, and last the total."""
+    """Return the start of each array in a joined buffer, in bytes, and finally the total size."""
     padded = [-(-array.nbytes // ALIGNMENT) * ALIGNMENT for array in arrays]
     return [0, *np.cumsum(padded, dtype=np.int64).tolist()]
 
@@ -67,7 +67,7 @@ class HostCopy:
         self._arrived = record_event(tensor.device)
 
     def wait(self) -> HostArray:
-        """Wait for the copy, and return the tensor's numbers."""
+        """Wait for the copy, and return the tensor's values as an array."""
         if self._arrived is not None:
             self._arrived.synchronize()
         return self._host.numpy()

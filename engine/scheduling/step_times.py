@@ -1,13 +1,13 @@
-"""The predicted times of steps, learnt from measured steps.
+"""The prediction of step times, learned from measured steps.
 
-    seconds = cost of rows + cost of keys that are read for decode rows
+    seconds = cost of rows + cost of the keys that decode rows read
               + cost of pairs of a prompt's token and an earlier key
 
-The seconds of `rows` are read from a curve with a point for each captured size. Steps that are not
-captured have a curve of their own. After each step, the terms of its prediction are corrected in
-proportion to their size. The first correction is made in full, and later corrections become
-smaller. A step that is not captured takes at least as long as its launch by the host. A rate that
-has not been measured is derived from the nearest measured rate.
+The cost of rows is read from a curve with a point for each captured size. Steps without a captured
+graph have a separate curve. After each step, each term of its prediction is corrected in proportion
+to its size. The first correction removes the full error, and later corrections a part. A step
+without a captured graph takes at least as long as its launch by the host. A rate that has not been
+measured is derived from the nearest measured rate.
 """
 
 from __future__ import annotations
@@ -23,32 +23,35 @@ from engine.step import DECODE, VERIFY, Row
 from engine.step_sizes import MOST_NEW, SHARING_NEW_TOKENS, new_tokens, padded, places_for
 
 ROWS = (1, 64, 128, 256, 384, 512, 640, 768, 1024, 1280, 1536, 2048, 3072, 4096, 8192, 16384)
-TOO_LARGE = (1536, 2048, 2560, 3072, 4096, 6144)  # prompt tokens; too many for captured graphs
-NOT_CAPTURED = (16, 32, 64, 128, 256, 384, 512, 768, 1024)  # prompt tokens without a captured graph
-LARGE = 8192  # rows of a step that is bound by arithmetic
+# Numbers of prompt tokens that are too large for captured graphs.
+TOO_LARGE = (1536, 2048, 2560, 3072, 4096, 6144)
+# Numbers of prompt tokens for steps without a captured graph.
+NOT_CAPTURED = (16, 32, 64, 128, 256, 384, 512, 768, 1024)
+LARGE = 8192  # number of rows of a large step, whose time is bound by arithmetic
 
-# The cost of reading the weights, in rows of a large step.
+# The first estimate of the cost of reading the weights, as a number of rows of a large step.
 WEIGHTS = 220.0
 CPU_WEIGHTS = 16.0
 KEY = 1 / 600
 PAIR = 1 / 15_000
-# The indices of the rates: two curves of rows, two rates for keys, a rate for pairs.
+# The indices of the rates: two curves for rows, two rates for keys, one rate for pairs.
 _OTHERS = len(ROWS)
 _KEYS = 2 * len(ROWS)
 _PAIRS = _KEYS + 2
 
-LEARNS = 0.3  # share of an error that one correction removes, after the first corrections
-MEASURED_TOKENS = 64  # minimum prompt tokens of a step that teaches a token's cost
-NUM_REMEMBERED = 8  # number of remembered ratios of a step's time to its prediction
+LEARNS = 0.3  # share of the error that one correction removes, after the first corrections
+MEASURED_TOKENS = 64  # minimum prompt tokens of a step from which a token's cost is learned
+NUM_REMEMBERED = 8  # number of remembered ratios of actual to predicted step time
 
-# The assumed seconds of a step that ended before the host looked, as a share of the seconds until
-# the host looked.
+# If a step ended before the host looked, the share of the seconds until then that it is assumed to
+# have taken.
 MISSED = 7 / 8
-FORGETS = 1000  # captured steps until launch times are forgotten: a launch may have stalled
-HIDDEN = 1.2  # a step that takes less time than this many launches says little about the device
-SHORTEST_CONTEXT = 256  # shortest context, in tokens, whose rate is reported
-LATE = 0.005  # share of steps whose gaps exceed the predicted seconds times `late_ratio`
-LATE_STEP = 0.03  # share by which a late step raises `late_ratio`
+# Captured steps after which launch times are forgotten, since a launch may have stalled.
+FORGETS = 1000
+HIDDEN = 1.2  # a step that takes less than this multiple of its launch says little about the device
+SHORTEST_CONTEXT = 256  # shortest context in tokens whose speed is reported
+LATE = 0.005  # share of gaps that exceed the predicted seconds times `late_ratio`
+LATE_STEP = 0.03  # fraction by which a late step raises `late_ratio`
 MOST_LATE = 2.0
 
 
@@ -67,7 +70,7 @@ class StepShape(NamedTuple):
         pairs = 0.0
         for row in rows:
             if row.kind is DECODE or row.kind is VERIFY:
-                decodes += row.num_new  # a VERIFY row's keys are read once for all its tokens
+                decodes += row.num_new  # a VERIFY row reads its keys only once for all its tokens
                 keys += row.end
             else:
                 new += row.num_new
@@ -84,12 +87,12 @@ class StepTimes:
     """The predicted seconds of an engine's steps. Used by one thread only."""
 
     def __init__(self, most_captured: int = MOST_NEW, weights: float = WEIGHTS) -> None:
-        """Set the maximum number of prompt tokens that a captured step may have.
+        """Predict steps of which those with up to `most_captured` prompt tokens are captured.
 
-        `weights` is a first estimate of a step's fixed cost, in rows of a large step.
+        `weights` is a first estimate of a step's fixed cost, as a number of rows of a large step.
         """
         self.is_measured = False
-        # The ratio of a gap to its step's predicted seconds. Few gaps have a higher ratio.
+        # The ratio of a gap to its step's predicted seconds that only few gaps exceed.
         self.late_ratio = 1.0
         self._most_captured = most_captured
         self._weights = weights
@@ -117,7 +120,7 @@ class StepTimes:
             self._longest = max(self._longest, int(shape.pairs / shape.new))
 
     def missed(self, shape: StepShape, most: float) -> None:
-        """Learn that a step took at most `most` seconds."""
+        """Learn from a step that took at most `most` seconds and ended before the host looked."""
         predicted = self.seconds(shape)
         if predicted > most:
             self.settled(shape, most)
@@ -125,11 +128,11 @@ class StepTimes:
             self._ratios.append(min(MISSED * most / predicted, 1.0))
 
     def gap(self, shape: StepShape, seconds: float) -> None:
-        """Learn the ratio of a gap between tokens to the prediction of a mixed step.
+        """Learn from the gap between tokens, in seconds, that a mixed step caused.
 
-        The gap includes the host's work between two steps. `late_ratio` follows a high quantile by
-        online gradient descent on its pinball loss. The method is adaptive conformal inference
-        (Gibbs and Candes, 2021).
+        The gap includes the host's work between two steps. `late_ratio` tracks a high quantile of
+        the ratio of gap to prediction, by online gradient descent on the pinball loss. The method
+        is adaptive conformal inference (Gibbs and Candes, 2021).
         """
         if not (shape.decodes and shape.new):
             return
@@ -147,11 +150,12 @@ class StepTimes:
             self._launches.append(seconds)
             return
         self._captured += 1
-        if self._captured >= FORGETS:  # else seemingly slow sizes would never be measured
+        # Otherwise sizes that once seemed slow would never be measured again.
+        if self._captured >= FORGETS:
             self._launches.clear()
 
     def launch_seconds(self, new: int) -> float:
-        """Return the host's seconds to launch `new` prompt tokens, or 0 for a captured step."""
+        """Return the host's seconds to launch a step of `new` prompt tokens, or 0 if captured."""
         return 0.0 if self._is_captured(new) else min(self._launches, default=0.0)
 
     def _is_captured(self, new: int) -> bool:
@@ -160,7 +164,7 @@ class StepTimes:
     def seconds(self, shape: StepShape) -> float:
         """Predict the seconds of a step of this shape, or 0 without measurements.
 
-        A step that is not captured takes at least as long as its launch.
+        A step without a captured graph takes at least as long as its launch.
         """
         device = self._device_seconds(shape)
         return max(device, self.launch_seconds(shape.new)) if device else device
@@ -170,28 +174,28 @@ class StepTimes:
         return self.seconds(StepShape(rows))
 
     def least(self, shape: StepShape) -> float | None:
-        """Predict a step's shortest time in seconds, or None after too few steps."""
+        """Predict the shortest seconds that a step may take. Return None after too few steps."""
         if len(self._ratios) < NUM_REMEMBERED:
             return None
         return min(self._ratios) * self.seconds(shape)
 
     def sizes(self, decodes: int, most: int) -> list[int]:
-        """Return prompt sizes to choose from beside `decodes`, in ascending order up to `most`.
+        """Return the numbers of prompt tokens, up to `most`, that a step with `decodes` may have.
 
-        Among captured sizes only full steps are returned, since a padded step takes as long as a
-        full step.
+        They are in ascending order. Of the captured sizes, only those without padding are returned,
+        because a padded step takes as long as a full one.
         """
         captured = new_tokens(places_for(decodes)) if self._most_captured else NOT_CAPTURED
         chosen = [size for size in captured if size <= (self._most_captured or size)]
         return [*(size for size in (*chosen, *TOO_LARGE) if size < most), most]
 
     def prefill(self, start: int, end: int) -> float:
-        """Predict the seconds of the prompt tokens [start, end) in steps without other rows."""
+        """Predict the seconds to compute prompt tokens [start, end) in steps without other rows."""
         firsts = range(start, end, LARGE)
         return sum(self.seconds(StepShape.prompt(at, min(at + LARGE, end))) for at in firsts)
 
     def tokens_per_second(self) -> dict[int, float]:
-        """Return a large step's tokens per second by context length: 256, 512 and so on."""
+        """Return the speed of large steps in tokens per second, by context length: 256, 512, ..."""
         rates, context = dict[int, float](), SHORTEST_CONTEXT
         while self.is_measured and context < 2 * self._longest:
             rates[context] = LARGE / self.seconds(
@@ -204,14 +208,14 @@ class StepTimes:
         return sum(units * self._rates[place] for place, units in self._terms(shape))
 
     def _is_hidden(self, shape: StepShape, seconds: float) -> bool:
-        """Return whether the launch took about as long as the step, so `seconds` say little."""
+        """Return whether the launch took about as long as the step, and so hid the step's time."""
         return self._device_seconds(shape) < seconds < HIDDEN * self.launch_seconds(shape.new)
 
     def _correct(self, terms: list[tuple[int, float]], error: float) -> None:
-        """Divide a learned error among the parts of a step, in proportion to their size.
+        """Divide an error of the prediction among its `terms`, in proportion to their size.
 
-        The nearer of the curve's two points learns more. Otherwise a point that wrongly seems cheap
-        would stay cheap.
+        Of the curve's two points, the nearer one is corrected more. Otherwise a point with a cost
+        that is too low would keep it.
         """
         scales = self._scales(terms)
         squares = sum((units * scale) ** 2 for (_, units), scale in zip(terms, scales, strict=True))
@@ -245,7 +249,7 @@ class StepTimes:
         terms = [(above, part * (self._weights + high))] if part > 0 else []
         if part < 1:
             terms.append((above - 1, (1 - part) * (self._weights + low)))
-        if keys:  # only some captured graphs share reads of a common prefix
+        if keys:  # keys cost differently, because only some captured graphs share reads of a prefix
             terms.append((_KEYS + (is_captured and new > SHARING_NEW_TOKENS[-1]), KEY * keys))
         if pairs:
             terms.append((_PAIRS, PAIR * pairs))

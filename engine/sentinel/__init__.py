@@ -1,1 +1,1 @@
-"""The sentinel, which computes some answers to cached prompts again without the cache."""
+"""The sentinel: to check the cache, it computes some answers to cached prompts again without it."""

@@ -1,9 +1,9 @@
-"""The comparison of an answer's log-probabilities as served, and without the cache.
+"""The comparison of an answer's log probabilities as served with those without the cache.
 
-These log-probabilities differ by rounding, since the shape of a step decides the order of
-additions. A wrong KV block changes most tokens of an answer by far more. The mean difference of an
-answer is therefore compared with a bound, which is wider for answers of few tokens. The bounds are
-at least twice the largest mean measured on answers without a fault (decision 257).
+The two differ by rounding, because the shape of a step determines the order of additions. A wrong
+KV block changes most tokens of an answer by far more. The mean difference over an answer is
+therefore compared with a bound, which is wider for answers with few tokens. The bounds are at least
+twice the largest mean that was measured on correct answers (decision 257).
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-BOUNDS = {"float32": 0.01}  # nats, by the dtype of the computation
-ROUNDED_BOUND = 0.25  # nats, for bfloat16 and float16, with or without fp8 or int4
-FEW = 16  # tokens; of n < FEW tokens, the bound is multiplied by sqrt(FEW / n)
+BOUNDS = {"float32": 0.01}  # bounds in nats, by the dtype of the computation
+ROUNDED_BOUND = 0.25  # bound in nats for bfloat16 and float16, with or without fp8 or int4
+FEW = 16  # for n < FEW tokens, the bound is multiplied by sqrt(FEW / n)
 LISTED = 8  # number of tokens that a report lists
 
 
 class TokenDifference(NamedTuple):
-    """A token's position in the sequence, and its two log-probabilities."""
+    """The position of a token in the sequence, and its two log probabilities."""
 
     position: int
     served: float
@@ -27,13 +27,13 @@ class TokenDifference(NamedTuple):
 
     @property
     def size(self) -> float:
-        """The absolute difference, or infinity if either log-probability is not finite."""
+        """The absolute difference, or infinity if one of the two is not finite."""
         size = abs(self.served - self.again)
         return size if math.isfinite(size) else math.inf
 
 
 class ScoreComparison(NamedTuple):
-    """The mean difference of an answer's tokens in nats, its bound, and the largest differences."""
+    """The mean difference over an answer's tokens in nats, its bound, and the largest ones."""
 
     mean: float
     bound: float
@@ -41,7 +41,7 @@ class ScoreComparison(NamedTuple):
 
     @property
     def differs(self) -> bool:
-        """True if the mean difference is more than rounding."""
+        """True if the mean difference is larger than rounding can explain."""
         return self.mean > self.bound
 
 
@@ -53,9 +53,9 @@ def bound_for(dtype: str, num_tokens: int) -> float:
 def compare(
     served: Sequence[float], again: Sequence[float], first: int, dtype: str
 ) -> ScoreComparison:
-    """Compare natural log-probabilities of an answer, whose first token is at `first`.
+    """Compare natural log probabilities of an answer that begins at position `first`.
 
-    `served` and `again` have one log-probability for each token, and at least one.
+    `served` and `again` have one for each token of the answer. There is at least one token.
     """
     pairs = enumerate(zip(served, again, strict=True), first)
     tokens = [TokenDifference(position, *values) for position, values in pairs]

@@ -1,7 +1,7 @@
-"""The report of an answer that differs, without any text.
+"""The report of an answer that differed when it was checked. It contains no text.
 
-A prompt is named by a digest with a key that the engine makes at its start and never shows. Two
-reports of one prompt can be recognised, but a guessed text cannot be confirmed.
+A prompt is identified by a keyed digest. The engine makes the key when it starts, and never shows
+it. Two reports about the same prompt can be recognised, but nobody can confirm a guess of the text.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _KEY_BYTES = 32
 
 
 class AnswerOrigin(msgspec.Struct, frozen=True, kw_only=True):
-    """The origin of an answer: counts, tiers and switches that may matter."""
+    """The circumstances of an answer that may matter: counts, tiers and settings."""
 
     request_id: str
     prompt: str  # keyed digest of the prompt's tokens, hexadecimal
@@ -32,34 +32,34 @@ class AnswerOrigin(msgspec.Struct, frozen=True, kw_only=True):
     found: TierTokens
     fetched_tokens: int
     state_tier: StateTier | None
-    drafts: dict[str, tuple[int, int]]  # drafted and accepted tokens by source
+    drafts: dict[str, tuple[int, int]]  # source -> (drafted, accepted) tokens
     is_constrained: bool
     has_adapter: bool
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """A report of an answer that differs, and of the engine that gave it."""
+    """A report of an answer that differed, and of the engine that gave it."""
 
-    mean: float  # mean difference of the answer's log-probabilities, in nats
+    mean: float  # mean difference of the answer's log probabilities, in nats
     bound: float
     tokens: tuple[TokenDifference, ...]
     answer: AnswerOrigin
     fingerprint: str
     device: str
     dtype: str
-    ranks: tuple[int, int]  # tensor parallel, pipeline parallel
+    ranks: tuple[int, int]  # (tensor parallel, pipeline parallel) sizes
     versions: Mapping[str, str]
 
 
 class Reporter:
-    """The maker of reports for one engine."""
+    """A factory of reports for one engine."""
 
     def __init__(self, welcome: Welcome) -> None:
         self._welcome = welcome
         self._key = secrets.token_bytes(_KEY_BYTES)
 
     def origin(self, sequence: Sequence, answer_tokens: int) -> AnswerOrigin:
-        """Describe how a sequence's answer was made."""
+        """Describe the circumstances of a sequence's answer."""
         prompt = sequence.tokens[: sequence.prompt_len].tobytes()
         return AnswerOrigin(
             request_id=sequence.request_id,
@@ -75,7 +75,7 @@ class Reporter:
         )
 
     def report(self, origin: AnswerOrigin, comparison: ScoreComparison) -> Report:
-        """Make the report of an answer that differs."""
+        """Make the report of an answer that differed."""
         welcome = self._welcome
         return Report(
             mean=comparison.mean,

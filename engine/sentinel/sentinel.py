@@ -1,17 +1,17 @@
-"""The choice and the checks of answers that are computed again, one at a time.
+"""The choice of answers to check, and their checks, one at a time.
 
     started --picked--> watched --ended--> waiting --idle--> running --> agreed | differed
                            |                 ^  |               |
                            `-> dropped       |  `-> dropped     `--others wait--> waiting
                                              `-------------------------------------'
 
-While an answer is watched, its tokens' log-probabilities are kept as they were sampled. A request
-(the check) then scores prompt and answer without reading or writing the cache. A check runs for no
-tenant, evicts nothing, and charges no limit. A check starts when no other request is alive, or
-after LATE_S beside a few decodes. As soon as another request waits, the check is cancelled and
-starts again later.
+While an answer is watched, the log probabilities of its tokens are kept as they were sampled. A
+request (the check) then scores prompt and answer, and neither reads nor writes the cache. A check
+belongs to no tenant, evicts nothing, and counts for no limit. It starts when no other request
+exists, or after LATE_S seconds even if a few sequences decode. If another request waits, the check
+is cancelled, and starts again later.
 
-Elsewhere: how a request runs (`core.py`).
+Elsewhere: the running of requests (`core.py`).
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ from engine.sentinel.report import AnswerOrigin, Reporter
 from engine.sequences.intake import MAX_PROMPT_REPORT
 from engine.sequences.sequence import Sequence, WatchedAnswer
 
-NOBODY = ""  # flow of checks, which has no quota and no part of any tier
-LATE_S = 30.0  # after this many busy seconds a check may run beside a few decodes
-BESIDE = 8  # batch slots for each sequence that may decode beside a check
-WATCHED_S = 60.0  # seconds after which another answer may be watched
+NOBODY = ""  # flow of checks; it has no quota and no part of a tier
+LATE_S = 30.0  # busy seconds after which a check may run at the same time as a few decodes
+BESIDE = 8  # during a check, one sequence may decode per this many batch slots
+WATCHED_S = 60.0  # seconds after which another answer may be watched instead
 KEPT_S = 300.0  # seconds after which an answer that was not checked is dropped
 TRIES = 5
 REQUEST_ID = "sentinel-"
 _SCORED = SamplingParams(max_tokens=0, temperature=0.0, prompt_logprobs=0)
-_REPORTED = 16  # bytes of MAX_PROMPT_REPORT that a token takes
+_REPORTED = 16  # bytes that one token takes of MAX_PROMPT_REPORT
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True, eq=False)
 class _Check:
-    """An answer to be computed again: its tokens, and its log-probabilities as served."""
+    """An answer to be computed again: its tokens, and their log probabilities as served."""
 
     flow: str
     request: Generate
@@ -59,10 +59,10 @@ class _Check:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """The work of an engine besides the sentinel's checks, in sequences."""
+    """The load of an engine without the sentinel's checks, in sequences."""
 
     alive: int
-    waiting: int  # waiting or loading, included in `alive`
+    waiting: int  # number of those in `alive` that are waiting or loading
 
 
 class Sentinel:
@@ -78,9 +78,9 @@ class Sentinel:
         max_model_len: int,
         dtype: str,
     ) -> None:
-        """Check a `share` of the answers, 0 to 1.
+        """Check a fraction `share` of the answers to cached prompts, between 0 and 1.
 
-        `has_room` returns whether a number of tokens fits into the free blocks.
+        `has_room(n)` returns whether n tokens fit into the free blocks.
         """
         self._reporter = reporter
         self._has_room = has_room
@@ -88,7 +88,7 @@ class Sentinel:
         self._most_beside = max_running // BESIDE
         self._max_model_len = max_model_len
         self._dtype = dtype
-        self._due = 0.0  # sum of `share` since the last picked answer
+        self._due = 0.0  # sum of `share` over the answers since the last chosen one
         self._watched: Sequence | None = None
         self._watched_since = 0.0
         self._check: _Check | None = None
@@ -103,14 +103,14 @@ class Sentinel:
 
     @property
     def has_one(self) -> bool:
-        """True if an answer waits to be computed again, or is being computed."""
+        """True if an answer is waiting to be computed again, or is being computed."""
         return self._check is not None
 
     def started(self, sequence: Sequence, now: float) -> None:
-        """Watch a sequence that starts for the first time, if its answer should be checked.
+        """Watch a sequence that has just started for the first time, if it should be checked.
 
-        A long stream would keep other answers from being checked. Only the first tokens of an
-        answer are therefore checked if the answer is watched for too long.
+        If a long answer has been watched for too long, only its first tokens will be checked, so
+        that other answers are checked too.
         """
         if not self._share or not self._may_check(sequence):
             return
@@ -129,7 +129,7 @@ class Sentinel:
         self._watched_since = now
 
     def ended(self, sequence: Sequence, now: float) -> None:
-        """Keep a watched sequence's answer so far, if it has one and may be kept."""
+        """Keep the answer of a watched sequence that has ended, if it has one and may be kept."""
         watch = sequence.watch
         if sequence is not self._watched or watch is None:
             return
@@ -185,17 +185,17 @@ class Sentinel:
         return msgspec.structs.replace(check.request, request_id=self._running)
 
     def give_way(self) -> str | None:
-        """Return the id of the running request, for the caller to cancel.
+        """Stop the running check. Return the id of the request for the caller to cancel.
 
-        The check is due again later.
+        The check will be due again later.
         """
         running, self._running = self._running, None
         return running
 
     def forget(self, flow: str | None) -> str | None:
-        """Drop the kept answer if it is of `flow`, or in any case if `flow` is None.
+        """Drop the kept answer if it belongs to `flow`. If `flow` is None, drop any answer.
 
-        Return the request to cancel.
+        Return the id of the request to cancel, or None.
         """
         if self._check is None or flow not in (None, self._check.flow):
             return None
@@ -242,7 +242,7 @@ class Sentinel:
         return (
             sequence.num_computed > 0
             and sequence.use_cache
-            and sequence.modules is None  # a check has no prompt modules
+            and sequence.modules is None  # prompts with modules are not checked
             and sampling.max_tokens > 0
             and sampling.prompt_logprobs is None
             and len(sequence.tokens) * _REPORTED <= MAX_PROMPT_REPORT

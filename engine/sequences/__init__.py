@@ -1,1 +1,1 @@
-"""The requests in the engine: their checks, sequences, KV blocks and constraints."""
+"""The requests in the engine: their validation, sequences, KV blocks and constraints."""

@@ -1,10 +1,10 @@
-"""The sequences that wait for KV blocks which another sequence of their namespace computes.
+"""Single flight: sequences wait for KV blocks that another sequence of the namespace computes.
 
-With single flight, one sequence computes a new block, and other sequences of the namespace wait for
-the block. The wait ends when the block is in the tree, or at a deadline. N cold requests for one
+One sequence computes a new block, and other sequences of the namespace that need the block wait.
+The wait ends when the block is in the tree, or at a deadline. N requests for the same uncached
 prefix therefore compute the prefix once. With recurrent layers, a block is useful only with a
-recurrent state at its end. The computing sequence keeps a state where a waiting sequence's tokens
-differ.
+recurrent state at its end. The computing sequence therefore stores a state at the position where a
+waiting sequence's tokens differ.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class HeldBack:
         self._deadline_s = deadline_s
 
     def is_held(self, sequence: Sequence, cached: int, now: float) -> bool:
-        """Return whether another sequence computes the block after `cached` tokens."""
+        """Return whether a sequence must wait: another computes its block after `cached` tokens."""
         key = next(_prompt_keys(sequence, cached // self._cache.block_size), None)
         holder = None if key is None else self._single_flight.holder_of(key)
         if holder is None:
@@ -49,21 +49,21 @@ class HeldBack:
         self._single_flight.begin(sequence, _prompt_keys(sequence, first))
 
     def committed(self, sequence: Sequence, lease: Lease, first: int, last: int, end: int) -> None:
-        """Let others find the blocks from `first` to `last`, which tokens up to `end` complete."""
+        """Let no sequence wait any more for the blocks `first` up to `last`, now in the tree."""
         if lease.states is None:
             self._single_flight.done(sequence, _prompt_keys(sequence, first, last))
         elif lease.states.stop_after(end) is None:
             self._single_flight.end(sequence)
-        else:  # other sequences wait for the next recurrent state
+        else:  # without a state, other sequences wait for the next one
             last = last_checkpoint(Position.after(lease.node)).num_blocks
             self._single_flight.done(sequence, _prompt_keys(sequence, 0, last))
 
     def end(self, sequence: Sequence) -> None:
-        """Let nobody wait for a sequence any more."""
+        """Let no other sequence wait for `sequence` any more."""
         self._single_flight.end(sequence)
 
     def _want_state_of(self, sequence: Sequence, holder: Sequence) -> None:
-        """Make `holder` keep its recurrent state where the waiting `sequence` diverges from it."""
+        """Make `holder` store its recurrent state where the waiting `sequence` diverges from it."""
         if holder.lease is None or holder.lease.states is None:
             return
         mine, theirs = (np.frombuffer(one.block_keys, np.int32) for one in (sequence, holder))

@@ -1,8 +1,8 @@
-"""The cached prompt modules that are held for the sequence that waits first.
+"""The leases of cached prompt modules for the first of the waiting sequences.
 
-If every flow has its own part of the cache, each flow has a first sequence. One flow's modules then
-take no room from other flows, and no flow waits until another flow's first sequence runs. Otherwise
-all flows have one first sequence, so waiting sequences never keep blocks from each other.
+With partitions, every flow has its own part of the cache, so each flow has a first sequence. The
+modules of one flow then take no room from other flows. Without partitions, there is only one first
+sequence for all flows, so that waiting sequences never keep blocks from each other.
 """
 
 from __future__ import annotations
@@ -16,27 +16,27 @@ from prefix_cache.leases.lease import Lease
 
 
 class HeldModules:
-    """The first sequences, each with the leases of its cached prompt modules."""
+    """The first sequences, and for each the leases of its cached prompt modules."""
 
     def __init__(self, cache: PrefixCache) -> None:
         self._cache = cache
-        # first sequence of each flow; None: of all flows
+        # flow -> its first sequence; key None: the only first sequence
         self._firsts: dict[str | None, Sequence] = {}
         self._leases: dict[Sequence, dict[bytes, Lease]] = {}
 
     def __contains__(self, sequence: Sequence) -> bool:
-        """Return whether this is a first sequence."""
+        """Return whether a sequence is a first sequence."""
         return sequence in self._leases
 
     def offer(self, sequence: Sequence) -> None:
-        """Make this the first sequence if there is none."""
+        """Make a sequence the first sequence (of its flow) if there is none."""
         flow = sequence.flow if self._cache.quotas.are_partitions else None
         if flow not in self._firsts and sequence not in self._leases:
             self._firsts[flow] = sequence
             self._leases[sequence] = {}
 
     def end(self, there: Collection[Sequence], now: float) -> None:
-        """Take out first sequences that have a lease of their own, or are not `there` any more."""
+        """Remove first sequences that have a lease of their own or are not `there` any more."""
         ended = [one for one in self._leases if one not in there or one.lease is not None]
         for sequence in ended:
             self._release(sequence, now)
@@ -44,12 +44,12 @@ class HeldModules:
         self._firsts = {flow: one for flow, one in self._firsts.items() if one in self._leases}
 
     def waiting(self, most: int) -> Iterator[tuple[Sequence, SequenceModules]]:
-        """Yield first sequences that wait for modules, in turn, up to `most` modules."""
+        """Yield first sequences that wait for modules, in turn, until they have `most` modules."""
         for flow, sequence in [*self._firsts.items()]:
             modules = sequence.modules
             if most > 0 and modules is not None and modules.is_awaited:
                 most -= len(modules.blocks)
-                self._firsts[flow] = self._firsts.pop(flow)  # comes last next time
+                self._firsts[flow] = self._firsts.pop(flow)  # the next call yields it last
                 yield sequence, modules
 
     def hold(self, sequence: Sequence, present: Iterable[ModuleBlocks], now: float) -> None:
@@ -64,7 +64,7 @@ class HeldModules:
                     held[one.module.namespace] = lease
 
     def let_go(self, now: float) -> None:
-        """Release all leases; the first sequences remain."""
+        """Release all leases. The first sequences stay the same."""
         for sequence in self._leases:
             self._release(sequence, now)
 

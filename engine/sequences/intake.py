@@ -1,10 +1,10 @@
-"""The intake, which makes a `Sequence` of a `Generate` or raises a typed error.
+"""The intake: it makes a `Sequence` from a `Generate`, or raises a typed error.
 
-The gateway has validated requests for their callers. The intake checks only values that would break
-the engine or its fairness. A token id outside the vocabulary would read foreign memory on a GPU,
-and a NaN weight would stop the queue.
+The gateway has already validated requests. The intake checks only values that would break the
+engine or its fairness. For example, a token id outside the vocabulary would read other memory on a
+GPU, and a NaN weight would stop the queue.
 
-Elsewhere: which requests are running (`core.py`).
+Elsewhere: the running requests (`core.py`).
 """
 
 from __future__ import annotations
@@ -35,22 +35,23 @@ MAX_ID_CHARS = 256
 MAX_STOP_TOKENS = 1024
 MAX_LOGPROBS = 128
 MAX_CANDIDATES = 256
-MAX_PROMPT_REPORT = 4 << 20  # maximum bytes of a prompt's log-probabilities
+MAX_PROMPT_REPORT = 4 << 20  # maximum bytes of a prompt's log probabilities
 MAX_MARKS = 8
 MAX_RETAINED_S = 7 * 24 * 3600.0
 MAX_TOP_K = 2**31 - 1
-FLOAT32_MAX = 3.4e38  # largest float of the sampler
-FLOAT32_LEAST = 1.2e-38  # smallest positive float of the sampler
-WHOLE = (0.0, 1.0)  # no floor, no ceiling
+FLOAT32_MAX = 3.4e38  # largest number that the sampler can handle
+FLOAT32_LEAST = 1.2e-38  # smallest positive number that the sampler can handle
+WHOLE = (0.0, 1.0)  # quota without minimum and maximum
 _UNKNOWN_TOKEN = "a sampling parameter names a token outside of the vocabulary"
 
 
 @dataclass(frozen=True, slots=True)
 class Intake:
-    """The checks of new requests, with limits in tokens.
+    """The validation of new requests. Limits are in tokens.
 
-    `fits` tells whether the empty pool can hold the request. `constraint_of` makes the constraint
-    on an answer's tokens. `forget_grammars` drops the compiled grammars of a flow.
+    `fits` returns whether an empty pool would have enough blocks for a request. `constraint_of`
+    makes the constraint on an answer's tokens. `forget_grammars` drops the compiled grammars of a
+    flow.
     """
 
     vocab_size: int
@@ -68,7 +69,8 @@ class Intake:
         self._check_sampling(request.sampling)
         _check_scoring(request, len(prompt))
         self._check_candidates(request.candidates)
-        sampled = max(request.sampling.max_tokens, 1)  # the step that ends a prompt always samples
+        # The step that ends the prompt always samples a token.
+        sampled = max(request.sampling.max_tokens, 1)
         modules = self._modules(request)
         before = 0 if modules is None else modules.num_tokens
         self._check_length(before + len(prompt), sampled)
@@ -133,7 +135,7 @@ class Intake:
     def _positions(self, data: bytes, prompt_len: int, sampled: int) -> TokenIds | None:
         """Return the positions of the tokens of a prompt and its answer.
 
-        Return None if the positions count from 0.
+        Return None if the positions are 0, 1, 2, ...
         """
         if not data:
             return None
@@ -191,7 +193,7 @@ class Intake:
             sampling.frequency_penalty,
             sampling.repetition_penalty,
         )
-        if not all(abs(number) <= FLOAT32_MAX for number in numbers):  # refuses NaN too
+        if not all(abs(number) <= FLOAT32_MAX for number in numbers):  # also refuses NaN
             raise InvalidRequest("a sampling parameter is not finite")
         if (
             sampling.temperature < 0
@@ -253,7 +255,7 @@ def _check_turn(request: Generate) -> None:
     longest = max(map(len, (request.request_id, request.flow, request.writer)))
     if not request.request_id or longest > MAX_ID_CHARS:
         raise InvalidRequest("an id is empty or too long")
-    if not 0 < request.weight <= MAX_WEIGHT:  # refuses NaN too
+    if not 0 < request.weight <= MAX_WEIGHT:  # also refuses NaN
         raise InvalidRequest(f"the weight is not a number above 0 and up to {MAX_WEIGHT:g}")
     floor, ceiling = request.cache_quota or WHOLE
     if not 0.0 <= floor <= ceiling <= 1.0:
@@ -266,12 +268,12 @@ def _check_marks(marks: tuple[Mark, ...], prompt_len: int) -> None:
         raise InvalidRequest("too many marks, or not in order")
     if ends and not 0 <= ends[0] <= ends[-1] <= prompt_len:
         raise InvalidRequest("a mark is outside of the prompt")
-    if not all(0 < mark.seconds <= MAX_RETAINED_S for mark in marks):  # refuses NaN too
+    if not all(0 < mark.seconds <= MAX_RETAINED_S for mark in marks):  # also refuses NaN
         raise InvalidRequest("the time of a mark is out of its range")
 
 
 def partition_of(message: Partition) -> dict[str, Quota]:
-    """Return the flows' quotas of a partition. Raises InvalidRequest."""
+    """Return the quota of each flow in a partition. Raises InvalidRequest."""
     try:
         return {
             flow: Quota(quota.floor, quota.ceiling, quota.weight)
@@ -289,7 +291,7 @@ def quota_of(request: Generate) -> Quota | None:
 
 
 def path_of(namespaces: tuple[tuple[int, bytes], ...], adapter_start: int = 0) -> NamespacePath:
-    """Return namespaces as the cache's path. Raises InvalidRequest."""
+    """Convert a request's namespaces to a path of the cache. Raises InvalidRequest."""
     spans = tuple((start, Namespace(name)) for start, name in namespaces)
     try:
         return NamespacePath(spans, adapter_start or None)

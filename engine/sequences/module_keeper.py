@@ -1,21 +1,21 @@
-"""The prompt modules that sequences wait for, each computed once for many sequences.
+"""The prompt modules for which sequences wait. Each is computed once for all of them.
 
     accepted -> awaits modules --all on the device--> leased with the sequence's own blocks
                   |      ^                               |
-                  `- computed by sequences of the        `- a module is evicted: awaits again
-                     engine's own, of the same flow
+                  `- computed by sequences that the       `- if a module is evicted: awaits again
+                     engine adds for the same flow
 
 A module that attends to another module, the head, waits for the head. The first sequence that waits
-for a module is charged for the module. When that sequence ends, the next waiting sequence is
-charged. A module for which no sequence waits is cancelled. Only a few modules of a flow are
-computed at once, so other requests find places in the queue.
+for a module is charged for it. If that sequence ends, the next waiting sequence is charged. A
+module for which no sequence waits any more is cancelled. Only a few modules of a flow are computed
+at the same time, so that the queue has places for other requests.
 
-The keeper holds the cached modules of first waiting sequences, so these modules are not evicted
-meanwhile (`held_modules.py`). If no step can be computed, the keeper releases the held modules. A
-sequence whose modules are evicted again and again is refused.
+The cached modules of the first waiting sequences are leased, so that they are not evicted while the
+others are computed (`held_modules.py`). If no step can be computed, these leases are released. A
+sequence whose modules are evicted repeatedly is refused.
 
-Flows take turns, and few modules are looked up between two steps. One flow's modules therefore do
-not delay other flows.
+Flows take turns, and only a few modules are looked up between two steps, so that the modules of one
+flow do not delay other flows.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from engine.sequences.modules import ModuleBlocks, ModuleWork, SequenceModules
 from engine.sequences.sequence import Sequence
 from prefix_cache.cache import PrefixCache
 
-MOST_BEGUN = 4  # maximum number of times that a prompt module is computed for a sequence
-AT_A_TIME = 64  # maximum number of a flow's prompt modules that are computed at once
-AT_ONCE = 128  # number of prompt modules that are looked up between two steps
+MOST_BEGUN = 4  # how often at most a prompt module is computed for one sequence
+AT_A_TIME = 64  # maximum number of a flow's prompt modules that are computed at the same time
+AT_ONCE = 128  # maximum number of prompt modules looked up between two steps
 
 _ALONE = SamplingParams(max_tokens=0, temperature=0.0, ignore_eos=True)
 
@@ -54,14 +54,16 @@ class _Computing:
     request_id: str
     blocks: ModuleBlocks
     flow: str
-    payer: Sequence  # sequence that is charged
-    sequence: Sequence | None = None  # None until the sequence is accepted
-    waiting: list[Sequence] = field(default_factory=list)  # includes the payer until its end
+    payer: Sequence  # the sequence that is charged
+    # The sequence that computes the module; None until it is accepted.
+    sequence: Sequence | None = None
+    # The sequences that wait, including the payer until it ends.
+    waiting: list[Sequence] = field(default_factory=list)
     next: list[Sequence] = field(default_factory=list)
 
 
 class ModuleKeeper:
-    """The prompt modules that accepted sequences wait for. Used by one thread only."""
+    """The prompt modules for which accepted sequences wait. Used by one thread only."""
 
     def __init__(self, cache: PrefixCache, at_a_time: int = AT_A_TIME) -> None:
         self._cache = cache
@@ -86,9 +88,9 @@ class ModuleKeeper:
                 _charge(computing)
 
     def turn(self, alive: Collection[Sequence], now: float) -> ModuleTurn:
-        """Look up some sequences' prompt modules before a step.
+        """Look up the prompt modules of some sequences. Call before each step.
 
-        Missing modules are started, and modules for which no sequence waits are cancelled.
+        The result starts missing modules, and cancels those for which no sequence waits.
         """
         made = ModuleTurn([], [], [])
         if not self._sequences and not self._computing:
@@ -104,21 +106,22 @@ class ModuleKeeper:
                 made.failed.append((sequence, error))
                 continue
             made.started.extend(self._begin(one, sequence, modules) for one in new)
-        failed = {sequence.request_id for sequence, _ in made.failed}  # each ends once
+        # So that each sequence is ended only once.
+        failed = {sequence.request_id for sequence, _ in made.failed}
         made.cancelled.extend(one for one in self._unawaited(there) if one not in failed)
         return made
 
     def ran(self, now: float, *, goes_on: bool) -> None:
-        """Release the held prompt modules unless a step is computed or a copy is made.
+        """Release the leases of prompt modules, unless a step or a copy is running (`goes_on`).
 
-        Held modules may be the reason why no step can be computed.
+        These leases may be the reason why no step can be computed.
         """
         if not goes_on:
             self._held.let_go(now)
         self._may_hold = goes_on
 
     def heard(self, event: Event) -> None:
-        """Record the end of a sequence that computes a prompt module. Other events are ignored."""
+        """Handle the end of a sequence that computes a prompt module. Ignore other events."""
         if not isinstance(event, Finished | Failed) or event.request_id not in self._names:
             return
         namespace = self._names.pop(event.request_id)
@@ -134,10 +137,10 @@ class ModuleKeeper:
                 _modules_of(sequence).error = error
 
     def _in_turn(self) -> Iterator[tuple[Sequence, SequenceModules]]:
-        """Yield sequences whose prompt modules are due, by flows in turn, up to AT_ONCE modules.
+        """Yield the sequences whose modules to look up now, flow by flow, up to AT_ONCE modules.
 
-        The first sequences, whose cached modules are held, have AT_ONCE modules of their own.
-        A flow's modules that are being computed come before sequences that may wait for them.
+        First sequences, whose cached modules are leased, come in addition, up to AT_ONCE modules.
+        Within a flow, modules that are being computed come before sequences that may wait for them.
         """
         yield from self._held.waiting(AT_ONCE)
         waiting = dict[str, deque[tuple[Sequence, SequenceModules]]]()
@@ -196,9 +199,9 @@ class ModuleKeeper:
     def _at_once(
         self, wanted: list[ModuleBlocks], sequence: Sequence, modules: SequenceModules
     ) -> list[ModuleBlocks]:
-        """Return the prompt modules that the flow may begin now.
+        """Return those of the `wanted` prompt modules that the flow may start to compute now.
 
-        If there are none, make the sequence wait.
+        If none may start, make the sequence wait.
         """
         under_way = self._under_way.get(sequence.flow, set())
         room = max(self._at_a_time - len(under_way), 0)
@@ -249,9 +252,9 @@ class ModuleKeeper:
             self._computing[namespace].waiting.append(sequence)
 
     def _unawaited(self, there: set[Sequence]) -> Iterator[str]:
-        """Yield the ids of requests for which no sequence waits.
+        """Yield the ids of requests that compute modules for which no sequence waits any more.
 
-        If only the charged sequence has ended, the next waiting sequence is charged from now on.
+        If only the charged sequence has ended, charge the next waiting sequence from now on.
         """
         for computing in self._computing.values():
             if computing.payer in there:

@@ -1,17 +1,17 @@
 """The prompt modules of one sequence: their KV blocks, their leases and their cost.
 
-A prompt module is a prefix in a namespace of its own, so the cache treats it like any prefix. A
-sequence's block table begins with the whole blocks of its modules. The sequence's own blocks
-follow, into which the modules' other tokens are copied:
+A prompt module is a prefix in a separate namespace, so the cache treats it like any prefix. The
+block table of a sequence begins with the whole blocks of its modules. Then come the sequence's own
+blocks, which begin with copies of the modules' remaining tokens:
 
     | head, whole blocks | module A, whole blocks | B | end of head, start and end of A, ... own |
     0                                            num_tokens
 
-The head is a request's first module. To compute a module that attends to the head, a sequence is
-run whose only module is the head. A sequence is charged for the module tokens that were computed
-because of the sequence.
+The head is the first module of a request. A module that attends to the head is computed by a
+sequence whose only module is the head. A sequence is charged for the module tokens that were
+computed for it.
 
-Elsewhere: when a module is computed (`module_keeper`).
+Elsewhere: the start of modules' computation (`module_keeper`).
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ _SHAPE = "a module is whole blocks, at least one, each token at a position"
 
 @dataclass(frozen=True, slots=True)
 class ModuleBlocks:
-    """A prompt module, with its path and its tokens in the cache."""
+    """A prompt module, with its path in the cache and its tokens."""
 
     module: PromptModule
     path: NamespacePath
     token_ids: TokenIds
-    whole: range  # tokens that are read in place
-    copied: tuple[int, ...]  # tokens that are copied
+    whole: range  # indices of the tokens that are read in place
+    copied: tuple[int, ...]  # indices of the tokens that are copied
 
 
 class ModulePrefill(Protocol):
@@ -60,26 +60,26 @@ class ModulePrefill(Protocol):
 
     @property
     def fetched(self) -> int:
-        """The number of tokens that came from another engine."""
+        """The number of tokens that another engine sent."""
         ...
 
     @property
     def prompt_end(self) -> int:
-        """The number of prompt tokens that are computed, cached or fetched."""
+        """The number of prompt tokens that are computed, cached or fetched so far."""
         ...
 
     @property
     def engine_seconds(self) -> float:
-        """The sequence's share of its steps so far, in seconds."""
+        """The sequence's share of the duration of its steps so far, in seconds."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class ModuleWork:
-    """The part of the work on a prompt module for which one sequence is charged.
+    """The work on a prompt module for which one sequence is charged.
 
-    `tokens` is the number of the module's tokens without padding. The first `head_tokens` tokens
-    are the head module's. Tokens before `start` are not charged.
+    `tokens` is the number of the module's tokens without padding. The first `head_tokens` of them
+    belong to the head module. Tokens before `start` are not charged.
     """
 
     computing: ModulePrefill
@@ -111,7 +111,7 @@ class ModuleWork:
 
     @property
     def seconds(self) -> float:
-        """The share of steps that computed these tokens so far, in seconds."""
+        """The share of steps' duration for these tokens so far, in seconds."""
         return self.computing.engine_seconds - self.seconds_before
 
 
@@ -122,13 +122,13 @@ class SequenceModules:
     blocks: tuple[ModuleBlocks, ...]
     request: Generate
     is_awaited: bool = True  # False once all modules are on the device
-    leases: tuple[Lease, ...] = ()  # released together with the sequence's own lease
+    leases: tuple[Lease, ...] = ()  # leases of all modules, released with the sequence's own lease
     block_ids: BlockIds = field(default_factory=lambda: NO_SLOTS)
     begun: Counter[bytes] = field(default_factory=Counter)
-    awaits: set[bytes] = field(default_factory=set)  # namespaces of modules being computed
+    awaits: set[bytes] = field(default_factory=set)  # namespaces of modules that are being computed
     error: EngineError | None = None
-    # The charged work by the module's namespace, with an entry for each time that the sequence
-    # began to be charged.
+    # The work charged to the sequence, by the module's namespace. A module has one entry for each
+    # time at which the sequence became the one to be charged.
     work: dict[bytes, list[ModuleWork]] = field(default_factory=dict)
 
     @property
@@ -138,7 +138,7 @@ class SequenceModules:
 
     @property
     def padded_tokens(self) -> int:
-        """The number of tokens of the modules' blocks in the cache, with padding."""
+        """The number of tokens of all modules, including padding."""
         return sum(len(one.token_ids) for one in self.blocks)
 
     @property
@@ -158,7 +158,7 @@ class SequenceModules:
         return np.concatenate([ids[whole.start : whole.stop] for ids, whole in parts])
 
     def copies(self, own: BlockIds, first: int, block_size: int) -> tuple[TokenCopy, ...]:
-        """Return copies of module tokens to `own` blocks, without the first `first` tokens."""
+        """Return the copies of module tokens to the blocks `own`. Skip the first `first` tokens."""
         sources = [
             int(lease.blocks[place // block_size]) * block_size + place % block_size
             for blocks, lease in zip(self.blocks, self.leases, strict=True)
@@ -173,7 +173,7 @@ class SequenceModules:
     def lease(self, cache: PrefixCache, owner: str, now: float) -> bool:
         """Lease all prompt modules.
 
-        Return False and hold no lease if a module is not whole on the device.
+        If not all blocks of all modules are on the device, lease nothing and return False.
         """
         held = list[Lease]()
         for blocks in self.blocks:
@@ -202,7 +202,7 @@ class SequenceModules:
 
     @property
     def computed(self) -> int:
-        """The number of module tokens computed for the sequence, each token counted once."""
+        """The number of module tokens computed for the sequence. Each token counts once."""
         return sum(max(one.computed for one in rounds) for rounds in self.work.values())
 
     @property
@@ -217,7 +217,7 @@ class SequenceModules:
 
     @property
     def seconds(self) -> float:
-        """The share of steps that computed prompt modules for the sequence, in seconds."""
+        """The share of steps' duration for modules computed for the sequence, in seconds."""
         return sum(one.seconds for rounds in self.work.values() for one in rounds)
 
 
@@ -228,7 +228,7 @@ def modules_of(request: Generate, block_size: int, vocab_size: int) -> SequenceM
     if len(request.modules) > MOST_MODULES:
         raise InvalidRequest(f"there are more than {MOST_MODULES} modules")
     _check_heads(request.modules, block_size)
-    try:  # in one call, since hundreds of arrays take milliseconds
+    try:  # all in one call, because making hundreds of arrays takes milliseconds
         token_ids = unpack_token_ids(b"".join(one.token_ids for one in request.modules))
     except DecodeError as error:
         raise InvalidRequest(str(error)) from error
@@ -242,9 +242,9 @@ def modules_of(request: Generate, block_size: int, vocab_size: int) -> SequenceM
 
 
 def _check_heads(modules: tuple[PromptModule, ...], block_size: int) -> None:
-    """Check that each module begins with the head module's last tokens, or with its own tokens.
+    """Check that each module with a head begins with the last tokens of the head module.
 
-    Raises InvalidRequest. The first module has no head.
+    The first module must have no head. Raises InvalidRequest.
     """
     first, *others = modules
     last = first.num_tokens % block_size

@@ -1,16 +1,16 @@
-"""The pinned prefixes: computed once, then leased until they are unpinned.
+"""The pinned prefixes. Each is computed once, then leased until it is unpinned.
 
     Pin --all its blocks are there--> pinned --Unpin--> forgotten
      |                                 ^  |
      `--> warming: by a sequence     --'  `-- flushed or lost: warming again
           of batch priority
 
-An ordinary sequence of the flow `published` warms a pin, and its sampled token is dropped. The pin
-leases its blocks when the sequence has ended, before other sequences can take the blocks. A flush
-drops pinned blocks like all other blocks, and the pin is warmed again.
+To compute (warm) a prefix, an ordinary sequence of the flow `published` is run, and its sampled
+token is dropped. When the sequence ends, the pin leases the blocks before another sequence can take
+them. A flush drops pinned blocks like all other blocks. The prefix is then warmed again.
 
-A block of several pins counts for each pin. A request of the maximum length always fits beside the
-pins into the pool.
+A block that belongs to several pins counts for each of them. The pool always keeps enough blocks
+for a request of the maximum length.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ from prefix_cache.leases.lease import Lease
 from prefix_cache.namespace import NAMESPACE_BYTES, Namespace, NamespacePath
 from prefix_cache.tree.node import Node
 
-OURSELVES = b""  # the engine as its own client: no connection has an empty name
-PINNED_PART = 2  # at most 1/PINNED_PART of the device's blocks may be pinned
-TRIES = 3  # maximum number of successive warmings of a prefix, if it is evicted after each
-AWAITED_S = 5.0  # seconds for which fetched blocks are held until they are pinned
+OURSELVES = b""  # name of the engine as its own client; no connection has an empty name
+PINNED_PART = 2  # at most 1 / PINNED_PART of the device's blocks may be pinned
+TRIES = 3  # how often at most a prefix is warmed if it is evicted each time
+AWAITED_S = 5.0  # seconds for which fetched blocks are leased until they are pinned
 RETRY_S = 1.0  # seconds before a failed warming is repeated
 
-PinReply = tuple[bytes, Pinned]  # the client that asked for the pin, and the reply
+PinReply = tuple[bytes, Pinned]  # (client that sent the pin, reply)
 
 _WARMING = SamplingParams(max_tokens=1, temperature=0.0, ignore_eos=True)
 
@@ -95,7 +95,7 @@ class Pins:
         return found
 
     def lease_of(self, pin_id: str) -> Lease | None:
-        """Return the lease of a pinned prefix, or None unless its blocks are on the device."""
+        """Return the lease of a pinned prefix, or None if its blocks are not on the device."""
         entry = self._entries.get(pin_id)
         lease = None if entry is None else entry.lease
         return lease if lease is not None and lease.node.attached else None
@@ -113,9 +113,9 @@ class Pins:
             )
 
     def ask(self, client: bytes, pin: Pin, now: float) -> list[PinReply]:
-        """Register a pin and return the due replies.
+        """Register a pin. Return the replies that can be sent now.
 
-        The reply is due once the pin's blocks are cached.
+        A reply can be sent when the blocks of its pin are cached.
         """
         try:
             entry = self._entries.get(pin.pin_id) or self._enter(pin)
@@ -126,9 +126,9 @@ class Pins:
         return self._try_to_lease(entry, now)
 
     def await_pin(self, path: NamespacePath, token_ids: TokenIds, keys: bytes, now: float) -> None:
-        """Hold fetched blocks of a prefix for a moment, until the gateway pins the prefix.
+        """Lease the fetched blocks of a prefix for a moment, until the gateway pins the prefix.
 
-        If tiers are partitioned, only pins keep the blocks of published prefixes.
+        With partitioned tiers, published prefixes would otherwise not stay in the cache.
         """
         lease = self._cache.read(path, token_ids, owner=PUBLISHED, now=now)
         if lease is None:
@@ -142,8 +142,8 @@ class Pins:
     def let_go(self, pin_id: str, now: float) -> tuple[int, str | None, list[PinReply]]:
         """Unpin a prefix.
 
-        Returns the prefix's number of blocks, the id of the request that computes it or None, and
-        the replies to waiting clients.
+        Return the prefix's number of blocks, the id of the request that is computing it or None,
+        and the replies to waiting clients.
         """
         entry = self._entries.pop(pin_id, None)
         if entry is None:
@@ -154,7 +154,7 @@ class Pins:
         return entry.num_blocks, entry.request_id, _tell(entry, gone)
 
     def due(self, now: float) -> list[Generate]:
-        """Return the requests to start now, which warm pins without a lease."""
+        """Return the requests to start now. They warm pinned prefixes that have no lease."""
         self._drop_lost(now)
         self._drop_awaited(now)
         found = [
@@ -165,13 +165,13 @@ class Pins:
         return [self._begin(entry) for entry in found]
 
     def heard(self, event: Event, now: float) -> list[PinReply]:
-        """Handle an event of a sequence that warms a pin, and return the due replies."""
+        """Handle an event of a sequence that warms a prefix. Return the replies to send now."""
         if not isinstance(event, Finished | Failed):
             return []
         warming = (one for one in self._entries.values() if one.request_id == event.request_id)
         entry = next(warming, None)
         if entry is None:
-            return []  # the prefix was unpinned meanwhile
+            return []  # the prefix was unpinned in the meantime
         entry.request_id = None
         if isinstance(event, Failed):
             error = error_from_code(event.code, event.message, event.retry_after_s)
@@ -238,7 +238,7 @@ class Pins:
 
 
 def most_pinned(num_blocks: int, longest_request: int) -> int:
-    """Return how many of `num_blocks` may be pinned so that `longest_request` blocks stay."""
+    """Return how many of `num_blocks` may be pinned such that `longest_request` remain."""
     return max(0, min(num_blocks // PINNED_PART, num_blocks - longest_request))
 
 

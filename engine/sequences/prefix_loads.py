@@ -1,6 +1,6 @@
-"""The choice how much of a sequence's prefix to load from lower tiers, and its count by tier.
+"""The choice of how much of a sequence's prefix to load from lower tiers, and counts by tier.
 
-The rest of the prefix is computed again. The choice is made once for each lease.
+The remaining prefix is computed again. The choice is made once for each lease.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from storage.move import DISK_TIER, HOST_TIER
 
 
 class PrefixLoads:
-    """The loads of sequences' prefixes, chosen by the rates of copies and of computing."""
+    """The choice of loads, by the measured rates of copying and of computing."""
 
     def __init__(self, cache: PrefixCache, copies: TierCopies, rates: LoadOrRecompute) -> None:
         self._cache = cache
@@ -24,16 +24,16 @@ class PrefixLoads:
         self._rates = rates
 
     def most_blocks(self, sequence: Sequence, match: PrefixMatch, before: int) -> int | None:
-        """Return the maximum number of blocks to load.
+        """Return the maximum number of blocks to load from lower tiers.
 
-        None means all blocks and the recurrent state. `before` is the number of tokens to compute
-        before the sequence.
+        None means all blocks and the recurrent state. `before` is the number of tokens that will be
+        computed before those of the sequence.
         """
         found = match.found
         if not sequence.use_cache or not _is_lower(found):
             return 0
         if self._cache.quotas.are_partitions:
-            queue = NO_QUEUE  # other flows' work must not influence this flow's result
+            queue = NO_QUEUE  # with partitions, a flow's decision must not depend on other flows
         else:
             queue = Queue(before, {tier: self._copies.up_from(tier) for tier in LOWER})
         asked = sequence.num_tokens, queue, sequence.loads, sequence.flow
@@ -63,7 +63,7 @@ class PrefixLoads:
 
 
 def state_tier(found: Whereabouts, tokens: TierTokens) -> StateTier | None:
-    """Return the lower tier that has a prefix's recurrent state but none of its `tokens`."""
+    """Return the lower tier that had only the recurrent state of a prefix, not its `tokens`."""
     if found.state is HOST_TIER and not tokens.host:
         return "host"
     if found.state is DISK_TIER and not tokens.disk:

@@ -2,7 +2,7 @@
 
     look_up -> take -> [loading] -> (grow, commit)* -> give_back | discard
 
-Elsewhere: which sequences wait for others' blocks (`held_back`), and how much of a prefix is loaded
+Elsewhere: the sequences that wait for blocks of others (`held_back`), and the loads of prefixes
 from lower tiers (`prefix_loads`).
 """
 
@@ -24,7 +24,7 @@ from storage.move import TokenCopy
 
 
 class LeaseMissing(RuntimeError):
-    """An error of the engine: a sequence would use blocks that it does not hold."""
+    """An error of the engine: a sequence without a lease would use blocks."""
 
 
 class SequenceCache:
@@ -45,13 +45,13 @@ class SequenceCache:
 
     @property
     def copies_under_way(self) -> bool:
-        """True if running copies between tiers may let a sequence start."""
+        """True if a sequence may be able to start when running copies between tiers end."""
         return len(self._cache.in_flight) > 0
 
     def look_up(self, sequence: Sequence, now: float, before: int = 0) -> int | None:
-        """Return the cached tokens of a waiting sequence, or None while it is held back.
+        """Return the number of cached tokens of a waiting sequence, or None if it must wait.
 
-        `before` is the number of tokens to compute before the sequence.
+        `before` is the number of tokens that will be computed before those of the sequence.
         """
         if sequence.is_unready:
             return None
@@ -65,8 +65,8 @@ class SequenceCache:
     def take(self, sequence: Sequence, now: float, before: int = 0) -> bool:
         """Lease blocks for all of the sequence's tokens.
 
-        Return False and change nothing if that is impossible now. The sequence may then have to
-        wait for loads (`Lease.ready`).
+        If this is not possible now, return False and change nothing. After a success, the sequence
+        may have to wait for loads (`Lease.ready`).
         """
         if not self._cache.is_kept(sequence.flow) or not self._lease_modules(sequence, now):
             return False
@@ -87,10 +87,11 @@ class SequenceCache:
             if modules is not None:
                 modules.release(self._cache, now)
             return False
-        if modules is not None:  # the tokens that are copied count as cached
+        if modules is not None:  # tokens copied from modules count as cached
             lease.cached_tokens = max(lease.cached_tokens, modules.copied_tokens)
         self._want_states(sequence, lease)
-        if sequence.constraint is None:  # a left-out row needs the old recurrent state
+        # With a constraint, a left-out row would need the old recurrent state.
+        if sequence.constraint is None:
             self._cache.states.let_start_over(lease)
         self._loads.count(sequence, lease, found)
         sequence.hold(lease, next(self._lease_ids))
@@ -102,8 +103,8 @@ class SequenceCache:
     def _lease_modules(self, sequence: Sequence, now: float) -> bool:
         """Lease a sequence's prompt modules.
 
-        Return False if a module is gone, or there is no room for the sequence's own blocks. Called
-        before these blocks are leased, because that may evict modules that are not leased.
+        Return False if a module is gone, or if there is no room for the sequence's own blocks. Call
+        before leasing the own blocks, because leasing may evict modules.
         """
         modules = sequence.modules
         if modules is None:
@@ -113,7 +114,7 @@ class SequenceCache:
         return modules.lease(self._cache, sequence.flow, now)
 
     def copies(self, sequence: Sequence) -> tuple[TokenCopy, ...]:
-        """Return the copies of module tokens to a starting sequence's own blocks."""
+        """Return the copies of module tokens to the own blocks of a sequence that starts."""
         modules, lease = sequence.modules, lease_of(sequence)
         if modules is None:
             return ()
@@ -123,7 +124,7 @@ class SequenceCache:
     def grow(self, sequence: Sequence, now: float, drafts: int = 0) -> bool:
         """Lease blocks for all known and pending tokens and `drafts` further tokens.
 
-        Return False and change nothing if that is impossible now.
+        If this is not possible now, return False and change nothing.
         """
         lease, length = lease_of(sequence), sequence.length + drafts
         if length <= lease.num_blocks * self._cache.block_size:
@@ -131,7 +132,7 @@ class SequenceCache:
         return self._cache.extend(lease, length, now=now)
 
     def lacking(self, sequence: Sequence) -> int:
-        """Count the blocks that a sequence's tokens still need."""
+        """Count the blocks that a sequence still needs for its tokens."""
         if sequence.lease is not None:
             held = sequence.lease.num_blocks
         else:
@@ -140,11 +141,11 @@ class SequenceCache:
         return max(self._cache.blocks_for(sequence.length) - held, 0)
 
     def is_room_coming(self, sequence: Sequence) -> bool:
-        """Return whether a sequence's missing blocks are free, or will be when copies end."""
+        """Return whether a sequence's missing blocks are free, or will be after running copies."""
         return self._cache.capacity.is_coming(self.lacking(sequence))
 
     def is_short_of_states(self) -> bool:
-        """Return whether the state slots that sequences hold prevent further starts."""
+        """Return whether no sequence can start, because running sequences hold all state slots."""
         return self._cache.tree.needs_state and self._cache.is_short_of_states()
 
     def in_use(self) -> Counter[str]:
@@ -152,7 +153,7 @@ class SequenceCache:
         return self._cache.in_use()
 
     def part(self, flow: str) -> int:
-        """Return the number of device blocks that a flow may take back from other flows."""
+        """Return a flow's part: the number of device blocks that it may take back from others."""
         return self._cache.quotas.part(flow)
 
     @property
@@ -161,17 +162,17 @@ class SequenceCache:
         return self._cache.quotas.are_partitions
 
     def runs_alone(self, sequence: Sequence) -> bool:
-        """Return whether a sequence needs more blocks than its flow's part and the shared room."""
+        """Return whether a sequence needs more blocks than its flow's part plus the shared room."""
         blocks = self._cache.blocks_for(sequence.length)
         return self._cache.quotas.runs_alone(sequence.flow, blocks)
 
     def commit(
         self, sequence: Sequence, start: int, end: int, now: float, *, is_written: bool = True
     ) -> None:
-        """Commit to the tree the whole blocks that the tokens from `start` to `end` complete.
+        """Put into the tree the blocks that are complete with the tokens `start` to `end`.
 
-        `is_written` is false if the tokens were fetched. The blocks end before the sequence's last
-        token, so a running step does not write to them.
+        `is_written` is False if the tokens were fetched. The blocks end before the sequence's last
+        token, so no running step writes to them.
         """
         first, last = start // self._cache.block_size, end // self._cache.block_size
         if not sequence.use_cache or first == last:
@@ -196,20 +197,20 @@ class SequenceCache:
         return lease_of(sequence).states is not None
 
     def verified(self, sequence: Sequence, end: int) -> int:
-        """Return the position to continue from, after tokens were verified up to `end`.
+        """Return the position from which to continue, after tokens were verified up to `end`.
 
-        With recurrent layers, the newest state without rejected tokens determines the position.
+        With recurrent layers, it is the position of the newest state without rejected tokens.
         """
         lease = lease_of(sequence)
         return end if lease.states is None else self._cache.states.verified(lease, end)
 
     def is_overwritten(self, sequence: Sequence) -> bool:
-        """Return whether the last launched row wrote over the recurrent state that it read."""
+        """Return whether the last launched row has overwritten the recurrent state that it read."""
         states = lease_of(sequence).states
         return states is not None and states.is_overwritten
 
     def left_out(self, sequence: Sequence) -> bool:
-        """Set a sequence back to the recurrent state before its last row.
+        """Return a sequence to the recurrent state before its last row.
 
         Return False if that state is gone.
         """
@@ -220,9 +221,9 @@ class SequenceCache:
         return True
 
     def retain(self, sequence: Sequence, now: float) -> None:
-        """Retain the marked parts of the sequence's prompt, and count their written tokens.
+        """Retain the marked parts of a sequence's prompt, and count the tokens written for them.
 
-        The caller has committed the prompt. Cached tokens do not count as written.
+        The prompt must have been committed. Tokens that were cached before do not count.
         """
         size, lease, start, written = self._cache.block_size, lease_of(sequence), 0, []
         runs = _merged([*sequence.added, *lease.added()])
@@ -238,7 +239,7 @@ class SequenceCache:
         sequence.written = tuple(written)
 
     def keep_out(self, sequence: Sequence) -> None:
-        """Commit no more blocks of the sequence. It may still use its blocks."""
+        """Never commit blocks of this sequence again. It may still use its blocks."""
         sequence.use_cache = False
         self._held_back.end(sequence)
         if sequence.lease is not None:
@@ -283,7 +284,7 @@ def lease_of(sequence: Sequence) -> Lease:
 
 
 def _merged(runs: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Merge runs that overlap because evicted blocks were added again."""
+    """Merge overlapping runs. They overlap if evicted blocks were added again."""
     merged, reached = [], 0
     for start, end in sorted(runs):
         if end > reached:

@@ -1,9 +1,9 @@
-"""The constraints on the next token, with a mask for each token.
+"""The interfaces of constraints on the next token, and of the masks that enforce them.
 
-A mask depends on all tokens so far, so a step's forward pass is launched without its sampling. The
-masks are made while the device computes, and the sampling is launched afterwards
+A mask depends on all tokens before it. The forward pass of a step is therefore launched without
+sampling, masks are made while the device computes, and then the sampling is launched
 (`engine.in_flight.masked_step`). A sequence waits in the queue until its constraint is ready. A row
-that verifies drafts needs a mask after each draft. If a mask is missing, only the drafts after it
+that verifies drafts needs one mask after each draft. If a mask is missing, only the drafts after it
 are lost.
 """
 
@@ -22,7 +22,7 @@ Drafts = tuple[int, ...]
 class TokenConstraint(Protocol):
     """An interface to the constraint on a sequence's next tokens.
 
-    The engine's thread uses a constraint, except while a mask is made (`is_busy`).
+    The engine's thread uses a constraint, except while another thread makes a mask (`is_busy`).
     """
 
     is_busy: bool = False
@@ -30,52 +30,52 @@ class TokenConstraint(Protocol):
 
     @property
     def is_ready(self) -> bool:
-        """True unless the grammar is being compiled."""
+        """True if the grammar has been compiled."""
         return True
 
     @property
     def has_mask(self) -> bool:
-        """True if `allowed` returns without computing."""
+        """True if the next mask is already made, so that `allowed` returns immediately."""
         return False
 
     @property
     def is_over(self) -> bool:
-        """True if only an end of sequence may follow. The sequence then ends."""
+        """True if nothing but an end of sequence may follow. The sequence then ends."""
         return False
 
     @property
     def is_behind(self) -> bool:
-        """True if the constraint has not followed all tokens of the sequence."""
+        """True if the constraint has not followed all tokens of the sequence yet."""
         return False
 
     def catch_up(self) -> float:
-        """Follow the tokens not followed yet. Return the seconds that Python's lock was held."""
+        """Follow the remaining tokens. Return the seconds for which Python's lock was held."""
         return 0.0
 
     @property
     def error(self) -> EngineError | None:
-        """The error that stops the sequence, such as no allowed token, or None."""
+        """The error that ends the sequence (for example, no token is allowed), or None."""
         return None
 
     def allowed(self) -> Bitmask:
-        """Return the mask of allowed next tokens, in ceil(vocabulary / 32) words.
+        """Return the mask of allowed next tokens: ceil(vocabulary / 32) words.
 
         If no token is allowed, the request fails with `ConstraintUnsatisfied`.
         """
         ...
 
     def allowed_after(self, drafts: Drafts) -> tuple[Bitmask, ...]:
-        """Return the masks of the next token, and of the tokens after 1, 2... of `drafts`.
+        """Return the masks of the next token, and of the tokens after the first 1, 2, ... `drafts`.
 
-        The masks are valid until `advance`. At least the first mask is returned. No mask follows a
-        draft that is not allowed or ends the constraint. A mask that would take too long is left
-        out.
+        The masks are valid until `advance`. At least the first mask is returned. There is no mask
+        after a draft that is not allowed or that completes the grammar, nor after a mask that would
+        take too long.
         """
         del drafts
         return (self.allowed(),)
 
     def forced(self) -> Drafts:
-        """Return the next tokens while only one token is allowed, if they are found cheaply."""
+        """Return the next tokens as long as only one is allowed, if they are quickly found."""
         return ()
 
     def advance(self, token_id: int) -> None:
@@ -84,50 +84,50 @@ class TokenConstraint(Protocol):
 
 
 class WantedMasks(NamedTuple):
-    """A constraint, and the drafts after which masks are wanted too."""
+    """A constraint, and the drafts after which further masks are wanted."""
 
     constraint: TokenConstraint
     drafts: Drafts = ()
 
 
 class Making(Protocol):
-    """Masks that are being made."""
+    """An interface to masks that are being made."""
 
     def wait(self, seconds: float) -> None:
-        """Wait at most `seconds` for all masks. Late constraints stay `is_busy`."""
+        """Wait at most `seconds` for all masks. Constraints with late masks stay `is_busy`."""
         ...
 
 
 class MaskMaker(Protocol):
-    """An interface that makes masks, perhaps in other threads."""
+    """An interface that makes masks, possibly in other threads."""
 
     def make(self, wanted: Iterable[WantedMasks]) -> Making:
-        """Start to make masks of constraints that are not busy."""
+        """Start to make masks for constraints that are not busy."""
         ...
 
 
 class MadeOnDemand:
-    """A maker of masks on demand. Implements `MaskMaker` and `Making`."""
+    """A stand-in that makes no masks ahead. Implements `MaskMaker` and `Making`."""
 
     def make(self, wanted: Iterable[WantedMasks]) -> Making:
-        """Return without making masks."""
+        """Make no masks. Each is made when it is read."""
         del wanted
         return self
 
     def wait(self, seconds: float) -> None:
-        """Return immediately, because masks are made on demand."""
+        """Return immediately, because each mask is made when it is read."""
 
 
-# Makes the constraint of a flow's request, or None. Raises EngineError.
+# A function that makes the constraint of a flow's request, or returns None. Raises EngineError.
 ConstraintOf = Callable[[SamplingParams, str], TokenConstraint | None]
 
 
-# Drops the compiled grammars of a flow, or of all flows.
+# A function that drops the compiled grammars of a flow, or of all flows.
 ForgetGrammars = Callable[[str | None], None]
 
 
 def nothing_kept(flow: str | None) -> None:
-    """Do nothing, because no compiled grammars are kept."""
+    """Do nothing, because there are no compiled grammars."""
     del flow
 
 

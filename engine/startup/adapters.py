@@ -1,6 +1,6 @@
-"""The parts that serve adapters on one rank or several: reader, host memory and slots.
+"""The opening of adapters, on one rank or several: reader, host memory and slots.
 
-Elsewhere: which requests use an adapter (`engine.adapters`).
+Elsewhere: the requests that use adapters (`engine.adapters`).
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from engine.step import Runner
 def open_adapters(
     config: EngineConfig, slots: AdapterSlots | None, runner: Runner | None, team: Ranks | None
 ) -> AdapterParts | None:
-    """Open the adapters of all ranks, or return None without slots.
+    """Open the adapters on all ranks, or return None if there are no slots.
 
-    The ranks compute with `runner`.
+    `runner` is the runner of all ranks.
     """
     reader, most_bytes = _reader(config, slots), int(config.model.adapter_host_gib * GIB)
     if slots is None or reader is None:
@@ -39,7 +39,7 @@ def open_adapters(
 
 
 def open_rank_adapters(config: EngineConfig, slots: AdapterSlots | None) -> RankAdapters | None:
-    """Open the adapters of a rank other than 0. Return None without slots."""
+    """Open the adapters on a rank other than 0, or return None if there are no slots."""
     reader = _reader(config, slots)
     return None if slots is None or reader is None else RankAdapters(reader, slots)
 

@@ -1,4 +1,4 @@
-"""The assembly of an engine around a runner."""
+"""The assembly of an engine's components around a runner."""
 
 from __future__ import annotations
 
@@ -48,28 +48,29 @@ from prefix_cache.eviction.eviction_policy import EvictionPolicy, LeastRecentlyU
 from prefix_cache.hashing import Digest, xxh3_128_digest
 from prefix_cache.leases.load_or_recompute import LoadOrRecompute
 
-# The assumed seconds for which the device waits while a step with drafts is settled. The launch is
-# not included, because the measured time of a step without overlap includes it.
+# The assumed seconds for which the device is idle while a step with drafts is settled. The launch
+# of the next step is not included, because measured step times without overlap include it.
 WAITS_S = 0.0006
-MODULES_IN_QUEUE = 1 / 16  # share of the queue that one flow's prompt modules may take
+MODULES_IN_QUEUE = 1 / 16  # share of the queue that prompt modules of one flow may take
 
 
 @dataclass(frozen=True, slots=True)
 class EngineLimits:
-    """The bounds of one engine."""
+    """The limits of one engine."""
 
     step: StepLimits
     queue: QueueLimits
     single_flight_deadline_s: float
-    overlap_scheduling: bool = False  # True: a step is decided while the step before is computed
-    graph_tokens: int = MOST_NEW  # prompt tokens of steps that are padded to a captured size
+    overlap_scheduling: bool = False  # True: a step is scheduled while the step before is computed
+    # Maximum prompt tokens of a step that is padded to a captured size.
+    graph_tokens: int = MOST_NEW
     drafts: bool = False
     sentinel_share: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedRunner:
-    """A runner, its pool's size, its out-of-memory error, its grammars."""
+    """A runner, with the size of its pool, its out-of-memory error and its grammars."""
 
     runner: Runner
     welcome: Welcome
@@ -80,14 +81,15 @@ class LoadedRunner:
     masks: MaskMaker = field(default_factory=MadeOnDemand)
     adapters: AdapterParts | None = None  # None: the engine serves no adapters
     has_draft_head: bool = False
-    states_in_place: bool = False  # True if decodes write rings in place of recurrent states
-    num_states: int = 0  # state slots of the device, including the unused slot 0; 0: no states
+    states_in_place: bool = False  # True if there are ring buffers, which decodes write in place
+    # Number of state slots on the device, including the unused slot 0; 0: no states.
+    num_states: int = 0
     units: UnitMemory | None = None  # reads and writes blocks; None: no exchange
 
 
 @dataclass(frozen=True, slots=True)
 class CacheParts:
-    """The parts of the cache: the eviction order, the function of block keys, the lower tiers."""
+    """The parts of the cache: the eviction policy, the function of block keys, the lower tiers."""
 
     policy: EvictionPolicy = field(default_factory=LeastRecentlyUsed)
     digest: Digest = xxh3_128_digest
@@ -105,11 +107,11 @@ def assemble(
     drafting: Drafting | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> EngineCore:
-    """Assemble an engine that serves `link`, by default with a cache on the device only.
+    """Assemble an engine that serves `link`. By default the cache is on the device only.
 
-    Without `exchange` the engine fetches no blocks from other engines and sends none. `patience`
-    replaces the default patience with other engines. `drafting` replaces the drafting that `limits`
-    selects.
+    Without `exchange`, the engine neither fetches blocks from other engines nor sends them.
+    `patience` replaces the default time limits of fetches. `drafting` replaces the choice of drafts
+    that `limits` selects.
     """
     parts, welcome = cache_parts or CacheParts(), _welcome(loaded_runner, exchange)
     times = StepTimes(limits.graph_tokens, CPU_WEIGHTS if welcome.device == "cpu" else WEIGHTS)
@@ -160,7 +162,7 @@ def assemble(
 
 @dataclass(frozen=True, slots=True)
 class _Blocks:
-    """The prefix cache, and the parts that lease, copy, pin and exchange its blocks."""
+    """The prefix cache, and the components that lease, copy, pin and exchange its blocks."""
 
     cache: PrefixCache
     rates: LoadOrRecompute

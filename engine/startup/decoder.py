@@ -1,6 +1,6 @@
-"""The loading of a decoder: weights on the device, or in host memory if the config says so.
+"""The loading of a decoder: weights on the device, or layers offloaded to host memory.
 
-Both placements are checked before anything is allocated. The pool gets the remaining memory.
+Before anything is allocated, the memory of both is checked. The pool gets what remains.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ from engine.startup.origin import DUMMY_SEED
 from kernels.ops import ops_for
 from storage.layouts.stage import Stage, whole
 
-ROOM_PART = 0.8  # maximum share of the device's memory that an error advises for weights
+ROOM_PART = 0.8  # maximum share of device memory for weights that an error message advises
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class WeightSizes:
-    """The bytes of a rank's weights: of each layer, and of the weights outside the layers."""
+    """The bytes of a rank's weights: of each layer, and outside the layers."""
 
     layers: tuple[int, ...]
     others: int
 
     def on_device(self, placement: Placement | None) -> int:
-        """Return the bytes of weights on the device, with buffers for layers in host memory."""
+        """Return the bytes of weights on the device, including buffers for offloaded layers."""
         freed = 0 if placement is None else placement.freed_bytes
         return self.others + sum(self.layers) - freed
 
@@ -57,7 +57,7 @@ def weight_sizes(
     group: RankGroup | None = None,
     stage: Stage | None = None,
 ) -> WeightSizes:
-    """Count the bytes of weights of a rank and stage, or of the whole model, without allocation."""
+    """Count the bytes of a rank's weights in a stage, or of the model's. Allocates nothing."""
     device = torch.device("meta")
     stage = stage or whole(len(model.layers))
     parts = shard_layers(model.layers, 1 if group is None else group.num_ranks)
@@ -71,7 +71,7 @@ def weight_sizes(
 
 
 def chosen_placement(config: EngineConfig, sizes: WeightSizes) -> Placement | None:
-    """Choose the layers that stay in host memory, or return None. Raises WrongSetting."""
+    """Choose the layers to offload to host memory, or return None. Raises WrongSetting."""
     return place(sizes.layers, config.model.cpu_offload_gb) if config.model.cpu_offload_gb else None
 
 
@@ -101,7 +101,7 @@ def load_decoder(
 def adapted_decoder(
     config: EngineConfig, metadata: ModelMetadata, decoder: Decoder
 ) -> tuple[Decoder, AdapterSlots | None]:
-    """Add room for adapters to a loaded decoder, if `config` has a folder of adapters."""
+    """Add memory for adapters to a loaded decoder, if `config` has a folder of adapters."""
     model, group, part = config.model, decoder.group, None
     if model.adapters_dir is None:
         return decoder, None
@@ -123,10 +123,9 @@ def adapted_decoder(
 def open_host_layers(
     config: EngineConfig, metadata: ModelMetadata, group: RankGroup | None
 ) -> HostLayers | None:
-    """Allocate memory for the layers that stay in host memory, or return None without any.
+    """Allocate memory for the offloaded layers, or return None if there are none.
 
-    Raises NotEnoughMemory if these layers do not fit host memory, or if the other layers do not fit
-    the device.
+    Raises NotEnoughMemory if these layers do not fit in host memory, or the others on the device.
     """
     device = metadata.device
     sizes = weight_sizes(metadata.model, metadata.dtype, group, metadata.stage)
@@ -153,11 +152,11 @@ def described(placement: Placement, num_layers: int) -> str:
 def check_room(
     config: EngineConfig, sizes: WeightSizes, placement: Placement | None, free: int
 ) -> None:
-    """Raise NotEnoughMemory for weights that do not fit `free` bytes of the device."""
+    """Raise NotEnoughMemory if the weights do not fit in `free` bytes of the device."""
     needed = sizes.on_device(placement)
     if needed <= free:
         return
-    most = free * config.cache.memory_fraction  # with more weights, no block of KV would fit
+    most = free * config.cache.memory_fraction  # above this, no block of KV would fit
     rooms = (part - sizes.others for part in (min(most, free * ROOM_PART), most))
     least = next(filter(None, (least_placement(sizes.layers, room) for room in rooms)), None)
     advice = (

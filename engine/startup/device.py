@@ -1,4 +1,4 @@
-"""The device and dtype of the computation, from the config and the hardware."""
+"""The choice of the device and the dtype, from the config and the hardware."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch
 
 
 class CudaDevices(Protocol):
-    """An interface to the CUDA devices that this process sees, as `torch.cuda`."""
+    """An interface to the CUDA devices that this process sees. `torch.cuda` implements it."""
 
     def is_available(self) -> bool:
         """Return whether there are CUDA devices."""
@@ -27,7 +27,7 @@ class CudaDevices(Protocol):
         ...
 
     def set_device(self, device: int, /) -> None:
-        """Make this device the current device. Raises RuntimeError."""
+        """Make a device the current device. Raises RuntimeError."""
         ...
 
     def current_device(self) -> int:
@@ -38,11 +38,11 @@ class CudaDevices(Protocol):
 def resolve_device(
     name: DeviceName, rank: int = 0, num_ranks: int = 1, cuda: CudaDevices = torch.cuda
 ) -> torch.device:
-    """Find the device of `name`, where `auto` is the first CUDA device, else the CPU.
+    """Return the device that `name` means. `auto` is the first CUDA device, else the CPU.
 
-    Each of several ranks on a machine gets the CUDA device of its number, which becomes the current
-    device. Raises DeviceUnavailable if CUDA is absent, if there are too few devices, or if the
-    device cannot be used.
+    With several ranks, each gets the CUDA device with its number, and makes it the current device.
+    Raises DeviceUnavailable if CUDA is absent, if there are too few devices, or if the device
+    cannot be used.
     """
     has_cuda = cuda.is_available()
     if name == "cuda" and not has_cuda:
@@ -65,7 +65,7 @@ def resolve_device(
 def resolve_dtype(
     name: DtypeName, device: torch.device, checkpoint_dtype: str | None
 ) -> torch.dtype:
-    """Find the dtype of `name`. `auto` is float32 on the CPU, and the files' dtype on CUDA."""
+    """Return the dtype that `name` means. `auto`: float32 on the CPU, the files' dtype on CUDA."""
     if name != "auto":
         return DTYPES[name]
     if device.type == "cpu":
@@ -74,9 +74,9 @@ def resolve_dtype(
 
 
 def check_fp8(chip: tuple[int, int], uses: Sequence[str]) -> None:
-    """Raise DeviceUnavailable if settings use fp8 (`uses`) and the CUDA device has no fp8.
+    """Raise DeviceUnavailable if `uses`, the settings with fp8, needs fp8 and the GPU has none.
 
-    `chip` is the device's compute capability. (0, 0) is a CPU, which can compute fp8.
+    `chip` is the device's compute capability, or (0, 0) for a CPU, which can compute fp8.
     """
     if uses and (0, 0) < chip < FP8_CHIP:
         have, need = (".".join(str(part) for part in one) for one in (chip, FP8_CHIP))
@@ -86,30 +86,30 @@ def check_fp8(chip: tuple[int, int], uses: Sequence[str]) -> None:
 
 
 def usual_threads(num_cores: int) -> int:
-    """Return the number of CPU threads, which leaves a core to the gateway and its clients.
+    """Return the number of CPU threads. It leaves one core to the gateway and its clients.
 
-    Threads wait for each other after every op, so a thread that shares its core delays all threads.
-    On two busy cores, 2,048 tokens of the embedded model took 1.1 s with one thread and 4 to 20 s
-    with two.
+    Threads wait for each other after every operation, so a thread that shares its core with another
+    process delays all threads. On two busy cores, 2,048 tokens of the embedded model took 1.1 s
+    with one thread and 4 to 20 s with two threads.
     """
     return max(1, num_cores - 1)
 
 
 def dtype_name(dtype: torch.dtype) -> str:
-    """Return the name of a dtype as configs spell it."""
+    """Return the name of a dtype in the spelling of configs."""
     return next(name for name, known in DTYPES.items() if known == dtype)
 
 
 def host_bytes(most: int | None) -> int:
-    """Return the bytes of host memory that may be allocated now, at most `most` if given."""
+    """Return the bytes of host memory that may be allocated now. The maximum is `most`."""
     free = host_free_bytes()
     return free if most is None else min(free, most)
 
 
 def free_bytes(device: torch.device, most_of_host: int | None = None) -> int:
-    """Return the bytes of `device` that may be allocated now. `most_of_host` bounds a CPU."""
+    """Return the bytes that may be allocated on `device`. `most_of_host` is a CPU's maximum."""
     if device.type != "cuda":
         return host_bytes(most_of_host)
     free, _ = torch.cuda.mem_get_info(device)
-    # Memory of freed tensors that torch's allocator keeps can be allocated again.
+    # Include memory of freed tensors: torch's allocator keeps it, and can allocate it again.
     return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)

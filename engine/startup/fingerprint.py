@@ -1,8 +1,8 @@
-"""The fingerprint of everything that a KV block's bits depend on, as 32 bytes.
+"""The fingerprint: 32 bytes that identify everything on which a KV block's bits depend.
 
-A model never reads blocks with another fingerprint, since namespaces are derived from fingerprints.
-Weights are digested by xxh3, which is fast and shows accidental changes. xxh3 is no cryptographic
-hash, but whoever can forge weights controls the machine anyway.
+A model never reads blocks with another fingerprint, because namespaces are derived from
+fingerprints. Weights are hashed with xxh3, which is fast and detects accidental changes. xxh3 is
+not a cryptographic hash, but an attacker who can forge weights controls the machine anyway.
 """
 
 from __future__ import annotations
@@ -21,17 +21,18 @@ from engine.models.config import ModelConfig
 from engine.models.model_files import opened
 from storage.layouts.kv_layout import KvLayout
 
-# The version of a block's byte order. It increases whenever that order changes.
+# The version of the order of bytes in a block. Increase it whenever that order changes.
 LAYOUT_VERSION = 1
 DIGEST_BYTES = 16
 
-# The fields that do not change the bits of a block: stop tokens, the files' dtype and tensor names.
+# The fields of the config that do not affect the bits of a block: stop tokens, the files' dtype,
+# tensor names and others.
 NOT_IN_BLOCKS = ("eos_token_ids", "dtype", "names", "possible_head")
 
 
 @dataclass(frozen=True, slots=True)
 class BlockOrigin:
-    """Everything that the bits of a KV block depend on.
+    """Everything on which the bits of a KV block depend.
 
     `weights` and `tokenizer` are digests. `numerics` names the kernels and their version.
     """
@@ -49,7 +50,9 @@ class BlockOrigin:
         fields = self._fields()
         for part in ("slice", "stage"):
             if fields["kv"][part] is None:
-                del fields["kv"][part]  # blocks without such parts keep their old fingerprint
+                # So that blocks without these parts have the same fingerprint as in earlier
+                # releases.
+                del fields["kv"][part]
         if fields["model"].get("draft_head") is None:
             fields["model"].pop("draft_head", None)
         return _digest(fields)
@@ -63,7 +66,7 @@ class BlockOrigin:
 
 
 def weights_digest(model_dir: Path) -> bytes:
-    """Digest the names and bytes of the model checkpoint's safetensors files. Raises ModelError."""
+    """Hash the names and bytes of the model checkpoint's safetensors files. Raises ModelError."""
     files = weight_files(model_dir)
     with ThreadPoolExecutor() as pool:
         digests = list(pool.map(_file_digest, files))
@@ -72,12 +75,12 @@ def weights_digest(model_dir: Path) -> bytes:
 
 
 def dummy_digest(seed: int) -> bytes:
-    """Return the digest of the dummy weights of `seed`."""
+    """Return the digest that stands for dummy weights made from `seed`."""
     return xxhash.xxh3_128_digest(f"dummy {seed}".encode())
 
 
 def tokenizer_digest(model_dir: Path) -> bytes:
-    """Digest tokenizer.json, or no bytes without the file."""
+    """Hash tokenizer.json, or no bytes if the file is missing."""
     path = model_dir / "tokenizer.json"
     return _file_digest(path) if path.exists() else xxhash.xxh3_128_digest(b"")
 

@@ -1,18 +1,18 @@
-"""The warm-up of kernels before the first step: a dry run for Triton kernels, GEMMs for cuBLAS.
+"""The warm-up of kernels before the first step: a dry run for Triton, real products for cuBLAS.
 
-The dry run shows `kernels.launch.compile_ahead` which kernels the engine will launch. The dry run
-computes only enough layers and graph buckets to launch every kernel.
+From the dry run, `kernels.launch.compile_ahead` learns which kernels the engine will launch. The
+dry run uses only as many layers and graph buckets as are needed to launch every kernel.
 
 cuBLAS chooses one of many kernels by the number of rows, and loads a kernel at its first use.
-Loading waits until the device is idle. Without a warm-up, the first step of a size would wait 150
-ms and more. Products of all sizes are therefore computed once:
+Loading waits until the device is idle, so the first step of a size would take 150 ms and more.
+Products of many sizes are therefore computed once:
 
     numbers of rows                         products
 
-    every number of rows that may sample    all layers, and the head
+    every number of rows that may sample    all layers, and the output head
     every 24th larger number                all layers, as in steps of prompts
 
-The smallest sizes come first, and on a slow device the warm-up ends after MOST_S.
+The smallest sizes come first. On a slow device, the warm-up stops after MOST_S seconds.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ from kernels.experts.tiles import telling_tokens
 from kernels.linear import hopper_tile_configs, int4_linear, linear
 from storage.pools.device_pool import empty_blocks, layer_views
 
-# The step between sizes where there are too many to compute all. cuBLAS's tiles are a multiple of 8
-# wide. With steps of 3 x 8, most tiles are the best choice for some size.
+# The distance between sizes if there are too many to compute them all. The width of cuBLAS's tiles
+# is a multiple of 8. With a distance of 3 x 8, most tiles are the best choice for some size.
 EVERY = 24
 MOST_S = 3.0
 
@@ -60,7 +60,7 @@ def compute_each_once(
 ) -> None:
     """Compute all GEMMs of steps of up to `batch_tokens` tokens and `max_rows` sampled rows.
 
-    Waits for the device after each size, so the elapsed time is known.
+    Waits for the device after each size, so that the elapsed time is known.
     """
     device = decoder.head.device
     give_up = clock() + MOST_S
@@ -73,7 +73,7 @@ def compute_each_once(
 
 
 def compute_gemms(decoder: Decoder, rows: int, *, sampling: bool) -> None:
-    """Compute the layers' GEMMs for `rows` tokens, and if `sampling`, the output head's GEMM.
+    """Compute the GEMMs of all layers for `rows` tokens, and if `sampling`, of the output head.
 
     Only the last stage has an output head.
     """
@@ -88,7 +88,7 @@ def _compute(decoder: Decoder, matrices: Sequence[Linear], rows: int) -> None:
 
 
 def row_counts(max_rows: int, batch_tokens: int) -> Iterator[int]:
-    """Yield, in ascending order, the row counts for which GEMMs are warmed up."""
+    """Yield in ascending order the numbers of rows for which GEMMs are computed."""
     yield from range(1, max_rows + 1)
     yield from range(max_rows + EVERY, batch_tokens + 1, EVERY)
 
@@ -112,9 +112,9 @@ def _of_head(decoder: Decoder) -> Linear:
 
 
 def dry_run(decoder: Decoder, sampler: Sampler, bounds: StepBounds) -> None:
-    """Launch every kernel of an engine on a CUDA device once, and drop the results.
+    """Launch every kernel of an engine once, on a CUDA device, and drop the results.
 
-    The kernels need not run, because no index comes from their results.
+    The launches may be replaced by compilation, because no index depends on kernels' results.
     """
     if bounds.batch_tokens:
         activation_bytes(shortened(decoder), bounds)
@@ -131,7 +131,7 @@ def dry_run(decoder: Decoder, sampler: Sampler, bounds: StepBounds) -> None:
 
 @torch.inference_mode()
 def dry_run_buckets(decoder: Decoder, bounds: StepBounds) -> None:
-    """Compute a step that is all padding in each bucket that `telling` chooses."""
+    """Compute a step that has only padding, in each bucket that `telling` chooses."""
     machine = small_machine(decoder, bounds)
     small = replace(machine, decoder=shortened(decoder))
     buckets = all_buckets(bounds.max_running, bounds.graph_tokens, bounds.group_rows)
@@ -141,9 +141,9 @@ def dry_run_buckets(decoder: Decoder, bounds: StepBounds) -> None:
 
 @torch.inference_mode()
 def dry_run_gemms(decoder: Decoder, bounds: StepBounds) -> None:
-    """Compute products of the few rows for which this project's GEMM kernels are compiled.
+    """Compute products for the small numbers of rows that this project's GEMM kernels handle.
 
-    Matrices in fp8 and int4 have kernels for more rows too, which are also launched.
+    The kernels for fp8 and int4 matrices with more rows are also launched.
     """
     for rows in range(1, min(linear.MAX_ROWS, bounds.max_running) + 1):
         compute_gemms(decoder, rows, sampling=True)
@@ -157,9 +157,9 @@ def dry_run_gemms(decoder: Decoder, bounds: StepBounds) -> None:
 
 @torch.inference_mode()
 def dry_run_mixtures(decoder: Decoder, bounds: StepBounds) -> None:
-    """Compute each kind of mixture for token counts that select each of its kernels.
+    """Compute each kind of mixture, for numbers of tokens that together select all its kernels.
 
-    Mixtures with room for adapters of experts are also computed with adapters.
+    Mixtures with memory for adapters of experts are also computed with adapters.
     """
     most, like = max(bounds.batch_tokens, bounds.max_running), decoder.parameters.embedding
     for config, mixture in _mixtures(decoder).items():
@@ -173,7 +173,7 @@ def dry_run_mixtures(decoder: Decoder, bounds: StepBounds) -> None:
 
 @torch.inference_mode()
 def dry_run_adapters(decoder: Decoder) -> None:
-    """Compute the products of adapters, if any, of each shape and for each tiling of tokens."""
+    """Compute the products of adapters, if any, for each shape and each tile size of tokens."""
     if not decoder.num_slots:
         return
     like, kinds = decoder.parameters.embedding, dict[LinearConfig, AdaptedLinear]()
@@ -194,7 +194,7 @@ def _mixtures(decoder: Decoder) -> dict[MixtureConfig, Mixture]:
 
 
 def dry_run_copies(decoder: Decoder, bounds: StepBounds) -> None:
-    """Copy a block within the pool, as for a prompt that differs from another within a block."""
+    """Copy a block within the pool. Steps do this if prompts differ within a block."""
     pool = _one_block(decoder, bounds)
     block = torch.zeros(1, dtype=torch.int64, device=pool.device)
     decoder.ops.copy_blocks(pool, block, block)
@@ -204,10 +204,10 @@ def dry_run_copies(decoder: Decoder, bounds: StepBounds) -> None:
 
 
 def telling(buckets: Sequence[GraphBucket]) -> list[GraphBucket]:
-    """Choose the buckets with few decodes, which together launch all kernels.
+    """Choose few buckets that together launch all kernels: those with few decodes.
 
-    More decodes launch the same kernels for more rows. Buckets with the most new tokens come first,
-    since their attention takes longest to compile.
+    With more decodes, the same kernels are launched for more rows. The buckets with the most new
+    tokens come first, because their attention kernels take longest to compile.
     """
     fewest: dict[int, int] = {}
     for bucket in buckets:
@@ -223,7 +223,7 @@ def telling(buckets: Sequence[GraphBucket]) -> list[GraphBucket]:
 
 
 def small_machine(decoder: Decoder, bounds: StepBounds) -> CaptureContext:
-    """Make a context for dry-run steps, like the engine's but with a pool of one block."""
+    """Make a context for steps of the dry run: like the engine's, but with a pool of one block."""
     pool = _one_block(decoder, bounds)
     return CaptureContext(
         decoder=decoder,
@@ -241,5 +241,5 @@ def small_machine(decoder: Decoder, bounds: StepBounds) -> CaptureContext:
 
 
 def _one_block(decoder: Decoder, bounds: StepBounds) -> Tensor:
-    """Allocate one block with room for all layers, since kernels are compiled for its strides."""
+    """Allocate one block with the strides of the engine's pool, because kernels depend on them."""
     return empty_blocks(bounds.layout, 1, decoder.parameters.embedding.device)

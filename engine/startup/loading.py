@@ -51,10 +51,11 @@ from storage.pools.device_pool import DevicePool
 from storage.pools.state_pool import StatePool
 from storage.pools.window_pool import WindowPool
 
-SCRATCH_BLOCKS = 1  # one block after the cache's blocks, to which padding writes
+SCRATCH_BLOCKS = 1  # one block after the cache's blocks, which padding writes
 
-# A device reads its own memory about 80 times as fast as host memory over a bus. While a step reads
-# three quarters of the weights, this fraction of the weights' bytes can be loaded.
+# The bytes of weights per byte that may still be loading when a step starts. A device reads its own
+# memory about 80 times as fast as host memory over a bus. While a step reads three quarters of the
+# weights, about 1/100 of the weights' bytes can be loaded.
 WEIGHTS_PER_LATE_BYTE = 100
 
 _log = logging.getLogger(__name__)
@@ -62,9 +63,9 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class OpenedPart:
-    """The runner of this rank's steps, and the runner's parts.
+    """The runner of this rank's steps, and the objects it uses.
 
-    `fingerprint` is of this rank's blocks, and differs from rank to rank.
+    `fingerprint` is that of this rank's blocks. It differs between ranks.
     """
 
     runner: Runner
@@ -73,11 +74,11 @@ class OpenedPart:
     max_model_len: int
     fingerprint: bytes
     host_layers: HostLayers | None = None  # None: all weights are on the device
-    states: StatePool | WindowPool | None = None  # None: all layers keep KV in the pool
+    states: StatePool | WindowPool | None = None  # None: all layers have their KV in the pool
     adapter_slots: AdapterSlots | None = None
 
     def close(self) -> None:
-        """Free captured graphs, before the group of ranks ends, and weights in host memory.
+        """Free captured graphs, and weights in host memory. Call before the group of ranks closes.
 
         No step can be computed afterwards.
         """
@@ -90,7 +91,7 @@ class OpenedPart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenedModel(LoadedRunner):
-    """A model that is ready to compute steps, its config and its pool."""
+    """A model that is ready to compute steps, with its config and its pool."""
 
     part: OpenedPart
     states: StatePool | WindowPool | None
@@ -103,10 +104,10 @@ class OpenedModel(LoadedRunner):
 def open_model(
     config: EngineConfig, metadata: ModelMetadata | None = None, team: Ranks | None = None
 ) -> OpenedModel:
-    """Load the model of `config` and `metadata`, and allocate its pool.
+    """Load the model that `config` and `metadata` describe, and allocate its pool.
 
-    Raises ModelError. With a `team` of ranks, this process is rank 0, and its runner sends steps to
-    the other ranks.
+    With a `team` of ranks, this process is rank 0, and the runner also sends steps to the other
+    ranks. Raises ModelError.
     """
     metadata = metadata or read_metadata(config)
     model = metadata.model
@@ -163,7 +164,8 @@ def open_part(
 ) -> OpenedPart:
     """Load the model, or this rank's part of it, and allocate its pool.
 
-    Raises ModelError. All ranks call this at the same time, to agree on the number of blocks.
+    All ranks must call this at the same time, because they agree on the number of blocks. Raises
+    ModelError.
     """
     torch.set_num_threads(config.process.num_threads or _usual_threads(config))
     device = metadata.device
@@ -213,7 +215,7 @@ def _usual_threads(config: EngineConfig) -> int:
 
 
 def _late_bytes(decoder: Decoder, groups: RankGroups | None) -> int:
-    """Return the bytes of a load that may be missing at a step's start, or 0 with several ranks."""
+    """Return how many bytes may still be loading when a step starts. With several ranks, 0."""
     return 0 if groups is not None else decoder.parameters.num_bytes // WEIGHTS_PER_LATE_BYTE
 
 

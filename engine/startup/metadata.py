@@ -1,4 +1,4 @@
-"""The metadata of a model before loading: sizes, dtypes, this rank's part.
+"""The metadata of a model that is known before loading: sizes, dtypes, this rank's part.
 
 A model that cannot be served on these ranks is refused here, before anything is allocated.
 """
@@ -31,36 +31,36 @@ from storage.layouts.stage import Stage
 from storage.layouts.state_layout import StateLayout
 from storage.layouts.window_layout import SlotLayout, WindowLayout
 
-# The devices on which windows are freed by default. On a GPU, freed windows halved the tokens per
-# second of short sequences, each of which takes two windows (decision 253).
+# The devices on which the setting "auto" may free windows. On a GPU, this halved the tokens per
+# second of short sequences, because each sequence takes two windows (decision 253).
 FREES_BY_ITSELF = ("cpu",)
 
 
 @dataclass(frozen=True, slots=True)
 class ModelMetadata:
-    """The metadata of a model before loading."""
+    """The metadata of a model that is known before loading."""
 
     model: ModelConfig
-    part: ModelConfig  # the model with each rank's sizes; with one rank, `model`
+    part: ModelConfig  # the model with the sizes of one rank; equal to `model` if there is one rank
     device: torch.device
     dtype: torch.dtype
     grid: RankGrid
-    stage: Stage  # layers that this rank computes; all layers without stages
+    stage: Stage  # the layers that this rank computes; without stages, all layers
     layout: KvLayout
-    states: SlotLayout | None  # layout of this rank's recurrent states or rings, if any
+    states: SlotLayout | None  # layout of this rank's recurrent states or ring buffers, if any
     share: Fraction
-    has_head: bool  # False: the files lack the output projection, so only embeddings are served
+    has_head: bool  # False: the files have no output projection, so only embeddings are served
     model_len: int
-    batch_tokens: int  # tokens of the largest step; with stages, several steps run at once
+    batch_tokens: int  # tokens of the largest step; with stages, several steps run at the same time
 
     @property
     def state_blocks(self) -> int:
-        """The number of blocks that take as much room as a recurrent state or ring, or 0."""
+        """The size of a recurrent state or ring buffer in blocks, or 0 without them."""
         return 0 if self.states is None else self.states.blocks(self.layout.block_bytes)
 
     @property
     def rings(self) -> WindowLayout | None:
-        """The layout of this rank's rings, or None if blocks also have the layers with a window."""
+        """The layout of this rank's ring buffers, or None if blocks have the KV of all layers."""
         return self.states if isinstance(self.states, WindowLayout) else None
 
 
@@ -72,7 +72,7 @@ def read_metadata(
     model_dir = Path(config.model.model_dir)
     model = read_model_config(model_dir, served, config.model.quantization)
     has_head = model.tied or config.model.load_format == "dummy" or not lacks_head(model_dir)
-    if not has_head:  # the embedding replaces the missing output head, whose logits are never used
+    if not has_head:  # use the embedding as the missing output head: its logits are never read
         model = replace(model, tied=True)
     model = _with_draft_head(config, model)
     check_geometry(model, config.cache.block_size)
@@ -113,7 +113,7 @@ def read_metadata(
 def _states_of(
     part: ModelConfig, stage: Stage, kv: KvLayout, grid: RankGrid, dtype: str
 ) -> StateLayout | None:
-    """Lay out a stage's recurrent state, padded to the blocks of the largest state of any stage."""
+    """Return the layout of a stage's recurrent state, padded to the largest of all stages."""
     own = state_layout(part.layers[stage.first : stage.end], dtype)
     if own is None or stage.is_whole:
         return own
@@ -133,7 +133,10 @@ def _kept(
     device: torch.device,
     dtypes: tuple[str, str],
 ) -> MemoryLayouts:
-    """Choose the layouts of blocks and rings. `dtypes` are of KV and model. Raises WrongSetting."""
+    """Choose the layouts of blocks and ring buffers. `dtypes` are of KV and model.
+
+    Raises WrongSetting.
+    """
     wish, size = config.cache.windows, config.cache.block_size
     kept_whole = whole(model.layers_with_memory, *dtypes, size)
     if wish == "whole":

@@ -1,4 +1,4 @@
-"""The runner of a model: eager, and on CUDA with the graphs of small steps."""
+"""The opening of a model's runner: an eager one, on CUDA with captured graphs for small steps."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ from storage.pools.window_pool import WindowPool
 def sharing_rule(
     config: EngineConfig, model: ModelConfig, layout: KvLayout, device: torch.device
 ) -> SharingRule | None:
-    """Choose when decodes share the reads of a prefix, or None for never, as on a CPU."""
+    """Return the rule by which decodes share reads of a prefix. None: never, as on a CPU."""
     least = config.steps.least_shared_tokens
     if least is None:
         least = LEAST_SHARED_TOKENS
     if not all(one.kept.has_values for one in model.attentions):
-        return None  # with latents, each row reads its prefix itself
+        return None  # with latents, rows cannot share reads
     most_rows = min(rows_together(one.num_heads // one.kept.heads) for one in model.attentions)
     if device.type == "cpu" or not least or most_rows < MIN_GROUP_ROWS:
         return None
@@ -56,7 +56,7 @@ def open_runner(
 ) -> Runner:
     """Open a runner of `decoder` on `pool`, for sequences of at most `max_model_len` tokens.
 
-    `states` are the states of recurrent layers, or rings, if any.
+    `states` is the pool of recurrent states or ring buffers, if any.
     """
     num_blocks = -(-max_model_len // config.cache.block_size)
     runner = ModelRunner(

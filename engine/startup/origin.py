@@ -1,6 +1,6 @@
-"""Everything that a model's KV blocks depend on: weights, tokenizer, settings and device.
+"""The origin of a model's KV blocks, on which their bits depend: weights, settings, device ...
 
-Elsewhere: how the fingerprint is computed from the origin (`fingerprint`).
+Elsewhere: the computation of the fingerprint from the origin (`fingerprint`).
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from engine.startup.fingerprint import (
 from engine.startup.metadata import ModelMetadata
 
 DUMMY_SEED = 0
-# Increased whenever a kernel's results may differ in a bit from the latest release's results.
+# Increase this whenever a kernel's result may differ in a bit from the latest release.
 NUMERICS_VERSION = 9
 
 
 def origin_of(
     config: EngineConfig, metadata: ModelMetadata, group: RankGroups | None
 ) -> BlockOrigin:
-    """Describe the inputs of KV blocks' bits. Only rank 0 reads all weights to digest them."""
+    """Describe the origin of KV blocks. Only rank 0 reads all weights to hash them."""
     is_reader = group is None or group.rank == 0
     own = BlockOrigin(
         weights=_weights(config) if is_reader else bytes(DIGEST_BYTES),
@@ -44,9 +44,10 @@ def origin_of(
 
 
 def _beside_adapters(config: EngineConfig) -> str:
-    """Name the computation of an engine with adapters, where another kernel quantises inputs.
+    """Return a name for the different numerics of an engine with adapters, or "".
 
-    With adapters of experts, a step that uses an adapter rounds the experts' inner product.
+    With adapters, another kernel quantises inputs. With adapters of experts, a step that uses an
+    adapter also rounds the experts' inner product.
     """
     model = config.model
     if model.adapters_dir is None:

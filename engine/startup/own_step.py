@@ -1,4 +1,4 @@
-"""The seconds of one sequence's step, measured at the start, and the target for gaps of tokens."""
+"""The measurement, at the start, of a step with one sequence, to check the target for gaps."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from engine.link.messages import Generate, SamplingParams, pack_token_ids
 from engine.sentinel.sentinel import NOBODY
 
 PROMPT_TOKENS = 8
-DECODES = 16  # steps of one token; the predictor learns most from the first steps
+DECODES = 16  # number of steps to measure; the predictor learns most from the first ones
 _log = logging.getLogger(__name__)
 
 
 def measure_step(core: EngineCore) -> None:
-    """Decode a request of no tenant, and log the seconds of a step and the target.
+    """Decode a request that belongs to no tenant, and log the seconds of a step and the target.
 
-    If the target is shorter than the step, log a warning, since the target is then never met. The
-    request neither reads nor writes the cache, and is not counted.
+    If the target is shorter than the step, it can never be met, so log a warning. The request
+    neither reads nor writes the cache, and is not counted.
     """
     core.run_own(
         Generate(

@@ -1,4 +1,4 @@
-"""The pools of a model's KV and recurrent states: sizes on this device, and allocation."""
+"""The pools of a model's KV and recurrent states: their sizes, and their allocation."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _log = logging.getLogger(__name__)
 
 
 def step_bounds(config: EngineConfig, metadata: ModelMetadata) -> StepBounds:
-    """Return the bounds of future steps that are known before the pool."""
+    """Return the limits of future steps, which are known before the pool's size."""
     sharing = sharing_rule(config, metadata.part, metadata.layout, metadata.device)
     return StepBounds(
         batch_tokens=metadata.batch_tokens if config.cache.cache_tokens is None else 0,
@@ -55,7 +55,7 @@ def step_bounds(config: EngineConfig, metadata: ModelMetadata) -> StepBounds:
 def open_pool(
     layout: KvLayout, num_blocks: int, device: torch.device, layerwise_bytes: int
 ) -> DevicePool:
-    """Allocate the blocks. Raises PoolTooSmall if the device has no room for them."""
+    """Allocate the pool of blocks. Raises PoolTooSmall if the device has too little memory."""
     try:
         return DevicePool(layout, num_blocks, device, layerwise_bytes)
     except PoolDoesNotFit as error:
@@ -65,7 +65,7 @@ def open_pool(
 def open_state_pool(
     config: EngineConfig, metadata: ModelMetadata, num_slots: int
 ) -> StatePool | WindowPool | None:
-    """Allocate the slots of states or windows, if the model has any. Raises PoolTooSmall."""
+    """Allocate the pool of states or windows, if the model has any. Raises PoolTooSmall."""
     layout = metadata.states
     if layout is None:
         return None
@@ -89,7 +89,7 @@ def _scratch_blocks(config: EngineConfig, metadata: ModelMetadata) -> int:
 
 
 def sizes_of_pools(config: EngineConfig, decoder: Decoder, metadata: ModelMetadata) -> PoolSizes:
-    """Return how many blocks and recurrent states fit beside weights and activations."""
+    """Return how many blocks and recurrent states fit in addition to weights and activations."""
     block_bytes, states = metadata.layout.block_bytes, _state_sizes(config, metadata)
     if config.cache.cache_tokens is None:
         return pool_sizes(_budget(config, decoder, metadata), block_bytes, states)
@@ -98,7 +98,7 @@ def sizes_of_pools(config: EngineConfig, decoder: Decoder, metadata: ModelMetada
     if metadata.device.type == "cpu":
         warn_of_little_room(kv_bytes)
         beside = _cpu_budget(config, metadata)
-    else:  # steps are not measured; memory outside the fraction must be enough for steps
+    else:  # without measuring: the memory outside the fraction must suffice for steps
         free = int(free_bytes(metadata.device) * config.cache.memory_fraction)
         beside = PoolBudget(free - kv_bytes, f"{free} bytes free")
     return PoolSizes(num_blocks, state_slots(beside, kv_bytes, states))

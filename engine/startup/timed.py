@@ -1,4 +1,4 @@
-"""The log of how many seconds each part of a start took."""
+"""The logging of the seconds that each part of a start took."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _log = logging.getLogger(__name__)
 
 @contextmanager
 def timed(part: str, clock: Callable[[], float] = time.perf_counter) -> Iterator[None]:
-    """Log the seconds of the block, unless it raises."""
+    """Log the seconds that the `with` block took, unless it raises an error."""
     began = clock()
     yield
     _log.info("%s: %.2f s", part, clock() - began)

@@ -1,14 +1,14 @@
 """The check that a model's files were not replaced during loading.
 
-The weights' digest is computed from the files after loading. If the files were replaced before,
-blocks of the old weights would get the fingerprint of the new weights. The next start would then
-use these blocks.
+The digest of the weights is computed from the files after loading. If the files were replaced in
+between, blocks of the old weights would get the fingerprint of the new weights, and the next start
+would use these wrong blocks.
 
-Files are compared as rsync does, by name, size and time. Links are followed, since a hub's cache
-names files by digests. Inode numbers are not compared, because a network file system may change
-them.
+Files are compared by name, size and time, like rsync does. Links are followed, because in a hub's
+cache a link points to a file named by its digest. Inode numbers are not compared, because a network
+file system may change them.
 
-Elsewhere: their content (`fingerprint`).
+Elsewhere: the digest (`fingerprint`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from engine.models.errors import FilesChanged
 
 @dataclass(frozen=True, slots=True)
 class FileState:
-    """The file at a path, its size, and the time of its last write."""
+    """The path of a file (links resolved), its size, and the time of its last write."""
 
     path: Path
     file: Path
@@ -32,7 +32,7 @@ class FileState:
 
 
 def weight_states(config: EngineConfig) -> tuple[FileState, ...]:
-    """Return the sizes and times of the weights' files, none for dummy weights.
+    """Return the states of the weights' files. Empty for dummy weights.
 
     Raises ModelError.
     """
@@ -42,7 +42,7 @@ def weight_states(config: EngineConfig) -> tuple[FileState, ...]:
 
 
 def check_unchanged(config: EngineConfig, before: tuple[FileState, ...]) -> None:
-    """Raise FilesChanged if the weights' files differ from `before`."""
+    """Raise FilesChanged if the states of the weights' files differ from `before`."""
     now = weight_states(config)
     if now == before:
         return

@@ -1,4 +1,4 @@
-"""The warm-up before the first step, which restores the tree and loads its hottest blocks."""
+"""The warm-up before the first step: restore the tree, and load the most used blocks."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ from engine.components import Components
 from engine.copies import COPY_WAIT_S
 
 WARM_S = 1.0  # maximum seconds of the warm-up
-WARM_AT_ONCE = 32  # blocks loaded at once; few, so later requests wait little
-WARM_PART = 2  # blocks from disk may fill 1 / 2 of the device's free blocks
+# Number of blocks loaded at the same time; few, so that requests wait only briefly.
+WARM_AT_ONCE = 32
+WARM_PART = 2  # blocks from disk may fill 1 / WARM_PART of the device's free blocks
 
 
 def warm_up(components: Components) -> int:
-    """Restore the tree and load its hottest blocks.
+    """Restore the tree, and load its most used blocks.
 
-    Return the number of restored blocks. Waits at most `WARM_S`. The engine's steps complete the
-    copies that are unfinished then.
+    Return the number of restored blocks. Waits at most `WARM_S` seconds. Copies that are still
+    running then are completed by the engine's loop.
     """
     cache, copies, now = components.cache, components.copies, components.clock()
     give_up = now + WARM_S

@@ -1,1 +1,1 @@
-"""The low-rank products of LoRA adapters, beside the model's products."""
+"""The low-rank products of LoRA adapters, which are added to the model's products."""

@@ -1,1 +1,1 @@
-"""The memory sizes of a start: a step's activations, the pools, the lower tiers."""
+"""The sizes of memory, computed at the start: a step's activations, the pools, the lower tiers."""

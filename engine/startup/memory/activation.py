@@ -1,7 +1,8 @@
-"""The memory that the largest step takes on a CUDA device, without weights and pool.
+"""The memory that the largest step needs on a CUDA device, in addition to weights and pool.
 
-The forward pass of a step of prompts is run and measured. A formula bounds the additional memory of
-decodes and sampling, since it depends on shared prefixes and sampling options.
+The forward pass of a step with prompts is run, and its memory is measured. The additional memory of
+decodes and sampling depends on shared prefixes and sampling options, so a formula gives an upper
+bound.
 
 Elsewhere: the use of the result (`pool_size`).
 """
@@ -32,27 +33,27 @@ from storage.pools.device_pool import empty_blocks, layer_views
 from storage.pools.state_pool import LayerState, StepStates, empty_states, state_views
 from storage.pools.window_pool import StepWindows, WindowPool
 
-# The number of float32 copies of the sampled rows' logits that sampling may need at once. The
-# copies are sorted values, their ids (twice as wide), scores, probabilities, sums, noise and masks.
-# The tables of requests' parameters are allocated when first needed (`sampler.tables`).
+# The maximum number of float32 copies of the logits that sampling needs at the same time: sorted
+# values, their ids (twice as wide), scores, probabilities, sums, noise and masks. The tables of
+# requests' parameters are not included: they are allocated when first needed (`sampler.tables`).
 SAMPLING_COPIES = 12
 
 
 @dataclass(frozen=True, slots=True)
 class StepBounds:
-    """The bounds of future steps, in tokens and rows."""
+    """The limits of future steps, in tokens and rows."""
 
-    batch_tokens: int  # tokens of the largest step, whose memory is measured; 0: not measured
+    batch_tokens: int  # tokens of the largest step, whose memory is measured; 0: measure nothing
     max_running: int
     max_model_len: int
     layout: KvLayout
-    graph_tokens: int  # tokens of the largest captured graph; 0: no graphs
-    group_rows: int  # maximum number of decodes that share a prefix; 0: no sharing
-    states: SlotLayout | None = None  # None without recurrent layers and rings
+    graph_tokens: int  # maximum tokens of a captured graph; 0: no graphs
+    group_rows: int  # maximum number of decodes in a group that shares a prefix; 0: no sharing
+    states: SlotLayout | None = None  # None: neither recurrent states nor ring buffers
 
 
 def activation_bytes(decoder: Decoder, bounds: StepBounds) -> int:
-    """Measure the peak bytes of the largest step on CUDA, beyond the memory already in use."""
+    """Measure the peak bytes that the largest step needs on CUDA, beyond memory already in use."""
     device, layout, config = decoder.parameters.embedding.device, bounds.layout, decoder.config
     sizes = bounds.batch_tokens, bounds.max_model_len, layout.block_size
     batch = largest_batch(*sizes, device)
@@ -86,21 +87,21 @@ def _step_memory(
 def small_rings(
     layout: SlotLayout | None, block_bytes: int, device: torch.device
 ) -> WindowPool | None:
-    """Allocate the ring that no sequence gets, and another ring, or return None without rings."""
+    """Allocate two ring buffers, of which the first stays unused. Return None without rings."""
     if not isinstance(layout, WindowLayout):
         return None
     return WindowPool(layout, FIRST_SLOT + 1, device, block_bytes, 0)
 
 
 def small_states(layout: SlotLayout | None, device: torch.device) -> tuple[LayerState, ...]:
-    """Allocate two recurrent states: one that no row reads, and one for `state_rows` to write."""
+    """Allocate two recurrent states: the unused one, and one that rows of `state_rows` write."""
     if not isinstance(layout, StateLayout):
         return ()
     return state_views(empty_states(layout, FIRST_SLOT + 1, device), layout)
 
 
 def state_rows(layout: BatchLayout) -> StateRows:
-    """Return rows that all write to one slot of `small_states`. No row reads that slot."""
+    """Return rows that all write to the same slot of `small_states`. No row reads that slot."""
     like = torch.zeros_like(layout.context_lens)
     return StateRows(
         row_starts=layout.query_starts,
@@ -114,18 +115,18 @@ def state_rows(layout: BatchLayout) -> StateRows:
 
 
 def sampling_bytes(max_rows: int, vocab_size: int) -> int:
-    """Bound the bytes of sampling `max_rows` rows."""
+    """Return an upper bound on the bytes that sampling `max_rows` rows needs."""
     return SAMPLING_COPIES * 4 * max_rows * vocab_size
 
 
 def partial_bytes(
     config: ModelConfig, dtype: torch.dtype, *, max_rows: int, group_rows: int
 ) -> int:
-    """Bound the bytes of unmerged partial outputs of `max_rows` decode rows.
+    """Return an upper bound on the bytes of partial attention outputs of `max_rows` decodes.
 
-    Each split that the kernel may schedule (`kernels.attention.decode.decode_attention`) has a
-    float32 output and its log-sum-exp for every row. One layer is counted, because the next layer
-    overwrites them.
+    Each split of the keys (`kernels.attention.decode.decode_attention`) has a float32 output and
+    its log-sum-exp for every row, before they are merged. Only one layer is counted, because the
+    next layer reuses the memory.
     """
     return max(_partial_bytes(one, dtype, max_rows, group_rows) for one in config.attentions)
 
@@ -150,7 +151,10 @@ def _blocks_per_row(batch_tokens: int, max_model_len: int, block_size: int) -> i
 def largest_batch(
     batch_tokens: int, max_model_len: int, block_size: int, device: torch.device
 ) -> Batch:
-    """Build `batch_tokens` tokens in rows of up to `max_model_len`. The rows share all blocks."""
+    """Build a batch of `batch_tokens` tokens, in rows of up to `max_model_len`, for measuring.
+
+    All rows use the same blocks.
+    """
     lengths = [
         min(max_model_len, batch_tokens - start) for start in range(0, batch_tokens, max_model_len)
     ]

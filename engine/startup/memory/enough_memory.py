@@ -1,6 +1,6 @@
-"""The error for a lack of memory during the start, which names the memory that is too small.
+"""The error for a lack of memory during the start. It says which memory is too small.
 
-Python, numpy, torch and the system raise different errors when memory is lacking.
+Python, NumPy, torch and the system raise different errors if memory is lacking.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from storage.free_memory import host_free_memory
 
 _log = logging.getLogger(__name__)
 
-# The messages of memory errors that have no exception type of their own.
+# Parts of the messages of memory errors that have no exception type of their own.
 _SIGNS = ("can't allocate memory", "Cannot allocate memory", "can't start new thread", "bad_alloc")
 
 
 @contextmanager
 def enough_memory() -> Iterator[None]:
-    """Raise NotEnoughMemory in place of any error that means a lack of memory."""
+    """Replace errors that mean a lack of memory by NotEnoughMemory."""
     try:
         yield
     except torch.OutOfMemoryError as error:
-        what = str(error).partition(". ")[0]  # advice on torch's settings follows
+        what = str(error).partition(". ")[0]  # cut off torch's advice on its settings
         raise NotEnoughMemory(f"there is not enough memory on the device: {what}") from error
     except (MemoryError, RuntimeError, OSError) as error:
         if not lacks_memory(error):
@@ -39,14 +39,14 @@ def enough_memory() -> Iterator[None]:
 
 
 def lacks_memory(error: BaseException) -> bool:
-    """Return whether `error` means that the host lacks memory."""
+    """Return whether `error` means that the host has too little memory."""
     if isinstance(error, MemoryError) or getattr(error, "errno", None) == errno.ENOMEM:
         return True
     return isinstance(error, RuntimeError) and any(sign in str(error) for sign in _SIGNS)
 
 
 def warn_of_little_room(wanted: int) -> None:
-    """Warn if a pool exceeds free memory. It may fit, since a pool takes memory as it fills."""
+    """Warn if a pool is larger than free memory. It takes memory only while it fills."""
     room = host_free_memory()
     if wanted > room.bytes:
         _log.warning(

@@ -1,8 +1,8 @@
 """The opening of the tiers below the device: host memory, disk, and the mover between tiers.
 
-The engine serves without a tier that cannot be opened. The lack is logged and shown in the stats.
+If a tier cannot be opened, the engine serves without it. This is logged and shown in the stats.
 
-Elsewhere: how a tier works (`storage`), and which blocks go where (`prefix_cache`).
+Elsewhere: the tiers themselves (`storage`), and the choice of a block's tier (`prefix_cache`).
 """
 
 from __future__ import annotations
@@ -43,17 +43,17 @@ from storage.pools.state_pool import StatePool
 from storage.pools.window_pool import WindowPool
 
 GIB = 1 << 30
-RANK_PREFIX = "rank-"  # prefix of the directories of all ranks but 0
+RANK_PREFIX = "rank-"  # name prefix of the directories of all ranks except 0
 
 _log = logging.getLogger(__name__)
 
 NewHostPool = Callable[[int, int, torch.device, int], HostPool]
-"""A function of a block count, the bytes of a block, a device and the bytes that may be taken.
+"""A function that allocates a pool. Raises PoolDoesNotFit.
 
-It makes a pool, or raises PoolDoesNotFit.
+Its arguments: number of blocks, bytes of a block, device, maximum bytes to allocate.
 """
 
-HostAhead = Future[HostPool | None]  # host tier that is being opened; None: no host tier
+HostAhead = Future[HostPool | None]  # the host tier that a thread is opening; None: no host tier
 
 
 @contextmanager
@@ -65,13 +65,13 @@ def host_ahead(
     share: Fraction = ALL,
     state_blocks: int = 0,
 ) -> Iterator[HostAhead | None]:
-    """Open the host tier of `config` in a thread, and close the tier on leaving.
+    """Open the host tier of `config` in a thread. Close the tier when the context ends.
 
     Each of several ranks has its `share` of the tier. `state_blocks` is as in `pool_size.below`.
 
     Clearing and pinning 31 GiB takes about as long as loading a model and capturing its graphs.
-    Both can be done at the same time. Yields None on a CPU, where weights and pool take the same
-    memory, so the room for the tier is known only later.
+    Both are therefore done at the same time. On a CPU, yield None: weights and pool take the same
+    memory as the tier, so its size is known only after loading.
     """
     if device.type != "cuda":
         yield None
@@ -97,14 +97,14 @@ def _made(
 
 @dataclass(frozen=True, slots=True)
 class OpenTiers:
-    """The opened tiers, which are closed when the engine ends."""
+    """The opened tiers, to be closed when the engine ends."""
 
     lower: LowerTiers
     host: HostPool | None
     disk: DiskTier | None
 
     def close(self) -> None:
-        """End copies, wait until pending writes are on disk, and free the memory."""
+        """End copies, wait until pending writes are on disk, and free the tiers' memory."""
         self.lower.mover.close()
         if self.disk is not None:
             self.disk.close()
@@ -122,10 +122,10 @@ def open_tiers(
     share: Fraction = ALL,
     states: StatePool | WindowPool | None = None,
 ) -> OpenTiers:
-    """Open the tiers of `config` below `pool`, whose first `num_blocks` blocks are the cache's.
+    """Open the tiers of `config` below `pool`. The cache has its first `num_blocks` blocks.
 
-    `ahead` is the host tier that a thread is opening, if any. Each rank of a `group` has its
-    `share` of every tier. All ranks get the minimum number of slots that any rank could have.
+    `ahead` is the host tier if a thread is already opening it. Each rank of a `group` has its
+    `share` of every tier. All ranks get the same number of slots: the minimum over the ranks.
     """
     state_blocks = 0 if states is None else states.slot_blocks
     host = _open_host(config, pool, ahead, share, state_blocks)

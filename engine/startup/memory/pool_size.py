@@ -1,6 +1,6 @@
-"""The number of blocks in the device pool, as pure arithmetic.
+"""The arithmetic for the number of blocks in the pools.
 
-Elsewhere: how bytes were measured (`activation`).
+Elsewhere: the measurement of bytes (`activation`).
 """
 
 from __future__ import annotations
@@ -15,34 +15,36 @@ from storage.layouts.window_layout import SlotLayout, WindowLayout
 from storage.move import FIRST_SLOT
 
 ALL = Fraction(1)
-CPU_BATCH_TOKENS, CUDA_BATCH_TOKENS = 512, 8192  # tokens of the largest step by default
-CPU_SHARE = 0.25  # share of free memory: other programs and mapped weights need memory too
+CPU_BATCH_TOKENS, CUDA_BATCH_TOKENS = 512, 8192  # default tokens of the largest step
+# Share of free memory for the pool; other programs and mapped weights need memory too.
+CPU_SHARE = 0.25
 CPU_LIMIT = 4 * 1024**3
 HOST_SHARE = 0.25  # share of free memory for the host tier
-HOST_LIMIT = 64 * 1024**3  # maximum below a GPU, since pinning takes about a second for a few GiB
-AHEAD_PART = 8  # at most one in 8 device blocks is kept free by copying down early
+# Maximum bytes if there is a GPU, because pinning a few GiB takes about a second.
+HOST_LIMIT = 64 * 1024**3
+AHEAD_PART = 8  # at most 1 in 8 device blocks is kept free by copying blocks to lower tiers early
 
-# The maximum number of tokens in the blocks kept free: as many as two large steps compute.
+# The maximum number of tokens in the blocks that are kept free: those of two large steps.
 AHEAD_TOKENS = 16_384
-# An allowance for opening a model on a GPU after the host tier has been sized: CUDA's context,
-# libraries, captured graphs. Weights are not included, because they pass through memory that can be
-# reclaimed.
+# The host memory reserved for opening a model on a GPU after the size of the host tier was
+# computed: CUDA's context, libraries, captured graphs. Weights are not included, because they are
+# read through memory that the system can reclaim.
 OPENING_BYTES = 2 * 1024**3
-TOKENS_PER_WINDOW = 2048  # minimum tokens of KV in the cache for each cached ring
+TOKENS_PER_WINDOW = 2048  # minimum tokens of KV in the cache per cached ring buffer
 RUNNING_PART = 0.5  # maximum share of the device tier for running sequences' recurrent states
-CPU_HOST_BYTES = 256 * 1024**2  # small, since on a CPU the device's pool takes the same memory
+CPU_HOST_BYTES = 256 * 1024**2  # small, because on a CPU the device pool takes the same memory
 
 
 def blocks_for_tokens(cache_tokens: int, block_size: int) -> int:
-    """Count the whole blocks in `cache_tokens`. Raises PoolTooSmall if there are none."""
+    """Return the number of whole blocks in `cache_tokens`. Raises PoolTooSmall if it is 0."""
     return _at_least_one(cache_tokens // block_size, f"cache_tokens {cache_tokens}")
 
 
 @dataclass(frozen=True, slots=True)
 class PoolBudget:
-    """The bytes for the device tier.
+    """The bytes that the device tier may take.
 
-    `given` tells how the bytes were computed, for an error's text.
+    `given` says how the bytes were computed. It is used in error messages.
     """
 
     num_bytes: int
@@ -50,10 +52,10 @@ class PoolBudget:
 
 
 def budget_on_cuda(*, free: int, weights: int, activations: int, fraction: float) -> PoolBudget:
-    """Return the pool's bytes if the engine takes `fraction` of the memory free before the start.
+    """Return the pool's bytes if the engine takes `fraction` of the memory that was free at first.
 
-    `free` are the bytes free now, beside the loaded `weights`. `activations` are for the largest
-    step.
+    `free` are the bytes that are free now that the `weights` are loaded. `activations` are the
+    bytes for the largest step.
     """
     return PoolBudget(
         int((free + weights) * fraction) - weights - activations,
@@ -69,23 +71,23 @@ def budget_on_cpu(free: int) -> PoolBudget:
 
 @dataclass(frozen=True, slots=True)
 class StateSizes:
-    """The sizes that decide the number of recurrent states.
+    """The sizes that determine the number of recurrent states.
 
-    `cache_ratio` is as in the setting `state_cache_ratio`.
+    For `cache_ratio`, see the setting `state_cache_ratio`.
     """
 
     state_bytes: int
     max_running: int
     cache_ratio: float
-    scratch_bytes: int = 0  # bytes in addition to all slots (`window_pool`)
+    scratch_bytes: int = 0  # bytes needed in addition to the slots (`window_pool`)
     of_sequence: int = ANSWER_SLOTS
 
 
 @dataclass(frozen=True, slots=True)
 class PoolSizes:
-    """The numbers of blocks, and of state slots with the unused slot 0.
+    """The number of blocks, and the number of state slots including the unused slot 0.
 
-    There are 0 slots without recurrent states.
+    Without recurrent states, the number of slots is 0.
     """
 
     num_blocks: int
@@ -95,8 +97,9 @@ class PoolSizes:
 def pool_sizes(budget: PoolBudget, bytes_per_block: int, states: StateSizes | None) -> PoolSizes:
     """Divide a budget between blocks and recurrent states.
 
-    Raises PoolTooSmall if no block fits. States of running sequences come first, but take at most
-    RUNNING_PART. The remaining bytes are divided between KV and cached states by `cache_ratio`.
+    First, states of running sequences get their bytes, at most RUNNING_PART of the budget. The
+    remaining bytes are divided between KV and cached states by `cache_ratio`. Raises PoolTooSmall
+    if no block fits.
     """
     if states is None:
         blocks = budget.num_bytes // bytes_per_block
@@ -112,16 +115,17 @@ def pool_sizes(budget: PoolBudget, bytes_per_block: int, states: StateSizes | No
 
 
 def state_slots(budget: PoolBudget, kv_bytes: int, states: StateSizes | None) -> int:
-    """Count the recurrent state slots that fit beside `kv_bytes` of KV."""
+    """Return the number of recurrent state slots that fit in addition to `kv_bytes` of KV."""
     if states is None:
         return 0
     return _fixed_states(states, budget) + int(kv_bytes * states.cache_ratio) // states.state_bytes
 
 
 def cache_ratio(given: float, states: SlotLayout | None, token_bytes: int) -> float:
-    """Return the bytes of cached recurrent states for each byte of KV, or less for rings.
+    """Return the bytes of cached recurrent states per byte of KV. For ring buffers, return less.
 
-    A ring takes as much memory as the KV of many tokens, and is of use only where prompts diverge.
+    A ring buffer takes as much memory as the KV of many tokens, and is useful only at positions
+    where prompts diverge.
     """
     if not isinstance(states, WindowLayout):
         return given
@@ -129,7 +133,10 @@ def cache_ratio(given: float, states: SlotLayout | None, token_bytes: int) -> fl
 
 
 def scratch_blocks(batch_tokens: int, max_running: int, block_size: int) -> int:
-    """Bound the scratch blocks of a step's prompts, each of which has more than one token."""
+    """Return the maximum number of scratch blocks that the prompts of a step need.
+
+    Each prompt has more than one token.
+    """
     return batch_tokens // block_size + min(max_running, batch_tokens // 2) + 1
 
 
@@ -148,10 +155,10 @@ def host_blocks(
     share: Fraction = ALL,
     state_blocks: int = 0,
 ) -> int:
-    """Count the blocks of the host tier, including recurrent states.
+    """Return the number of blocks of the host tier, including those for recurrent states.
 
-    `free` is in bytes. Each of several ranks has its part of every block, and the same `share` of
-    the memory. `state_blocks` is as in `below`. If the operator gave a number of tokens, blocks for
+    `free` is in bytes. Each of several ranks has a part of every block, and a `share` of the
+    memory. For `state_blocks`, see `below`. If the operator has set a number of tokens, blocks for
     states are added.
     """
     if config.cache.host_cache_tokens is not None:
@@ -167,9 +174,9 @@ def host_blocks(
 
 
 def below(num_blocks: int, state_blocks: int, cache_ratio: float) -> PoolSizes:
-    """Divide a lower tier between KV and cached recurrent states by the device's `cache_ratio`.
+    """Divide the blocks of a lower tier between KV and cached recurrent states by `cache_ratio`.
 
-    `state_blocks` is the number of blocks that take as much room as a state, or 0 without states.
+    `state_blocks` is the size of a state in blocks, or 0 without states.
     """
     if not state_blocks:
         return PoolSizes(num_blocks)
@@ -178,19 +185,19 @@ def below(num_blocks: int, state_blocks: int, cache_ratio: float) -> PoolSizes:
 
 
 def host_free_beside_weights(config: EngineConfig, free: int) -> int:
-    """Return the bytes of `free` host memory that the host tier may use beside a GPU's model.
+    """Return how many of the `free` bytes of host memory the host tier may use, with a GPU.
 
-    Weights that stay in host memory come first, because the engine can run without a host tier.
+    Offloaded weights come first, because the engine can run without a host tier.
     """
     weights = int(config.model.cpu_offload_gb * 1024**3) * config.ranks.num_ranks
     return max(free - weights - OPENING_BYTES, 0)
 
 
 def blocks_ahead(num_blocks: int, block_size: int) -> int:
-    """Count the device blocks to keep free if there is a lower tier.
+    """Return the number of device blocks to keep free if there is a lower tier.
 
-    A request is admitted immediately if blocks are free. A request waits a step or more for blocks
-    that must be copied down first.
+    If blocks are free, a request is admitted immediately. If blocks must be copied to a lower tier
+    first, it waits for a step or more.
     """
     return min(num_blocks // AHEAD_PART, AHEAD_TOKENS // block_size)
 
