@@ -4,4 +4,4 @@ from __future__ import annotations
 
 
 class UnsupportedShape(Exception):
-    """An error: the kernels cannot compute a geometry. Raised before any launch."""
+    """An error: the kernels do not support a combination of sizes. Raised before any launch."""

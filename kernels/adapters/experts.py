@@ -1,14 +1,15 @@
-"""A mixture of experts with adapters' matrices beside each expert's matrices.
+"""A mixture of experts with adapters: each expert has low-rank matrices of each adapter.
 
-    pair of token and expert    its slot: 1 + (slot of the token - 1) * E + expert; 0: no adapter
+    pair of token and expert    slot: 1 + (slot of the token - 1) * E + expert; 0: no adapter
     inner   x of each pair -> gate_up, + B A x -> gate
     outer   down, times the pair's weight, + B A of the weighted input -> sum over a token's pairs
 
-Each matrix of an expert has separate slots. The low-rank products are therefore computed as for
-other matrices (`low_rank`), with pairs in place of tokens. The inner product is written before its
-gate, which costs memory traffic that a mixture without adapters does not have.
+For the low-rank matrices, each expert has slots of its own. The low-rank products can therefore be
+computed like those of other matrices (`low_rank`), with pairs instead of tokens. The inner product
+is written to memory before the gate is applied. A mixture without adapters does not need this
+memory traffic.
 
-Elsewhere: weight formats (`kernels.experts.mixture`).
+Elsewhere: the weight formats (`kernels.experts.mixture`).
 """
 
 from __future__ import annotations
@@ -31,9 +32,9 @@ from kernels.norms.gate import Gate
 
 @dataclass(frozen=True, slots=True)
 class ExpertSlots:
-    """The adapters' matrices beside `gate_up` and `down`.
+    """The adapters' low-rank matrices for `gate_up` and `down`.
 
-    Token slot s has E slots from 1 + (s - 1) E.
+    An adapter in slot s of the tokens has E slots here, one per expert, from 1 + (s - 1) E on.
     """
 
     gate_up: SlotMatrices
@@ -43,16 +44,16 @@ class ExpertSlots:
 AdaptedMixture = Callable[
     [Tensor, Routed, AnyMatrix, AnyMatrix, Gate, ExpertSlots, TokenSlots], Tensor
 ]
-"""Like MixtureOp, with the adapters in the tokens' slots -> (T, H)."""
+"""A function like MixtureOp that also applies the adapters in the tokens' slots -> (T, H)."""
 
 
 def first_slot(slot: int, num_experts: int) -> int:
-    """Return the slot of an adapter's first expert in `ExpertSlots`."""
+    """Return the slot in `ExpertSlots` of an adapter's first expert."""
     return 1 + (slot - 1) * num_experts
 
 
 def slots_of_pairs(routed: Routed, tokens: TokenSlots, num_experts: int) -> Tensor:
-    """Return the slot of each pair (T k,) int32."""
+    """Return the slot of each (token, expert) pair, (T k,) int32."""
     slots = tokens.slots[:, None]
     own = (slots - 1) * num_experts + routed.experts + 1
     return own.masked_fill(slots == 0, 0).flatten()
@@ -67,7 +68,7 @@ def reference(
     room: ExpertSlots,
     tokens: TokenSlots,
 ) -> Tensor:
-    """Compute x (T, H) -> (T, H) of the same dtype. Plain PyTorch, float32 inside."""
+    """Compute the mixture of x (T, H) -> (T, H) of the same dtype. Plain PyTorch in float32."""
     own = slots_of_pairs(routed, tokens, gate_up.num_experts)
     pairs = TokenSlots(own, room.gate_up.num_slots)
     spread = x.repeat_interleave(routed.experts.shape[1], 0)

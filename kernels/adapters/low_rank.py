@@ -1,10 +1,10 @@
-"""The adapters' products added to the model's: product[t] += B[slot of t] (A[slot of t] x[t]).
+"""The adapters' products, added to the model's: product[t] += B[slot of t] (A[slot of t] x[t]).
 
-Tokens are ordered by slot once for each step (`kernels.experts.order`), in tiles of one slot each.
-The largest number of tiles follows from the sizes alone, so a captured graph serves any mix of
-slots. One kernel multiplies slices of A's columns. A second kernel adds the slices' products and
-multiplies the sum by B, part by part. Programs of slot 0, which has no adapter, do nothing. As in
-Punica (Chen et al., 2023) and S-LoRA (Sheng et al., 2023), the model's own product is computed once
+Tokens are ordered by slot once for each step (`kernels.experts.order`), in tiles that have one slot
+each. The maximum number of tiles depends only on sizes, so a captured graph works for any mix of
+slots. A first kernel multiplies slices of A's columns. A second kernel adds the slices' products,
+and multiplies the sum by B, part by part. Programs of slot 0, which has no adapter, do nothing. As
+in Punica (Chen et al., 2023) and S-LoRA (Sheng et al., 2023), the model's product is computed once
 for all tokens.
 """
 
@@ -21,23 +21,23 @@ from kernels.experts import order
 from kernels.launch.dependent_launch import dependent_launch, launch_dependents_and_wait
 from kernels.launch.rounding import cdiv, next_power_of_2
 
-FEW_TOKENS = 16  # tokens of a tile; MANY_TOKENS in a step of many tokens
+FEW_TOKENS = 16  # tokens of a tile; in a step with many tokens, MANY_TOKENS
 MANY_TOKENS = 64
-_SHRUNK = 64  # rows of A that a program multiplies
-_EXPANDED = 128  # rows of B that a program multiplies
-FEW_TILES = 64  # up to this many tiles, programs that read all of A leave a device mostly idle
-_FEW_COLUMNS = 512  # columns of A that a program reads; _MANY_COLUMNS if there are many tiles
+_SHRUNK = 64  # number of rows of A that a program multiplies
+_EXPANDED = 128  # number of rows of B that a program multiplies
+FEW_TILES = 64  # up to this many tiles, too few programs would run if each read all columns of A
+_FEW_COLUMNS = 512  # number of columns of A that a program reads; with many tiles, _MANY_COLUMNS
 _MANY_COLUMNS = 4096
 _DEPTH = 128
 
 
 def reference_slots(slots: Tensor, num_slots: int) -> TokenSlots:
-    """Return tokens' slots (T,) int32 as `reference` reads them."""
+    """Wrap the tokens' slots (T,) int32 in the form that `reference` reads."""
     return TokenSlots(slots, num_slots)
 
 
 def launch_slots(slots: Tensor, num_slots: int) -> TokenSlots:
-    """Order tokens by slot (T,) int32 on the device, for `launch`."""
+    """Order tokens by their slots (T,) int32 on the device, in the form that `launch` reads."""
     rows = rows_of_tile(slots.numel(), num_slots)
     return TokenSlots(slots, num_slots, order.launch(slots, num_slots, rows))
 
@@ -48,9 +48,9 @@ def rows_of_tile(tokens: int, num_slots: int) -> int:
 
 
 def reference(product: Tensor, x: Tensor, matrices: SlotMatrices, slots: TokenSlots) -> Tensor:
-    """Add adapters' products in place to `product`, (T, N) or the first of parts.
+    """Add the adapters' products in place to `product`: to (T, N), or to the first of its parts.
 
-    Return `product`. x is (T, K), parts are (S, T, N). Plain PyTorch, float32 inside, waits for the
+    Return `product`. x is (T, K). Parts are (S, T, N). Plain PyTorch in float32. Waits for the
     device.
     """
     own = product if product.dim() == 2 else product[0]
@@ -82,9 +82,9 @@ def _shrink_kernel(
     DEPTH: tl.constexpr,
     DEPENDENT: tl.constexpr,
 ) -> None:
-    """Multiply COLUMNS columns of a tile's tokens by FEATURES rows of A (N, K) in the tile's slot.
+    """Multiply COLUMNS columns of a tile's tokens by FEATURES rows of the slot's A (N, K).
 
-    out (slices, tiles, ROWS, N) float32.
+    The result goes to out (slices, tiles, ROWS, N) float32.
     """
     launch_dependents_and_wait(DEPENDENT)
     tile, part = tl.program_id(1), tl.program_id(2)
@@ -126,7 +126,7 @@ def _expand_kernel(
     FEATURES: tl.constexpr,
     DEPENDENT: tl.constexpr,
 ) -> None:
-    """Add the slices' sum times FEATURES rows of the slot's B (N, R) to a tile's outputs."""
+    """Sum the slices, multiply by FEATURES rows of the slot's B (N, R), and add to the outputs."""
     launch_dependents_and_wait(DEPENDENT)
     tile, part = tl.program_id(1), tl.program_id(2)
     slot = tl.load(slots + tile).to(tl.int64)
@@ -153,7 +153,7 @@ def _expand_kernel(
 
 
 def launch(product: Tensor, x: Tensor, matrices: SlotMatrices, slots: TokenSlots) -> Tensor:
-    """Compute `reference` on the device, for x and a product with contiguous columns."""
+    """Compute `reference` on the device. Columns of x and `product` must be contiguous."""
     own = product if product.dim() == 2 else product[0]
     if not len(x):
         return product

@@ -1,10 +1,10 @@
-"""The adapters' matrices beside a model's matrix, by slot, and the slot of each token.
+"""The adapters' low-rank matrices for one matrix of the model, by slot, and each token's slot.
 
-    a (slots, parts R, K)    b (slots, N, R)        K inputs, N outputs, R the largest rank
+    a (slots, parts R, K)    b (slots, N, R)        K inputs, N outputs, R the maximum rank
 
-A matrix may join several matrices of the model files, one below the other. Each of these parts has
-an A, and the parts' B lie below each other like the rows of the parts. Parts that an adapter does
-not have are 0, and so is slot 0.
+A matrix may join several matrices of the model files by rows. Each of these parts has an A of its
+own, and the rows of their B are joined like the rows of the parts. If an adapter lacks a part, its
+numbers are 0. Slot 0 contains only zeros.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ from torch import Tensor
 from kernels.experts.order import PairTiles
 from kernels.launch.rounding import next_power_of_2
 
-LEAST_RANK = 16  # minimum number of columns of a product on tensor cores
+LEAST_RANK = 16  # minimum number of columns that tensor cores multiply
 
 
 @dataclass(frozen=True, slots=True)
 class SlotMatrices:
-    """The matrices `a` and `b` of all slots, and where the parts of `b` start and end."""
+    """The matrices `a` and `b` of all slots, and the rows at which the parts of `b` begin."""
 
     a: Tensor
     b: Tensor
     rows: tuple[int, ...]
-    starts: Tensor  # (parts + 1,) int32
+    starts: Tensor  # first row of each part, then the number of rows, (parts + 1,) int32
 
     @classmethod
     def zeros(
         cls, num_slots: int, rows: Sequence[int], size_in: int, most_rank: int, like: Tensor
     ) -> SlotMatrices:
-        """Allocate empty slots for adapters of up to `most_rank`, with dtype and device of `like`.
+        """Allocate empty slots for adapters of rank up to `most_rank`, on the device of `like`.
 
-        The rank is rounded up to a power of two.
+        The dtype is also that of `like`. The rank is rounded up to a power of two.
         """
         rank = next_power_of_2(max(most_rank, LEAST_RANK))
         ends = torch.tensor([0, *rows], device=like.device).cumsum(0).int()
@@ -54,11 +54,11 @@ class SlotMatrices:
 
     @property
     def rank(self) -> int:
-        """The maximum rank of an adapter, rounded up: R."""
+        """The maximum rank R of an adapter, rounded up to a power of two."""
         return self.b.shape[2]
 
     def clear(self, slot: int, count: int = 1) -> None:
-        """Empty `count` slots, the first of which is `slot`."""
+        """Set `count` slots to zero, from `slot` on."""
         self.a[slot : slot + count].zero_()
         self.b[slot : slot + count].zero_()
 
@@ -78,7 +78,7 @@ class SlotMatrices:
 
 @dataclass(frozen=True, slots=True)
 class TokenSlots:
-    """The slot of each token (T,) int32, and for kernels the tokens in tiles of one slot each."""
+    """The slot of each token (T,) int32. For kernels, also the tokens in tiles of one slot each."""
 
     slots: Tensor
     num_slots: int

@@ -1,1 +1,1 @@
-"""The attention over paged KV: prefill, decode, shared prefixes, and writes and copies of KV."""
+"""The attention over paged KV: prefill, decode, shared prefixes, writing and copying of KV."""

@@ -1,4 +1,4 @@
-"""The references' attention over contiguous keys in PyTorch, for one row."""
+"""The attention of one row over contiguous keys, in plain PyTorch, for the references."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from kernels.attention.variant import AttentionVariant
 def attend_keys(
     q: Tensor, keys: Tensor, values: Tensor, variant: AttentionVariant, sinks: Tensor | None
 ) -> Tensor:
-    """Attend the last n tokens' q (n, Hq, D) to keys, values (Hkv, context, D) -> (n, Hq, D)."""
+    """Compute causal attention of a row's last n tokens -> (n, Hq, D).
+
+    q is (n, Hq, D), keys and values are (Hkv, context, D).
+    """
     if variant.window is not None:
         first = max(keys.shape[1] - q.shape[0] + 1 - variant.window, 0)
         keys, values = keys[:, first:], values[:, first:]
@@ -41,7 +44,8 @@ def _by_hand(
     q: Tensor, keys: Tensor, values: Tensor, variant: AttentionVariant, sinks: Tensor | None
 ) -> Tensor:
     (n, heads, dim), (kv_heads, context, _) = q.shape, keys.shape
-    grouped = q.transpose(0, 1).reshape(kv_heads, -1, dim)  # heads of a group, then tokens
+    # Order: KV heads, then the query heads of each, then tokens.
+    grouped = q.transpose(0, 1).reshape(kv_heads, -1, dim)
     scores = (grouped @ keys.transpose(1, 2)).view(heads, n, context) * variant.scale
     if variant.softcap is not None:
         scores = variant.softcap * torch.tanh(scores / variant.softcap)

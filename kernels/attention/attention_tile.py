@@ -1,19 +1,19 @@
-"""A step of online softmax over one tile of paged keys, shared by decode and prefill.
+"""A step of online softmax over one tile of paged keys. Decode and prefill kernels use it.
 
-The recurrence is FlashAttention's (Dao et al., 2022; Milakov and Gimelshein, 2018). q (M, D) are
-query rows, and k, v (TILE, D) a tile of keys and values. c is scale * log2(e) > 0, so exp2 can be
-used in place of exp. All but the products are in float32:
+The recurrence is that of FlashAttention (Dao et al., 2022; Milakov and Gimelshein, 2018). q (M, D)
+are query rows. k, v (TILE, D) are a tile of keys and values. c is scale * log2(e) > 0, so that exp2
+can replace exp. Everything except the products is float32:
 
     s  = q k^T
-    m' = max(m, c max s);  p = exp2(c s - m')      one fused multiply-add for each score
+    m' = max(m, c max s);  p = exp2(c s - m')      one fused multiply-add per score
     l' = l * exp2(m - m') + sum p;  acc' = acc * exp2(m - m') + p v
 
-With a soft cap, cap * tanh(s / cap) in base 2 replaces c s. A sink is one more score, without a
-value, which is added to the sum at the end (`average_with_sink`).
+With a soft cap, cap * tanh(s / cap), in base 2, replaces c s. A sink is one more score that has no
+value. It is added to the sum at the end (`average_with_sink`).
 
-Keys and values in fp8 are widened to the dtype of q, and s and p are multiplied by their scales
-(`fp8_kv`). With pairs (`fp8_pairs`), q and acc are each two tensors, for even and odd columns.
-Device code only. No table entry and no slot at or after `end` is read.
+Keys and values in fp8 are converted to the dtype of q, and s and p are multiplied by their scales
+(`fp8_kv`). If fp8 numbers are read in pairs (`fp8_pairs`), q and acc are two tensors each, for even
+and odd columns. Device code only. Table entries and slots at or after `end` are never read.
 """
 
 from __future__ import annotations
@@ -52,19 +52,21 @@ def attend_tile(
     WINDOWED: tl.constexpr,
     PAIRS: tl.constexpr,
 ) -> tl.tensor:
-    """Fold keys [start, start + TILE) into (acc, m, total) and return their new values.
+    """Add the keys [start, start + TILE) to the state (acc, m, total). Return the new state.
 
-    `kv` points at this KV head in block 0, `scales` (if SCALED) at the head's scales in block 0,
-    `table` at this row's block ids. `start` is the start of a block, or the start of a tile if
-    blocks are longer than tiles. With MASKED, keys at or after `end` are not read, and row i of q
-    sees keys up to last_key[i]. Without MASKED the whole tile exists and every row sees it. With
-    WINDOWED too, row i sees no key before first_key[i]. SOFTCAP is the cap of natural scores, or
-    None. With PAIRS `kv` points at pairs, so D, D_PADDED and the strides count pairs.
+    `kv` points to this KV head in block 0, `scales` (if SCALED) to the head's scales in block 0,
+    and `table` to this row's block ids. `start` is the first key of a block, or of a tile if blocks
+    are longer than tiles. With MASKED, keys at or after `end` are not read, and row i of q attends
+    to keys up to last_key[i]. Without MASKED, all keys of the tile exist, and every row attends to
+    all of them. With MASKED and WINDOWED, row i does not attend to keys before first_key[i].
+    SOFTCAP is the cap on natural scores, or None. With PAIRS, `kv` points to pairs, so D, D_PADDED
+    and the strides count pairs.
     """
     index = tl.arange(0, TILE)
     key = start + index
     column = tl.arange(0, D_PADDED)
-    # Only the block ids differ between tiles, so all other addresses are computed before the loop.
+    # Only the block ids differ between tiles, so that the compiler can compute all other addresses
+    # before the loop.
     slot = index % B + (start % B if TILE < B else 0)
     entry = table + start // B + index // B
     block = tl.load(entry, mask=key < end, other=0) if MASKED else tl.load(entry)
@@ -83,8 +85,8 @@ def attend_tile(
         v = tl.load(address + value_stride)
 
     if SCALED:
-        # Scales of values come after scales of keys, like values after keys. A scale serves D
-        # numbers.
+        # The scales of values follow the scales of keys, as values follow keys. There is one scale
+        # per D numbers.
         own = scales + slot + block.to(tl.int64) * (block_stride if PAIRS else block_stride // 2)
         of_values = own + value_stride // D
         if MASKED:
@@ -100,7 +102,8 @@ def attend_tile(
         scores = tl.dot(q[0], low_numbers(k, q[0].dtype, PAIRS), input_precision="ieee")
         scores = tl.dot(q[1], high_numbers(k, q[1].dtype, PAIRS), scores, input_precision="ieee")
     else:
-        if SCALED:  # via float32: direct conversion to bfloat16 handles one number at a time
+        # Via float32, because direct conversion to bfloat16 handles one number at a time.
+        if SCALED:
             k, v = k.to(tl.float32).to(q.dtype), v.to(tl.float32).to(q.dtype)
         scores = tl.dot(q, tl.trans(k), input_precision="ieee")
     if SCALED:
@@ -115,7 +118,7 @@ def attend_tile(
             visible = visible & (key[None, :] >= first_key[:, None])
         scores = tl.where(visible, scores, float("-inf"))
     m_new = tl.maximum(m, tl.max(scores, axis=1) * factor)
-    # For a row that has seen no key yet, any finite maximum keeps its sums at zero.
+    # If a row has attended to no key yet, use a finite maximum, so that its sums stay zero.
     anchor = tl.where(m_new == float("-inf"), 0.0, m_new) if MASKED else m_new
     shrink = tl.exp2(m - anchor)
     p = tl.exp2(scores * factor - anchor[:, None])
@@ -134,20 +137,20 @@ def attend_tile(
 
 @triton.jit
 def _capped(scores: tl.tensor, SOFTCAP: tl.constexpr) -> tl.tensor:
-    """Cap scores in base 2 to -+ SOFTCAP log2(e): tanh(z) = 1 - 2 / (1 + exp(2 z))."""
+    """Apply the soft cap to scores in base 2, with tanh(z) = 1 - 2 / (1 + exp(2 z))."""
     most: tl.constexpr = SOFTCAP * 1.4426950408889634
     return most - 2 * most / (1.0 + tl.exp2(scores * (2.0 / SOFTCAP)))
 
 
 @triton.jit
 def average(acc: tl.tensor, total: tl.tensor) -> tl.tensor:
-    """Divide acc (M, D) by total (M,) for the rows' outputs, with 0 for a row that saw no key."""
+    """Divide acc (M, D) by total (M,). A row that attended to no key gets 0."""
     return acc / tl.where(total == 0.0, 1.0, total)[:, None]
 
 
 @triton.jit
 def average_with_sink(acc: tl.tensor, m: tl.tensor, total: tl.tensor, sink: tl.tensor) -> tl.tensor:
-    """Average like `average`, with the sink's score (M,), finite and natural, added to the sum."""
+    """Compute `average` with the sink's score (M,) added to the sum. It is finite and natural."""
     sink = sink.to(tl.float32) * 1.4426950408889634
     largest = tl.maximum(m, sink)
     shrink = tl.exp2(m - largest)

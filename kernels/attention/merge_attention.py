@@ -1,10 +1,10 @@
-"""The merge of a row's partial attention outputs, weighted by the log-sum-exp of their keys.
+"""The merge of a row's partial attention outputs, weighted by the log-sum-exp of their scores.
 
-    out = sum_i exp2(lse_i - max lse) partial_i / sum_i exp2(lse_i - max lse)      lse in base 2
+    out = sum_i exp2(lse_i - max lse) partial_i / sum_i exp2(lse_i - max lse)      lse is in base 2
 
-No partial has a sink's score. The score is added here, once, to the formula's divisor.
-`merge_splits` is a kernel for partials at equal distances. `merge_row` is device code for a program
-that merges other programs' partials.
+Partial outputs do not include a sink's score. It is added here, once, to the divisor.
+`merge_splits` is a kernel for partial outputs at equal distances in memory. `merge_row` is device
+code for a program that merges the partial outputs of other programs.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ def add_partials(
     MEMBERS: tl.constexpr,
     AT_ONCE: tl.constexpr,
 ) -> tl.tensor:
-    """Add `count` partials of MEMBERS rows to acc (MEMBERS, D), m and total (MEMBERS,).
+    """Add `count` partial outputs of MEMBERS rows to acc (MEMBERS, D), m and total (MEMBERS,).
 
-    Partial i of member j lies at row `first` + i * `step` + `member`[j] of `partial` (rows, D).
-    `member` is repeated AT_ONCE times, (AT_ONCE * MEMBERS,), and so is `inside`, which is true for
-    members that exist. The loads bypass the L1 cache (.cg), since another program may have just
-    written the partials.
+    Partial output i of member j is row `first` + i * `step` + `member[j]` of `partial` (rows, D).
+    `member` and `inside` (true for members that exist) are repeated AT_ONCE times: (AT_ONCE *
+    MEMBERS,). The loads bypass the L1 cache (.cg), because another program may have just written
+    the data.
     """
     index = tl.arange(0, AT_ONCE * MEMBERS) // MEMBERS
     column = tl.arange(0, D_PADDED)
@@ -51,7 +51,8 @@ def add_partials(
         real = inside & (base + index < count)
         row = first.to(tl.int64) + (base + index).to(tl.int64) * step + member
         lse = tl.load(partial_lse + row, mask=real, other=float("-inf"), cache_modifier=".cg")
-        # Loaded even if the weight is 0, so this load need not wait for the load before.
+        # Loaded even if the weight is 0, so that this load need not wait for the load of the
+        # weight.
         place = partial + row[:, None] * D + column[None, :]
         wanted = real[:, None] & (column < D)[None, :]
         parts = tl.load(place, mask=wanted, other=0.0, cache_modifier=".cg")
@@ -86,9 +87,9 @@ def merge_row(
     SHARED: tl.constexpr,
     AT_ONCE: tl.constexpr,
 ) -> None:
-    """Merge the partials of a row's own keys and of SHARED levels, for the heads of one KV head.
+    """Merge the partial outputs of a row, of its own keys and of SHARED levels of shared keys.
 
-    `sinks` (Hq,), or None.
+    The program merges those of the query heads of one KV head. `sinks` is (Hq,) or None.
     """
     heads = KV_HEADS * GROUP
     member = tl.arange(0, AT_ONCE * MEMBERS) % MEMBERS
@@ -154,7 +155,7 @@ def _merge_kernel(
 def merge_splits(partial: Tensor, lse: Tensor, out: Tensor, sinks: Tensor | None = None) -> None:
     """Merge `partial` (splits, rows, heads, D) by `lse` (splits, rows, heads), both float32.
 
-    `out` (rows, heads, D) is contiguous. `lse` is base 2. `sinks` (heads,) are natural.
+    `out` (rows, heads, D) is contiguous. `lse` is in base 2, but `sinks` (heads,) are natural.
     """
     splits, head_dim = partial.shape[0], out.shape[2]
     rows = out.shape[0] * out.shape[1]
@@ -175,7 +176,7 @@ def merge_splits(partial: Tensor, lse: Tensor, out: Tensor, sinks: Tensor | None
 
 
 def reference(partial: Tensor, lse: Tensor) -> Tensor:
-    """Merge by the formula above: (splits, ..., D), (splits, ...) -> (..., D). Plain PyTorch."""
+    """Merge partial (splits, ..., D) by lse (splits, ...) -> (..., D). Plain PyTorch."""
     anchor = lse.amax(0).nan_to_num(neginf=0.0)
     weight = torch.exp2(lse - anchor)
     parts = torch.where(weight[..., None] > 0, partial * weight[..., None], 0.0)

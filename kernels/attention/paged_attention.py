@@ -4,14 +4,14 @@ The token at position t of a row attends to the keys at positions 0..t of the ro
 
     out[h] = sum_j softmax_j(scale * q[h] . k_j[h // group]) v_j[h // group]
 
-There are variants (`AttentionVariant`): over a window, with capped scores, with sinks.
+There are variants (`AttentionVariant`): with a window, with soft-capped scores, with sinks.
 
-The KV of the new tokens is already in the pool (`rope_write_kv`). Numbers after a row's context
-have no effect on the result, even NaN or invalid block ids. A row's result does not depend on the
-other rows in the batch, in the reference to the last bit.
+The KV of the new tokens is already in the pool (`rope_write_kv`). Numbers after a row's context do
+not affect the result, even if they are NaN or invalid block ids. The result of a row does not
+depend on other rows of the batch. In the reference this is exact to the last bit.
 
-On the device, `decode_attention` takes the leading rows with one token and `prefill_attention` the
-others.
+On the device, `decode_attention` computes the leading rows, which have one token, and
+`prefill_attention` the other rows.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from kernels.limits import check_attention
 def reference(
     q: Tensor, kv: Tensor, layout: BatchLayout, variant: AttentionVariant, sinks: Tensor | None
 ) -> Tensor:
-    """Attend q (T, Hq, D) to one layer of the pool -> (T, Hq, D).
+    """Compute the attention of q (T, Hq, D) over one layer of the pool -> (T, Hq, D).
 
-    kv (N, 2, Hkv, B, D), strided, is of q's dtype, or fp8 with its scales (`fp8_kv`). sinks (Hq,)
-    are of any float dtype. Plain PyTorch, float32 inside, one row after the other. CPU servers use
-    this function. Raises UnsupportedShape.
+    kv (N, 2, Hkv, B, D), strided, is of q's dtype, or fp8 with scales (`fp8_kv`). sinks (Hq,) are
+    of any float dtype. Plain PyTorch in float32, one row after the other. Engines on a CPU use this
+    function. Raises UnsupportedShape.
     """
     _check(q, kv)
     out = torch.empty_like(q)
@@ -51,14 +51,14 @@ def reference(
 
 
 def _gather(kv: Tensor, table: Tensor, context: int) -> tuple[Tensor, Tensor]:
-    """Gather keys and values (Hkv, context, D) of one row, contiguous by head, float32."""
+    """Gather the keys and values of one row, (Hkv, context, D) each, contiguous float32."""
     _, _, num_kv_heads, block_size, head_dim = kv.shape
     blocks = table[: -(-context // block_size)].long()
     if is_fp8(kv):
         gathered = dequantised(kv, blocks).permute(1, 2, 0, 3, 4).contiguous()
     else:
-        # Permuting the heads before the gather makes the result contiguous. Transposing after the
-        # gather would take twice as long.
+        # The heads are permuted before the gather, so that its result is contiguous. Transposing
+        # after the gather would take twice as long.
         gathered = kv.permute(1, 2, 0, 3, 4).index_select(2, blocks)
     both = gathered.view(2, num_kv_heads, -1, head_dim)[:, :, :context].float()
     return both[0], both[1]
@@ -67,7 +67,7 @@ def _gather(kv: Tensor, table: Tensor, context: int) -> tuple[Tensor, Tensor]:
 def launch(
     q: Tensor, kv: Tensor, layout: BatchLayout, variant: AttentionVariant, sinks: Tensor | None
 ) -> Tensor:
-    """Compute `reference` on the device, for contiguous q and slots of kv."""
+    """Compute `reference` on the device. q, and the numbers of each slot of kv, are contiguous."""
     _check(q, kv)
     out = torch.empty_like(q)
     decode_attention.launch(q, kv, layout, variant, sinks, out)

@@ -1,6 +1,6 @@
-"""The tile sizes of attention, measured once on an H200 and shipped.
+"""The tile sizes of attention. They were measured once on an H200.
 
-Nothing is tuned while serving, because the head dim and the dtype decide the sizes.
+The sizes depend only on the head dim and the dtype, so nothing is tuned while serving.
 docs/lab/performance-log.md has the measurements.
 """
 
@@ -10,72 +10,76 @@ from dataclasses import dataclass, replace
 
 import torch
 
-MAX_QUERIES = 64  # maximum number of query rows that fit a decode program's registers
+MAX_QUERIES = 64  # maximum number of query rows for the registers of a decode program
 # The minimum number of tokens in a prefix that rows read together. A shorter prefix stays in the L2
-# cache, so reading it once for each row costs little.
+# cache, so reading it separately for each row costs little.
 LEAST_SHARED_TOKENS = 1_024
 _LEAST_SAVED_BYTES = 2**26  # minimum bytes of KV that sharing must save in one layer
 
-# The minimum window, in keys, for Hopper's kernel. In a smaller window its programs have too few
-# tiles to be worth their start (measured: decision 156).
+# The minimum window in keys for Hopper's kernel. With a smaller window, its programs have too few
+# tiles compared with their start-up time (measured, decision 156).
 LEAST_HOPPER_WINDOW = 512
-SHORT_WINDOW = 128  # keys of gpt-oss's window, the only short window that was measured
-_PROGRAMS = 132  # multiprocessors of an H200
+SHORT_WINDOW = 128  # gpt-oss's window in keys, the only short window that was measured
+_PROGRAMS = 132  # number of multiprocessors of an H200
 
 
 @dataclass(frozen=True, slots=True)
 class DecodeTuning:
-    """The parameters of the schedule of keys to programs with few queries (`split_sizes`)."""
+    """The parameters by which keys are divided among decode programs (`split_sizes`)."""
 
     tile: int
     warps: int
-    stages: int  # number of tiles in flight, plus one
+    stages: int  # number of tiles being loaded at the same time, plus one
     at_once: int
-    alone: float  # time of a program alone, relative to its time on a fully used device
-    begin_keys: int  # a split's time without reading, as the number of keys read in that time
+    alone: float  # time of a tile if a program runs alone, relative to a fully used device
+    begin_keys: int  # start-up time of a split, as the number of keys read in that time
     least_keys: int  # minimum number of keys in a split; a multiple of `tile`
-    splits: int  # maximum number of splits of all KV heads, in addition to one for each item
+    splits: int  # maximum number of splits of all KV heads, beyond the first split of each item
 
     def most_splits(self, kv_heads: int) -> int:
-        """Return the maximum number of splits of a KV head, in addition to one for each item."""
+        """Return the maximum number of splits of a KV head, beyond the first split of each item."""
         return max(self.splits // kv_heads, 1)
 
 
 @dataclass(frozen=True, slots=True)
 class PrefillTuning:
-    """The tile sizes of queries and keys for rows with several new tokens."""
+    """The parameters of prefill attention: tile sizes of queries and keys, and others."""
 
-    queries: int  # query rows of a program, counting each head of a group
+    queries: int  # number of query rows of a program; each query head counts
     tile: int
     warps: int
     stages: int
-    programs: int  # concurrent programs: with fewer, the keys are split among programs
+    programs: int  # number of programs that run at once; if there are fewer, keys are divided
     least_keys: int
-    is_for_hopper: bool = False  # use `hopper_prefill`; `warps` then counts one consumer's warps
-    halves: int = 1  # 2 if each of Hopper's consumers computes half of the output's columns
+    is_for_hopper: bool = False  # True: use `hopper_prefill`; `warps` is then that of one consumer
+    halves: int = 1  # 2: each of Hopper's consumers computes half of the output's columns
 
 
 def rows_together(group: int) -> int:
-    """Return the number of decode rows of one program, at `group` query heads per KV head.
+    """Return the number of decode rows of one program, with `group` query heads per KV head.
 
-    The number is a power of two, and 1 if two rows have too many heads.
+    It is a power of two. It is 1 if two rows have too many heads together.
     """
     return 1 << max((MAX_QUERIES // group).bit_length() - 1, 0)
 
 
 def worth_sharing(saved_tokens: int, token_bytes: int) -> bool:
-    """Return whether a pass over shared prefixes (`SharedPrefix`) is worth its two launches.
+    """Return whether reading shared prefixes together (`SharedPrefix`) is worth a second launch.
 
-    `saved_tokens` is the number of reads that sharing saves. This number is the sum of (rows - 1) *
-    shared tokens over groups that share LEAST_SHARED_TOKENS or more. `token_bytes` are the bytes of
+    `saved_tokens` is the number of tokens whose KV is not read again: the sum of (rows - 1) *
+    shared tokens, over groups that share at least LEAST_SHARED_TOKENS. `token_bytes` is the size of
     a token's keys and values in one layer.
     """
     return saved_tokens * token_bytes >= _LEAST_SAVED_BYTES
 
 
 def decode_tuning(head_dim: int, dtype: torch.dtype) -> DecodeTuning:
-    """Choose the tuning for a head dim of up to 512. Above 256, the compiler's report decides."""
-    # Two warps take half the instructions, as measured for 16-bit numbers and 128 dims.
+    """Choose the tuning for a head dim of up to 512.
+
+    Above 256, it is chosen by the compiler's report, not by measurement.
+    """
+    # With two warps, half as many instructions are executed (measured for 16-bit numbers and head
+    # dim 128).
     warps = 4 if dtype == torch.float32 or head_dim > 128 else 2
     return DecodeTuning(
         tile=_keys_of_16_kib(head_dim, dtype.itemsize),
@@ -90,7 +94,7 @@ def decode_tuning(head_dim: int, dtype: torch.dtype) -> DecodeTuning:
 
 
 def shared_tuning(head_dim: int, dtype: torch.dtype) -> DecodeTuning:
-    """Choose the tuning for shared keys: smaller tiles, more of them in flight."""
+    """Choose the tuning for shared keys: smaller tiles, of which more are loaded at a time."""
     alone = decode_tuning(head_dim, dtype)
     if dtype == torch.float32 or head_dim > 128:
         return alone
@@ -106,9 +110,9 @@ def shared_tuning(head_dim: int, dtype: torch.dtype) -> DecodeTuning:
 
 
 def window_tuning(head_dim: int, dtype: torch.dtype) -> DecodeTuning:
-    """Choose the tuning for a row's window: tiles that the kernel keeps mostly in registers.
+    """Choose the tuning for attention with a window: tiles that mostly fit into registers.
 
-    The compiler's report decided, not a measurement (docs/design/kernels.md).
+    It was chosen by the compiler's report, not by measurement (docs/design/kernels.md).
     """
     alone = decode_tuning(head_dim, dtype)
     if dtype == torch.float32:
@@ -118,10 +122,10 @@ def window_tuning(head_dim: int, dtype: torch.dtype) -> DecodeTuning:
 
 
 def prefill_tuning(head_dim: int, dtype: torch.dtype, window: int | None = None) -> PrefillTuning:
-    """Choose the tuning for a head dim of up to 512: the largest tiles that fit the device.
+    """Choose the tuning for a head dim of up to 512: the largest tiles that fit on the device.
 
-    Over a short window the tiles are smaller, since most of a large tile would be masked. Above a
-    head dim of 256 there are twice the warps.
+    For a short window the tiles are smaller, because most of a large tile would be masked. Above a
+    head dim of 256, there are twice as many warps.
     """
     is_small = head_dim <= 128
     if window is not None and window <= SHORT_WINDOW and is_small and dtype != torch.float32:
@@ -136,10 +140,10 @@ def prefill_tuning(head_dim: int, dtype: torch.dtype, window: int | None = None)
 
 
 def hopper_tuning(head_dim: int) -> PrefillTuning:
-    """Choose Hopper's tuning for 16-bit numbers and head dims 64, 128, 256 and 512.
+    """Choose the tuning of Hopper's kernel for 16-bit numbers and head dims 64, 128, 256 and 512.
 
-    Two stages of keys and values must fit beside the queries. A consumer's registers hold 256
-    columns of 64 rows.
+    Shared memory must have room for the queries and two stages of keys and values. A consumer has
+    registers for 64 rows of 256 columns.
     """
     return PrefillTuning(
         queries=64 if head_dim > 256 else 128,
@@ -154,6 +158,6 @@ def hopper_tuning(head_dim: int) -> PrefillTuning:
 
 
 def _keys_of_16_kib(head_dim: int, itemsize: int) -> int:
-    """Return how many keys of `head_dim` (padded) numbers take 16 KiB: a power of 2 in 16..128."""
+    """Return how many keys of `head_dim` numbers, padded, take 16 KiB: a power of 2, 16 to 128."""
     padded = 1 << (head_dim - 1).bit_length()
     return min(max(16_384 // (padded * itemsize), 16), 128)

@@ -1,11 +1,11 @@
-"""The variants of attention beyond softmax(q k^T) v, as data.
+"""The variants of attention other than softmax(q k^T) v, as a data record.
 
-    score = scale * q . k           for keys in the window alone, if there is a window
+    score = scale * q . k           only for keys in the window, if there is a window
     score = softcap * tanh(score / softcap)                            if there is a softcap
     p_j   = exp(score_j) / (exp(sink of the head) + sum_i exp(score_i))  if there are sinks
 
-The sinks' scores are a tensor (Hq,) of the model, passed as another argument. Torch is not
-imported, since configs of models have an `AttentionVariant`.
+The sinks' scores are a tensor (Hq,) of the model, which is passed separately. This module does not
+import torch, because configs of models have an `AttentionVariant`.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from kernels.errors import UnsupportedShape
 class AttentionVariant:
     """A variant of attention.
 
-    `window` is the number of keys that a token sees, including its own, or None for all. Raises
-    UnsupportedShape for a window below 1 or a cap that is not above 0.
+    `window` is the number of keys to which a token attends, including its own, or None for all.
+    Raises UnsupportedShape for a window less than 1 or a cap that is not positive.
     """
 
     scale: float

@@ -1,1 +1,1 @@
-"""The collectives of ranks over peer memory of other GPUs: sums, gathers, broadcasts."""
+"""The collectives between ranks over other GPUs' memory: sums, gathers, broadcasts."""

@@ -1,10 +1,10 @@
-"""The gathers of all ranks' numbers over peer memory (`peer_rows`), and broadcasts from rank 0.
+"""The gathers of all ranks' numbers, and broadcasts from rank 0, over peer memory (`peer_rows`).
 
     gather    x (R, C) of each rank -> (R, ranks * C), the ranks' columns side by side
-    share     x gets rank 0's values of x; all ranks send, since a turn waits for all
+    share     x gets rank 0's values; all ranks send, because a turn waits for all ranks
 
-A program takes a piece of a row of x, as wide as a row of the buffers. A NaN with all bits set, the
-sentinel, arrives as another NaN. An integer with all bits set must not be exchanged.
+A program exchanges a piece of a row of x, as wide as a row of the buffers. A NaN with all bits set
+is the sentinel, so it is sent as another NaN. An integer with all bits set must not be exchanged.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from kernels.launch.row_warps import row_warps
 
 
 def reference(ranks: Tensor) -> Tensor:
-    """Gather (ranks, R, C) -> (R, ranks * C). Plain PyTorch."""
+    """Join the columns of all ranks: (ranks, R, C) -> (R, ranks * C). Plain PyTorch."""
     return ranks.transpose(0, 1).flatten(1)
 
 
@@ -83,14 +83,14 @@ def can_gather(x: Tensor, peers: PeerRows) -> bool:
 
 
 def can_share(x: Tensor, peers: PeerRows) -> bool:
-    """Return whether `share` supports x, by properties that are equal on all ranks."""
+    """Return whether `share` supports x. The answer is the same on all ranks."""
     width = peers.columns * peers.own.itemsize // 4
     is_known = x.dtype == torch.int64 and peers.columns % 2 == 0
     return is_known and 0 < cdiv(2 * x.numel(), width) <= peers.num_rows
 
 
 def gather(x: Tensor, peers: PeerRows) -> Tensor:
-    """Gather x (R, C) of each rank -> (R, ranks * C) of its dtype. See `can_gather`."""
+    """Join the columns of all ranks: x (R, C) of each rank -> (R, ranks * C). See `can_gather`."""
     rows, columns = x.shape
     gathered = x.new_empty((rows, peers.num_ranks * columns))
     source, target = (one.view(peers.own.dtype) for one in (x.contiguous(), gathered))
@@ -102,9 +102,9 @@ def gather(x: Tensor, peers: PeerRows) -> Tensor:
 
 
 def share(x: Tensor, peers: PeerRows) -> None:
-    """Overwrite x, int64 in 0 .. 2^32 - 2, with rank 0's values.
+    """Overwrite x with rank 0's values, int64 from 0 to 2^32 - 2.
 
-    `x` is contiguous, except perhaps on rank 0.
+    `x` must be contiguous on all ranks except rank 0.
     """
     halves = x.reshape(1, -1).view(torch.int32)
     _launch(halves, halves, peers.own.view(torch.int32), peers, share=True)

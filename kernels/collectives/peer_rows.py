@@ -1,35 +1,37 @@
-"""The rows of numbers that ranks write directly into each other's memory (peer memory).
+"""The exchange of rows of numbers: ranks write directly into each other's memory (peer memory).
 
     buffer of a rank    (3 turns, rows, ranks, columns), filled with a sentinel
-    rank r, turn t      writes its row to [t % 3, row, r] of every other rank
+    rank r in turn t    writes its row to [t % 3, row, r] in the buffer of every other rank
                         polls its own [t % 3, row] until no sentinel is left
                         fills its own [(t - 1) % 3, row] with the sentinel again
-    or, two-shot        writes its row to the row's owner alone: rank row % ranks
+    or two-shot         writes its row only to the row's owner, rank (row % ranks)
                         the owner polls its own [t % 3, row], and writes the sum as its row
                         other ranks poll their own [t % 3, row, owner]
 
-One-shot sends each of N ranks N - 1 times the rows, two-shot 2 (N - 1) / N times. Two-shot crosses
-the link once more, so it is used for many rows of more than two ranks.
+With one-shot, each of N ranks sends N - 1 times its rows, with two-shot 2 (N - 1) / N times.
+Two-shot has the latency of two transfers, so it is used only for many rows and more than two ranks.
 
 The sentinel is a number with all bits set: a NaN that no kernel computes, or an integer that is
-never sent. A place without the sentinel has received its number. Writes may arrive in any order, so
-no flags or fences are needed. NCCL's LL and TensorRT-LLM's Lamport kernels use this method too.
+never sent. A place that does not have the sentinel has received its number. Writes may arrive in
+any order, and no flags or fences are needed. NCCL's LL and TensorRT-LLM's Lamport kernels use the
+same method.
 
-Each row counts its own turns, on each rank, so a replayed graph continues from the last turn. The
-count repeats 0, 1, 2, since an unbounded count would overflow after days.
+Each rank counts the turns of each row in device memory, so that a replayed graph continues from the
+last turn. The count repeats 0, 1, 2, because an unbounded count would overflow after days.
 
-There are three turns because a rank fills, in turn t, the part that it read in turn t - 1. Another
-rank writes to this part in turn t + 2, after its own turn t + 1 has ended. Turn t + 1 needs numbers
-that the first rank sends in turn t + 1. By then the first rank's kernel of turn t has ended. A rank
-ends a turn only after every other rank has sent its row. In a two-shot turn the owner's sum shows
-this. Each turn may be one-shot or two-shot, if all ranks choose alike.
+A buffer has parts for three turns for this reason. In turn t, a rank refills the part that it read
+in turn t - 1. Another rank writes to this part in turn t + 2, after its own turn t + 1 has ended.
+Its turn t + 1 needs numbers that the first rank sends in turn t + 1. By then, the first rank's turn
+t has ended, so the part has been refilled. A rank ends a turn only after every other rank has sent
+its row. In a two-shot turn, the owner's sum shows this. Each turn may be one-shot or two-shot, if
+all ranks choose the same.
 
-A program keeps its place on the device while it polls. The other ranks' programs of the same row
-must therefore be able to begin. Programs begin in the order of their numbers (CUB's scans need that
-too). On each rank the first row that is not done has therefore begun. Each rank sends the row
-before it waits, so the owner can compute the sum.
+A program occupies the device while it polls. There is no deadlock, for this reason. Programs start
+in the order of their numbers (CUB's scans rely on this too). On each rank, the program of the first
+unfinished row has therefore started. Each program sends its row before it waits, so every rank, and
+the owner, gets the numbers of this row.
 
-The other ranks wait for a lost rank until `PeerRows.abandon`, or until their processes end.
+If a rank is lost, the others wait until `PeerRows.abandon` is called or their processes end.
 """
 
 from __future__ import annotations
@@ -43,11 +45,11 @@ import triton.language as tl
 from torch import Tensor
 
 TURNS = 3
-# The bytes per rank that a two-shot sum must save. On four H100s one-shot was faster at 384 KiB and
-# two-shot at 576 KiB. Another trip over the link takes 1.3 to 1.7 us.
+# The minimum bytes per rank that a two-shot sum must save. On four H100s, one-shot was faster at
+# 384 KiB and two-shot at 576 KiB. The second transfer takes 1.3 to 1.7 us.
 LEAST_SAVED_BYTES = 512 << 10
 _SENTINEL = -1
-_ABANDONED = -(1 << 30)  # far from 0 and from overflow, since running kernels still add to it
+_ABANDONED = -(1 << 30)  # far from 0 and from overflow, because running kernels still add to it
 _INTS = {2: torch.int16, 4: torch.int32}
 
 
@@ -56,9 +58,9 @@ class PeerRows:
     """The exchange buffers of all ranks, mapped into one rank's address space.
 
     `own` (3, rows, ranks, columns) int16 or int32 is this rank's buffer. `addresses` (ranks,) int64
-    are the beginnings of the ranks' buffers in this address space. `turns` (rows,) int32 are the
-    next turns of the rows, 0 to 2. `least_saved` are the bytes that a two-shot sum must save, equal
-    on all ranks.
+    has the address of each rank's buffer in this address space. `turns` (rows,) int32 has the next
+    turn of each row, 0 to 2. `least_saved` is the minimum of bytes that a two-shot sum must save.
+    It is the same on all ranks.
     """
 
     rank: int
@@ -83,28 +85,29 @@ class PeerRows:
         return self.own.shape[3]
 
     def fits(self, rows: int, columns: int, dtype: torch.dtype) -> bool:
-        """Return whether products (rows, columns) of `dtype` fit this exchange."""
+        """Return whether products (rows, columns) of `dtype` fit into the buffers."""
         return rows > 0 and columns == self.columns and ints_of(dtype) == self.own.dtype
 
     def is_two_shot(self, rows: int) -> bool:
-        """Return whether the sum of `rows` rows in one launch is a two-shot all-reduce."""
+        """Return whether `rows` rows in one launch are summed two-shot."""
         ranks, sent = self.num_ranks, rows * self.columns * self.own.itemsize
         return ranks > 2 and sent * (ranks - 1) * (ranks - 2) // ranks >= self.least_saved
 
     def abandon(self) -> None:
-        """Release all waiting and later kernels, which go on with undefined numbers.
+        """Let waiting and later kernels continue, with undefined numbers.
 
-        On CUDA this must be called on a stream that does not wait for these kernels.
+        On CUDA, call this on a stream that does not wait for these kernels.
         """
-        self.turns.fill_(_ABANDONED)  # first: the writes below release kernels that read the turns
+        # Must be first, because the writes below let kernels continue that read the turns.
+        self.turns.fill_(_ABANDONED)
         self.own.zero_()
 
 
 @dataclass(frozen=True, slots=True)
 class PeerProduct:
-    """A rank's part of a product. The reader of the product sums the parts of all ranks.
+    """A rank's part of a product. The next kernel that reads the product sums all ranks' parts.
 
-    `part` is (T, H), or split-K parts (S, T, H). Each rank reads it once, all in the same kernel.
+    `part` is (T, H), or split-K parts (S, T, H). All ranks must read it once, in the same kernel.
     """
 
     part: Tensor
@@ -112,29 +115,29 @@ class PeerProduct:
 
 
 def ints_of(dtype: torch.dtype) -> torch.dtype | None:
-    """Return the integer dtype as wide as `dtype`, or None if `dtype` is not exchanged."""
+    """Return the integer dtype with the width of `dtype`, or None if `dtype` is not supported."""
     return _INTS.get(dtype.itemsize) if dtype.is_floating_point else None
 
 
 def open_rows(rank: int, buffers: Sequence[Tensor]) -> PeerRows:
     """Open the mapped buffers of all ranks, and fill this rank's buffer with the sentinel.
 
-    All ranks must have filled their buffers, on the device too, before the first collective.
+    Before the first collective, the buffers of all ranks must have been filled, on the device.
     """
     own = buffers[rank].fill_(_SENTINEL)
     addresses = torch.tensor([one.data_ptr() for one in buffers], dtype=torch.int64)
-    # CUDA loads a kernel at its first launch, and may wait for the device then. `abandon` must
-    # therefore not be the first to launch a 32-bit fill.
+    # Fill with a kernel here, because CUDA loads a kernel at its first launch, and may wait for the
+    # device then. `abandon`, which must not wait, launches the same kernel.
     turns = torch.empty(own.shape[1], dtype=torch.int32, device=own.device).fill_(0)
     return PeerRows(rank, own, addresses.to(own.device), turns)
 
 
 @triton.jit
 def row_of_turn(turn: tl.tensor, row: tl.tensor, num_rows: tl.tensor, SIZE: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Return the offset of this turn's row in a buffer, counted in numbers.
+    """Return the offset of this turn's row in a buffer, in numbers.
 
-    SIZE counts all ranks' columns. In a turn below 0 kernels wait for no rank, and use the first of
-    the three parts.
+    SIZE is the number of columns of all ranks. If the turn is negative (after `abandon`), kernels
+    wait for no rank, and use the first of the three parts.
     """
     return (tl.maximum(turn, 0) % 3 * num_rows + row) * SIZE
 
@@ -151,7 +154,7 @@ def send(
     RANKS: tl.constexpr,
     WIDTH: tl.constexpr,
 ) -> None:
-    """Write a row's numbers, as integers, to all other ranks' buffers at `place`."""
+    """Write the numbers of a row, as integers, to the buffers of all other ranks at `place`."""
     for peer in tl.static_range(RANKS):
         if peer != RANK:
             send_to(peer, bits, inside, column, place, own, addresses, RANK, WIDTH)
@@ -169,7 +172,7 @@ def send_to(
     RANK: tl.constexpr,
     WIDTH: tl.constexpr,
 ) -> None:
-    """Write a row's numbers to one rank's buffer, like `send`."""
+    """Write the numbers of a row to the buffer of one rank, like `send`."""
     OTHER: tl.constexpr = 0x7FFF if own.dtype.element_ty.primitive_bitwidth == 16 else 0x7FFFFFFF
     replaced = tl.full(bits.shape, OTHER, bits.dtype)
     sent = tl.where(bits == -1, replaced, bits)
@@ -179,7 +182,7 @@ def send_to(
 
 @triton.jit
 def take(source: tl.tensor, inside: tl.tensor, turn: tl.tensor) -> tl.tensor:
-    """Read the numbers that another rank writes to `source`, once all have arrived."""
+    """Wait until all numbers that another rank writes to `source` have arrived, and return them."""
     bits = tl.load(source, mask=inside, other=0, volatile=True)
     while (tl.max((bits == -1).to(tl.int32)) > 0) & (turn >= 0):
         bits = tl.load(source, mask=inside, other=0, volatile=True)
@@ -188,7 +191,7 @@ def take(source: tl.tensor, inside: tl.tensor, turn: tl.tensor) -> tl.tensor:
 
 @triton.jit
 def wait(source: tl.tensor, inside: tl.tensor, turn: tl.tensor) -> None:
-    """Wait like `take`, without a result: the compiler rejects loops with unused results."""
+    """Wait like `take`, but return nothing: the compiler rejects loops with unused results."""
     missing = tl.max((tl.load(source, mask=inside, other=0, volatile=True) == -1).to(tl.int32))
     while (missing > 0) & (turn >= 0):
         missing = tl.max((tl.load(source, mask=inside, other=0, volatile=True) == -1).to(tl.int32))
@@ -204,7 +207,7 @@ def mark_again(
     RANKS: tl.constexpr,
     WIDTH: tl.constexpr,
 ) -> None:
-    """Overwrite the numbers that were read in the previous turn with the sentinel."""
+    """Fill the part that was read in the previous turn with the sentinel."""
     place = row_of_turn(turn + 2, row, num_rows, RANKS * WIDTH)
     marks = tl.full(column.shape, -1, own.dtype.element_ty)
     for peer in tl.static_range(RANKS):
@@ -213,10 +216,10 @@ def mark_again(
 
 @triton.jit
 def end_turn(turn: tl.tensor, row: tl.tensor, turns: tl.tensor) -> None:
-    """Advance the row to the next turn, after all other ranks' numbers have arrived.
+    """Advance the row to the next turn. Call after the numbers of all other ranks have arrived.
 
-    The new count is added, not stored, so the count stays below 0 if `abandon` has set it
-    meanwhile. All threads load the count before they wait.
+    The count is changed by adding, not by storing, so that it stays negative if `abandon` has set
+    it in the meantime. All threads load the count before they wait.
     """
     tl.atomic_add(turns + row, tl.where(turn == 2, -2, 1), sem="relaxed")
 
@@ -235,9 +238,10 @@ def summed_over_ranks(
     RANKS: tl.constexpr,
     WIDTH: tl.constexpr,
 ) -> tl.tensor:
-    """Sum all ranks' rows in rank order, like `load_summed` sums gathered rows.
+    """Sum the rows of all ranks in rank order, like `load_summed` sums gathered rows.
 
-    Returns float32, which the caller rounds to the dtype of `mine`. A two-shot sum is rounded.
+    Returns float32, which the caller rounds to the dtype of `mine`. A two-shot sum is already
+    rounded.
     """
     inside = column < WIDTH
     turn = tl.load(turns + row)
@@ -275,7 +279,7 @@ def _added(
     RANKS: tl.constexpr,
     WIDTH: tl.constexpr,
 ) -> tl.tensor:
-    """Add this rank's row and all other ranks' rows, which begin at `source`, in rank order."""
+    """Add up the rows of all ranks in rank order. Those of other ranks begin at `source`."""
     total = mine.to(tl.float32)
     for peer in tl.static_range(RANKS):
         if peer == RANK:

@@ -1,1 +1,1 @@
-"""The mixtures of experts: the choice of experts for a token, their GEMMs, and the sum."""
+"""The mixtures of experts: choosing experts for a token, their GEMMs, and the sum."""

@@ -43,7 +43,7 @@ def _add_experts_kernel(
 
 
 def launch(products: Tensor) -> Tensor:
-    """Compute `reference` on the device, for contiguous products."""
+    """Compute `reference` on the device. Products must be contiguous."""
     top_k, tokens, size = products.shape
     out = torch.empty((tokens, size), dtype=products.dtype, device=products.device)
     if tokens:

@@ -1,7 +1,7 @@
-"""The device code of four-bit experts' products (`four_bit_matrices`).
+"""The device code of the GEMMs of four-bit experts (`four_bit_matrices`).
 
-Elsewhere: how numbers are unpacked (`four_bit_numbers`), how tiles are made (`order`), and which
-sizes they have (`tiles`).
+Elsewhere: the unpacking of numbers (`four_bit_numbers`), and the order (`order`) and sizes
+(`tiles`) of tiles.
 """
 
 from __future__ import annotations
@@ -45,7 +45,9 @@ def product_kernel(
 ) -> None:
     """Multiply a tile of pairs by rows of the matrix, like `kernels.experts.product_kernel`.
 
-    The matrix is the first operand, so the product takes its unpacked numbers from registers.
+    (A pair is a token and an expert.)
+
+    The matrix is the first operand, so that its unpacked numbers can stay in registers.
     """
     launch_dependents_and_wait(DEPENDENT)
     tile = tl.program_id(1)
@@ -54,8 +56,8 @@ def product_kernel(
         return
     HEIGHT: tl.constexpr = FACTORS * N
     SPANS: tl.constexpr = (K + 127) // 128
-    SCALES: tl.constexpr = 1 if MXFP4 else 128 // GROUP  # words of a row in a span
-    EVERY: tl.constexpr = 4 if MXFP4 else GROUP // 32  # runs of 32 columns in a word of scales
+    SCALES: tl.constexpr = 1 if MXFP4 else 128 // GROUP  # words of scales per row and span
+    EVERY: tl.constexpr = 4 if MXFP4 else GROUP // 32  # number of 32-column runs per word of scales
     dtype: tl.constexpr = x.dtype.element_ty
     pair, real, row = rows_of_tile(pairs, tile, tokens, TOP_K, GATED, ROWS)
     feature = tl.program_id(0) * FEATURES + tl.arange(0, FEATURES)

@@ -1,14 +1,14 @@
 """The four-bit matrices of all experts of a layer, in the layout that their GEMMs read.
 
     values    (E, K / 128, N, 32) int16    a word has four numbers of a row, 32 columns apart
-    mxfp4     a number is e2m1, and 32 columns share a power of two (e8m0)
+    mxfp4     a number is e2m1; 32 columns share a scale, a power of two (e8m0)
               scales (E, K / 128, N) int32: a span's four scales, the first in the low byte
     int4      (q - zero) * scale, rounded once to `dtype`, in groups of 32, 64 or 128 columns
               scales (E, K / G, N) int32: a scale in float32, whose lowest 8 bits are the zero point
 
-Columns come in spans of 128, and a row's last span is filled up with zeros. The rows of a span lie
-one after the other. The rows that a program reads at a time are therefore one run of memory.
-`four_bit_numbers` says where the bits of four e2m1 numbers are in a word.
+Columns are divided into spans of 128. The last span of a row is padded with zeros. The rows of a
+span follow each other in memory, so that a program reads contiguous memory. `four_bit_numbers`
+describes the order of bits in a word.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from kernels.launch.rounding import cdiv
 from kernels.limits import INT4_SPAN
 
 Kind = Literal["mxfp4", "int4"]
-SPAN = INT4_SPAN  # columns of a span
-IN_WORD = 4  # numbers in a word
-STRIDE = SPAN // IN_WORD  # columns between a word's numbers
-ZERO_BITS = 0xFF  # bits of the zero point in a scale's word
+SPAN = INT4_SPAN  # number of columns in a span
+IN_WORD = 4  # number of numbers in a word
+STRIDE = SPAN // IN_WORD  # distance in columns between the numbers of a word
+ZERO_BITS = 0xFF  # the bits of the zero point in a word with a scale
 _MAGNITUDES = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 _EXPONENT_BIAS = 127
-# For each of a word's four numbers, the positions of its e2m1 bits, the sign's first.
+# For each of the four e2m1 numbers in a word, the positions of its bits, the sign first.
 _E2M1_BITS = ((15, 8, 7, 6), (12, 5, 4, 3), (9, 2, 1, 0), (14, 13, 11, 10))
 
 
 @dataclass(frozen=True, slots=True)
 class FourBitMatrix:
-    """The experts' four-bit matrices, K `columns`, used as numbers of `dtype`. `bias` (E, N)."""
+    """The experts' four-bit matrices with K `columns`, for products in `dtype`. `bias` (E, N)."""
 
     kind: Kind
     columns: int
@@ -66,7 +66,7 @@ class FourBitMatrix:
         return _in_columns(parts)[:, : self.columns].to(self.dtype).float()
 
     def _of_places(self, words: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Return scales and zero points for each span, row and place in a word, float32."""
+        """Return the scales and zero points for each span, row and place in a word, in float32."""
         if self.kind == "mxfp4":
             exponents = torch.stack([words >> 8 * place & 0xFF for place in range(IN_WORD)], 2)
             return torch.ldexp(torch.ones_like(exponents).float(), exponents - _EXPONENT_BIAS), None
@@ -120,9 +120,9 @@ def _as_index(words: Tensor) -> Tensor:
     return words.long() & 0xFFFF
 
 
-@cache  # 1 MiB; making it takes longer than reading a small matrix
+@cache  # cached (1 MiB), because making the table takes longer than reading a small matrix
 def _numbers_of_words(kind: Kind, device: torch.device) -> Tensor:
-    """Tabulate the numbers of all words without scale and zero point, (65536, 4) float32."""
+    """Tabulate the four numbers in each possible word, without scales, (65536, 4) float32."""
     words = torch.arange(1 << 16, dtype=torch.int32, device=device)
     codes = torch.stack([_taken(words, place, kind) for place in range(IN_WORD)], 1)
     if kind == "int4":
@@ -151,14 +151,14 @@ def mxfp4_scales(exponents: Tensor) -> Tensor:
 
 
 def int4_scales(scales: Tensor, zeros: Tensor | int) -> Tensor:
-    """Pack scales of any float dtype with zeros from 0 to 255 -> words int32, of the same shape.
+    """Pack scales, of any float dtype, and zero points (0 to 255) into int32 of the same shape.
 
-    Scales of 16 bits are kept exactly. Scales in float32 keep 16 significant bits.
+    16-bit scales stay exact. Float32 scales are rounded to 16 significant bits.
     """
     bits = scales.float().view(torch.int32)
     return (bits + (ZERO_BITS + 1) // 2) & ~ZERO_BITS | zeros
 
 
 def scale_of(words: Tensor) -> Tensor:
-    """Extract the scales in words, float32."""
+    """Extract the scales from words, as float32."""
     return (words & ~ZERO_BITS).view(torch.float32)

@@ -1,19 +1,20 @@
-"""The device code that widens four-bit numbers (`four_bit_matrices`) by bit shifts.
+"""The device code that converts four-bit numbers (`four_bit_matrices`) by bit shifts.
 
-The bits of e2m1 are moved to a wider type's sign, last exponent bits and first fraction bits. There
-they are the same number times a power of two. This holds for the subnormal 0.5 too. For bfloat16
-the scale makes up for this power, 2^-126. Words are laid out for unpacking in few instructions. A
-word's bits, from the highest, by the place of the number, and sign s, exponent e or fraction f:
+The bits of e2m1 are moved to the sign, the last exponent bits and the first fraction bits of a
+wider type. The result is the same number times a power of two, also for the subnormal 0.5. For
+bfloat16 this power is 2^-126, and the scale compensates for it. The order of bits in a word is
+chosen for unpacking with few instructions. These are the bits of a word, from the highest on, each
+as the number's place (0 to 3) and s for sign, e for exponent or f for fraction:
 
     15 14 13 12 11 10  9  8  7  6  5  4  3  2  1  0
     0s 3s 3e 1s 3e 3f 2s 0e 0e 0f 1e 1e 1f 2e 2e 2f       bfloat16    s 000000ee f000000
 
-The first number takes a mask, the second and third a shift and a mask each, the fourth six
-instructions. Each number takes a multiplication by its scale. These are 15 instructions for 4
-numbers, or for 8, since the words of two columns share a register. A shift and one logical
-instruction put an integer into the last bits of 128 (of 1024 in float16). The zero point is put
-into the last bits as well, and the difference of the two is exact. Both ways of unpacking give the
-numbers of `FourBitMatrix.dequantised` to the bit.
+The first number needs a mask, the second and third a shift and a mask each, the fourth six
+instructions. Then each number is multiplied by its scale. Together these are 15 instructions for 4
+numbers, or for 8, because the words of two columns share a register. For int4, a shift and one
+logical instruction put an integer into the last bits of the number 128 (1024 in float16). The zero
+point is put there in the same way, and the difference of the two is exact. Both ways of unpacking
+give exactly the numbers of `FourBitMatrix.dequantised`.
 """
 
 from __future__ import annotations
@@ -26,8 +27,9 @@ from kernels.experts.four_bit_matrices import FourBitMatrix
 
 BY_OPERATIONS, PACKED = 1, 2
 
-# Registers: $0 the numbers of two columns, $1 their words, $2 (and $3) the scale in both halves.
-# bfloat16 has a product by `fma` on devices before Hopper too. Adding -0 keeps zeros' signs.
+# Registers: $0 has the numbers of two columns, $1 their words, $2 (and $3) the scale in both
+# halves. bfloat16 is multiplied by `fma`, which devices before Hopper also have. Adding -0 keeps
+# the signs of zeros.
 FIRST_E2M1 = tl.constexpr("""{ .reg .b32 n, z;
     mov.b32 z, 0x80008000;
     and.b32 n, $1, 0x81c081c0;
@@ -46,8 +48,8 @@ FOURTH_E2M1 = tl.constexpr("""{ .reg .b32 n, e, f, z;
     shr.u32 e, $1, 5; and.b32 e, e, 0x01000100; or.b32 n, n, e;
     shr.u32 f, $1, 4; and.b32 f, f, 0x00c000c0; or.b32 n, n, f;
     fma.rn.bf16x2 $0, n, $2, z; }""")
-# Registers: $4 is minus the lifted zero point in both halves, $6 the words' bit shift. The
-# operation 0xea is (the first & the second) | the third.
+# Registers: $4 has minus the lifted zero point in both halves, $6 the bit shift of the words. The
+# logical operation 0xea is (first & second) | third.
 INTEGERS_BFLOAT16 = tl.constexpr("""{ .reg .b32 n, l, o, z;
     mov.b32 l, 0x43004300; mov.b32 o, 0x3f803f80; mov.b32 z, 0x80008000;
     shr.u32 n, $1, $6; lop3.b32 n, n, 0x000f000f, l, 0xea;
@@ -61,7 +63,7 @@ INTEGERS_FLOAT16 = tl.constexpr("""{ .reg .b32 n, l;
 
 
 def unpacking_of(matrix: FourBitMatrix) -> int:
-    """Choose the unpacking: PACKED for two numbers in a register, or BY_OPERATIONS one by one."""
+    """Choose how to unpack: PACKED (two numbers per register), or BY_OPERATIONS (one by one)."""
     packed = (torch.bfloat16, torch.float16) if matrix.kind == "int4" else (torch.bfloat16,)
     return PACKED if matrix.values.is_cuda and matrix.dtype in packed else BY_OPERATIONS
 
@@ -74,10 +76,10 @@ def scale_of_place(
     MXFP4: tl.constexpr,
     UNPACK: tl.constexpr,
 ) -> tuple[tl.tensor, tl.tensor]:
-    """Return the factor for the numbers at a place, and the offset that `numbers` subtracts.
+    """Return the factor for the numbers at a place in words, and the offset to subtract first.
 
-    PACKED gives int32, with the 16 bits of factor or offset in both halves. BY_OPERATIONS gives
-    float32.
+    For PACKED, both are int32 with the same 16-bit number in both halves. For BY_OPERATIONS, both
+    are float32.
     """
     if MXFP4:
         exponent = (words >> (8 * PLACE)) & 0xFF
@@ -85,14 +87,14 @@ def scale_of_place(
             scale = (exponent + 126) * 0x00800080
         else:
             scale = ((exponent + 126) << 23).to(tl.float32, bitcast=True)
-        zero = scale  # without a zero point, an unused value
+        zero = scale  # there is no zero point; any value will do
     else:
         exact = (words & -0x100).to(tl.float32, bitcast=True)
         point = words & 0xFF
         if UNPACK == 2:
             bits = exact.to(dtype).to(tl.int16, bitcast=True).to(tl.int32) & 0xFFFF
             scale = bits * 0x00010001
-            # The bits of -1024 or -128 in both halves.
+            # the 16 bits of -1024 (float16) or -128 (bfloat16), in both halves
             LIFTED: tl.constexpr = (0xE400E400 if dtype == tl.float16 else 0xC300C300) - (1 << 32)
             zero = point * 0x00010001 + LIFTED
         else:
@@ -111,7 +113,10 @@ def numbers(
     MXFP4: tl.constexpr,
     UNPACK: tl.constexpr,
 ) -> tl.tensor:
-    """Unpack the numbers at a place of words (features, columns) by scale, zero (features,)."""
+    """Unpack the numbers at one place of words (features, columns).
+
+    `scale` and `zero` (features,) are those of `scale_of_place`.
+    """
     if UNPACK == 1:
         return _by_operations(words, scale, zero, PLACE, MXFP4).to(dtype)
     elif MXFP4:  # noqa: RET505  the compiler wants one type from all
@@ -124,7 +129,7 @@ def numbers(
         return bits.to(dtype, bitcast=True)
     else:
         HOW: tl.constexpr = INTEGERS_FLOAT16 if dtype == tl.float16 else INTEGERS_BFLOAT16
-        # a tensor instead of a constant, because Gluon calls this function too
+        # a tensor, not a constant, because Gluon calls this function too
         shift = zero[:, None] * 0 + 4 * PLACE
         bits = tl.inline_asm_elementwise(
             HOW,

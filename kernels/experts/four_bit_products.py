@@ -1,10 +1,10 @@
-"""The launches of the GEMMs of four-bit experts, for any number of tokens.
+"""The launch of the GEMMs of four-bit experts, for any number of tokens.
 
-The time of few tokens is bound by reading matrices, which have a quarter of the bytes of 16-bit
-matrices. The time of many tokens is bound by arithmetic. A number is unpacked once for each 128
-pairs of a token and an expert. Unpacking takes some 3 instructions beside 128 multiplications, and
-on Hopper both run at the same time. Writing out a layer's experts in 16 bits would move 4.5 bytes
-for each number in each step, and take scratch memory.
+With few tokens, the time is that of reading the matrices, which have a quarter of the bytes of
+16-bit matrices. With many tokens, the time is that of arithmetic. A number is unpacked once per 128
+(token, expert) pairs. Unpacking takes about 3 instructions per 128 multiplications, and on Hopper
+both run at the same time. Dequantising a layer's experts to memory would instead move 4.5 bytes per
+number in each step, and need scratch memory.
 """
 
 from __future__ import annotations

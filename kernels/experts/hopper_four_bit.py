@@ -1,19 +1,19 @@
-"""The GEMMs of four-bit experts for many tokens, with Hopper's WGMMA.
+"""The GEMM of four-bit experts for many tokens, with Hopper's WGMMA.
 
-The kernel computes the sums of `four_bit_kernel`, in the same order. `four_bit_kernel` waits for
-each product before the next numbers are unpacked, because of Triton's compiler. Here products and
+The kernel computes the same sums as `four_bit_kernel`, in the same order. Triton's compiler makes
+`four_bit_kernel` wait for each product before it unpacks the next numbers. Here products and
 unpacking overlap:
 
     copies      span s + 2: inputs of 128 pairs, words and scales
     registers   | unpack 0 | unpack 1 | unpack 2 | unpack 3 | unpack 0 of s + 1
     products         | gate 0, up 0   | gate 1, up 1   | gate 2, up 2 ...
 
-A program takes 128 pairs and 256 rows of the matrix: 128 each of gate and up, or 256 of one matrix.
-Each of two groups of four warps takes half of the rows, and unpacks its own numbers. The kernel
-serves 16-bit numbers that are unpacked in pairs. It runs on compute capability 9.0 only, and not in
-the interpreter.
+A program computes 128 pairs and 256 rows of the matrix: 128 rows each of gate and up, or 256 rows
+of one matrix. Each of two groups of four warps computes half of the rows, and unpacks the numbers
+that it needs. The kernel supports 16-bit dtypes, with numbers unpacked in pairs. It runs only on
+compute capability 9.0, and not in the interpreter.
 
-Elsewhere: how tiles are made (`order`).
+Elsewhere: the order of tiles (`order`).
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def _copy_span(
     STAGES: gl.constexpr,
     PLACES: gl.constexpr,
 ) -> None:
-    """Start to copy the operands of a span's GEMMs. PLACES are its runs of 32 columns, 1 to 4."""
+    """Start to copy the operands of a span. It has PLACES runs of 32 columns, 1 to 4."""
     stage = span % STAGES
     inputs, words, scales = memory
     from_inputs, from_words, from_scales = sources
@@ -79,7 +79,7 @@ def _multiply_span(
     EVERY: gl.constexpr,
     PLACES: gl.constexpr,
 ) -> gl.tensor:
-    """Add the products of a span to both sums. The last place's products may still be running."""
+    """Add the products of a span to both sums. The products of the last place may still run."""
     inputs, words, scales = memory
     dtype: gl.constexpr = inputs[0].dtype
     first_words, second_words = words[0].index(stage).load(A), words[1].index(stage).load(A)
@@ -121,7 +121,7 @@ def _store(
     TOP_K: gl.constexpr,
     GATED: gl.constexpr,
 ) -> None:
-    """Write sums of the features that begin at `start`, for pairs and features that exist."""
+    """Write the sums of the features from `start` on, for pairs and features that exist."""
     OUT: gl.constexpr = gl.BlockedLayout([8, 1], [16, 2], [1, 8], [0, 1])
     H: gl.constexpr = sums.shape[0]
     ROWS: gl.constexpr = sums.shape[1]
@@ -164,7 +164,7 @@ def product_kernel(
 ) -> None:
     """Multiply a tile of pairs by 256 rows of the matrix.
 
-    FACTORS 2 means 128 rows of gate and 128 rows of up.
+    With FACTORS 2, these are 128 rows of gate and 128 rows of up.
     """
     tile = gl.program_id(1)
     expert = gl.load(owners + tile).to(gl.int64)
@@ -172,9 +172,10 @@ def product_kernel(
         HEIGHT: gl.constexpr = FACTORS * N
         SPANS: gl.constexpr = (K + 127) // 128
         WHOLE: gl.constexpr = K // 128
-        LEFT: gl.constexpr = K % 128 // 32  # runs of 32 columns in a partial last span
-        SCALES: gl.constexpr = 1 if MXFP4 else 128 // GROUP  # words of a row in a span
-        EVERY: gl.constexpr = 4 if MXFP4 else GROUP // 32  # runs of 32 columns in a word of scales
+        LEFT: gl.constexpr = K % 128 // 32  # number of 32-column runs in a partial last span
+        SCALES: gl.constexpr = 1 if MXFP4 else 128 // GROUP  # words of scales per row and span
+        # Number of 32-column runs per word of scales.
+        EVERY: gl.constexpr = 4 if MXFP4 else GROUP // 32
         H: gl.constexpr = 128
         dtype: gl.constexpr = x.dtype.element_ty
         ACC: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [8, 1], [16, ROWS, 16])
@@ -200,7 +201,7 @@ def product_kernel(
         )
         memory = (inputs, words, given)
 
-        # Places of missing rows and features read existing ones. Nothing is written for them.
+        # For missing pairs and features, existing ones are read, and nothing is written.
         start = gl.program_id(0) * (H if FACTORS == 2 else 2 * H)
         pair = gl.load(pairs + tile * ROWS + gl.arange(0, ROWS, gl.SliceLayout(1, COPY)))
         pair = gl.where(pair < tokens * TOP_K, pair, 0)
@@ -237,8 +238,8 @@ def product_kernel(
             first, second = _multiply_span(
                 first, second, memory, span % STAGES, A, MXFP4, SCALES, EVERY, 4
             )
-            # All warps have finished the products of span - 2, which used this memory. Copies that
-            # are never made do not compile, because their alignment is unknown.
+            # All warps have finished with the memory of this stage. The condition WHOLE > 2 is
+            # needed because a copy that is never made would not compile: its alignment is unknown.
             if WHOLE > 2 and span + 2 < WHOLE:
                 _copy_span(memory, sources, span + 2, HEIGHT, SCALES, STAGES, 4)
             if LEFT > 0 and WHOLE > 1 and span + 2 == WHOLE:

@@ -1,9 +1,9 @@
 """The matrices of all experts of a layer, stacked, and their dequantisation.
 
-    gate_up (E, 2 I, H): [gate | up], or (E, I, H): up alone      down (E, H, I)
+    gate_up (E, 2 I, H): [gate | up], or (E, I, H): only up      down (E, H, I)
 
-Fp8 matrices have scales like `Fp8Matrix`: by channel (E, N, 1), by block (E, ceil(N / 128), K /
-128). Four-bit matrices have another layout (`four_bit_matrices`).
+Fp8 matrices have scales like `Fp8Matrix`: (E, N, 1) by channel, or (E, ceil(N / 128), K / 128) by
+block. Four-bit matrices have another layout (`four_bit_matrices`).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class ExpertMatrix:
 
     @property
     def kind(self) -> Scales:
-        """The kind of scales."""
+        """The kind of scales of the matrices."""
         if self.scales is None:
             return "none"
         return "channel" if self.scales.shape[1] == self.values.shape[1] else "block"

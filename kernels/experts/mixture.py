@@ -1,8 +1,8 @@
-"""The computation of a mixture of experts, for tokens whose experts are chosen.
+"""The computation of a mixture of experts, after the experts of each token were chosen.
 
-    order -> gate(x @ gate_up.T) -> h @ down.T, times its weight -> sum over a token's experts
+    order -> gate(x @ gate_up.T) -> h @ down.T, times the weight -> sum over a token's experts
 
-If the matrices are fp8, the inputs of both products are quantised, at every number of tokens.
+If the matrices are in fp8, the inputs of both products are quantised, for any number of tokens.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from kernels.linear.fp8_rows import Scaling
 from kernels.norms.gate import Gate
 
 MixtureOp = Callable[[Tensor, Routed, AnyMatrix, AnyMatrix, Gate], Tensor]
-"""x (T, H), the experts of each token, gate_up, down -> (T, H), whole or in parts (`split_k`)."""
+"""x (T, H), each token's experts, gate_up, down -> (T, H), complete or in parts (`split_k`)."""
 
 
 def reference(x: Tensor, routed: Routed, gate_up: AnyMatrix, down: AnyMatrix, gate: Gate) -> Tensor:
@@ -39,7 +39,7 @@ def reference(x: Tensor, routed: Routed, gate_up: AnyMatrix, down: AnyMatrix, ga
 
 
 def launch(x: Tensor, routed: Routed, gate_up: AnyMatrix, down: AnyMatrix, gate: Gate) -> Tensor:
-    """Compute `reference` on the device. For few tokens return parts (k, T, H) float32."""
+    """Compute `reference` on the device. For few tokens, return parts (k, T, H) float32."""
     tokens, by = x.shape[0], scaling_of(gate_up)
     of = tiles_of(gate_up, routed.experts.numel())
     tiles = order.launch(routed.experts, gate_up.num_experts, of.rows)
@@ -54,7 +54,7 @@ def launch(x: Tensor, routed: Routed, gate_up: AnyMatrix, down: AnyMatrix, gate:
 
 
 def tiles_of(matrix: AnyMatrix, pairs: int) -> MixtureTiles:
-    """Choose the tiles for these matrices and `pairs` pairs of token and expert."""
+    """Choose the tile sizes for these matrices and `pairs` (token, expert) pairs."""
     if isinstance(matrix, FourBitMatrix):
         return four_bit_tiles_for(
             pairs,

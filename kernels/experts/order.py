@@ -1,13 +1,13 @@
-"""The order of (token, expert) pairs by expert, in tiles of rows for one program each.
+"""The ordering of (token, expert) pairs by expert, in tiles that one program each computes.
 
-Pair t * k + j is the j-th expert of token t. Every expert's pairs, in order, fill whole tiles:
+Pair t * k + j is token t with its j-th expert. A tile has pairs of only one expert:
 
     tiles      [ 0 3 9 . ][ 1 4 5 6 ][ 8 . . . ]      a dot: no pair
-    expert         2          5          5            -1: a tile that no expert needs
+    expert         2          5          5            -1: an unused tile
 
-The largest number of tiles follows from the sizes alone, so the launch can be captured in a CUDA
-graph. Device memory has which tiles are in use. Nothing is counted with atomics, so the order is
-always the same.
+The maximum number of tiles depends only on sizes, so that the launch can be captured in a CUDA
+graph. The experts of tiles, in device memory, show which tiles are used. Nothing is counted with
+atomics, so the order is always the same.
 """
 
 from __future__ import annotations
@@ -23,33 +23,36 @@ from kernels.launch.dependent_launch import dependent_launch, launch_dependents_
 from kernels.launch.rounding import cdiv, next_power_of_2
 
 _CHUNKS_AT_ONCE = 64
-COUNTED_ALONE = 512  # maximum number of pairs that every program counts for itself
+COUNTED_ALONE = 512  # maximum number of pairs for which each program counts all pairs itself
 
-# Entries (most, chunk): if there are up to `most` pairs in all, a program places `chunk` pairs.
+# Entries (most, chunk): with up to `most` pairs in total, a program places `chunk` pairs.
 CHUNKS = ((16, 16), (COUNTED_ALONE, 128), (8192, 128))
 _LARGEST_CHUNK = 512
 
 
 @dataclass(frozen=True, slots=True)
 class PairTiles:
-    """The pairs in each tile (tiles, rows), int32, and each tile's expert (tiles,)."""
+    """The pairs in each tile (tiles, rows) int32, and the expert of each tile (tiles,)."""
 
     pairs: Tensor
     experts: Tensor
 
 
 def most_tiles(pairs: int, num_experts: int, rows: int) -> int:
-    """Bound the number of tiles of `rows` pairs. Each used expert's last tile may be partial."""
+    """Return the maximum number of tiles of `rows` pairs.
+
+    The last tile of each used expert may be partial.
+    """
     return min(cdiv(pairs, rows) + min(num_experts, pairs), pairs)
 
 
 def chunk_for(num_pairs: int) -> int:
-    """Choose how many (token, expert) pairs one program writes into tiles."""
+    """Choose how many (token, expert) pairs one program places in tiles."""
     return next((chunk for most, chunk in CHUNKS if num_pairs <= most), _LARGEST_CHUNK)
 
 
 def reference(experts: Tensor, num_experts: int, rows: int) -> PairTiles:
-    """Order experts (T, k) int32 -> tiles of `rows` pairs. Plain PyTorch. Waits for the device."""
+    """Order the pairs of experts (T, k) int32 -> tiles. Plain PyTorch. Waits for the device."""
     flat = experts.flatten()
     tiles = most_tiles(flat.numel(), num_experts, rows)
     pairs = torch.full((tiles, rows), flat.numel(), dtype=torch.int32, device=experts.device)
@@ -72,7 +75,7 @@ def _counted(
     E_PADDED: tl.constexpr,
     CHUNK: tl.constexpr,
 ) -> tl.tensor:
-    """Count the pairs of each expert (E_PADDED,) in the chunk that begins at `start`."""
+    """Count the pairs of each expert, (E_PADDED,), in the chunk that begins at `start`."""
     index = start + tl.arange(0, CHUNK)
     given = tl.load(experts + index, mask=index < num_pairs, other=-1)
     same = given[:, None] == tl.arange(0, E_PADDED)[None, :]
@@ -89,7 +92,7 @@ def _count_kernel(
     CHUNK: tl.constexpr,
     DEPENDENT: tl.constexpr,
 ) -> None:
-    """Count the pairs of one chunk into counts (chunks, E)."""
+    """Count the pairs of each expert in one chunk, into counts (chunks, E)."""
     launch_dependents_and_wait(DEPENDENT)
     chunk, expert = tl.program_id(0), tl.arange(0, E_PADDED)
     found = _counted(experts, chunk * CHUNK, num_pairs, E_PADDED, CHUNK)
@@ -113,9 +116,9 @@ def _place_kernel(
     CHUNK: tl.constexpr,
     DEPENDENT: tl.constexpr,
 ) -> None:
-    """Place the pairs of one chunk, and pad one expert's last tile.
+    """Place the pairs of one chunk in tiles, and pad the last tile of one expert.
 
-    The last program also writes -1 as the expert of tiles that no expert needs.
+    The last program also writes -1 as the expert of unused tiles.
     """
     launch_dependents_and_wait(DEPENDENT)
     program, expert = tl.program_id(0), tl.arange(0, E_PADDED)
@@ -161,7 +164,7 @@ def _place_kernel(
 
 
 def launch(experts: Tensor, num_experts: int, rows: int) -> PairTiles:
-    """Compute `reference` on the device. Unneeded tiles are not written."""
+    """Compute `reference` on the device. The pairs of unused tiles are not written."""
     num_pairs = experts.numel()
     tiles = most_tiles(num_pairs, num_experts, rows)
     pairs = torch.empty((tiles, rows), dtype=torch.int32, device=experts.device)
@@ -197,7 +200,7 @@ def launch(experts: Tensor, num_experts: int, rows: int) -> PairTiles:
 
 
 def by_sorting(experts: Tensor, num_experts: int, rows: int) -> PairTiles:
-    """Compute `reference` on any device, without waiting, for more experts than a kernel counts."""
+    """Compute `reference` on any device without waiting, if experts are too many for a kernel."""
     flat, device = experts.flatten(), experts.device
     tiles = most_tiles(flat.numel(), num_experts, rows)
     pairs = torch.full((tiles * rows,), flat.numel(), dtype=torch.int32, device=device)

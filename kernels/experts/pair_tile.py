@@ -1,9 +1,9 @@
-"""The device code shared by all expert GEMMs: a tile's pairs, bias and output rows.
+"""The device code that all expert GEMMs share: a tile's pairs, bias and output rows.
 
-Pair p = t * k + j is the j-th expert of token t. Gated products read the token's row and write the
-pair's row. `down` reads the pair's row and writes the token's row of part j.
+Pair p = t * k + j is token t with its j-th expert. The gated product reads row t and writes row p.
+The product with `down` reads row p and writes row t of part j.
 
-Elsewhere: the matrix, or how it is multiplied (`product_kernel`, `four_bit_kernel`).
+Elsewhere: the matrices and the products (`product_kernel`, `four_bit_kernel`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def rows_of_tile(
     GATED: tl.constexpr,
     ROWS: tl.constexpr,
 ) -> tuple[tl.tensor, tl.tensor, tl.tensor]:
-    """Load a tile's pairs, whether each pair exists, and the rows that pairs read, all (ROWS,)."""
+    """Load a tile's pairs, flags for existing pairs, and the rows that they read, all (ROWS,)."""
     pair = tl.load(pairs + tile * ROWS + tl.arange(0, ROWS))
     real = pair < tokens * TOP_K
     row = (pair // TOP_K if GATED else pair).to(tl.int64)
@@ -39,7 +39,7 @@ def with_bias(
     HAS_BIAS: tl.constexpr,
     WEIGHT_FIRST: tl.constexpr,
 ) -> tl.tensor:
-    """Add the bias of these features to the sum."""
+    """Add the bias of the features `feature` to the sum."""
     if HAS_BIAS:
         shift = tl.load(bias + feature, mask=inside, other=0.0).to(tl.float32)
         acc += shift[:, None] if WEIGHT_FIRST else shift[None, :]
@@ -66,7 +66,7 @@ def store_products(
     LIMITED: tl.constexpr,
     WEIGHT_FIRST: tl.constexpr,
 ) -> None:
-    """Gate `acc` with `up`, or multiply `acc` by the pairs' weights, and write the result."""
+    """Gate `acc` and `up`, or multiply `acc` by the pairs' weights. Write the result."""
     if GATED:
         acc = gated(acc, up, limit, alpha, ACT, LIMITED)
         goal = pair.to(tl.int64) * N

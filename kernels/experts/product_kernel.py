@@ -1,6 +1,6 @@
-"""The device code of the experts' GEMMs (`products`): a tile of pairs by some outputs.
+"""The device code of the experts' GEMMs (`products`): a tile of pairs times some matrix rows.
 
-Elsewhere: how tiles are made (`order`), and which sizes they have (`tiles`).
+Elsewhere: the order (`order`) and the sizes (`tiles`) of tiles.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def _scaled(
     STEPS: tl.constexpr,
     WEIGHT_FIRST: tl.constexpr,
 ) -> tl.tensor:
-    """Multiply a tile's sum by the scales of its 128 columns, of x's rows and of the block."""
+    """Multiply a tile's sum over 128 columns by the scales of x's rows and the weight's block."""
     of_rows = tl.load(x_scales + row * STEPS + step, mask=real, other=0.0)
     of_rows *= tl.load(scales + block * STEPS + step)
     return part * (of_rows[None, :] if WEIGHT_FIRST else of_rows[:, None])
@@ -38,7 +38,7 @@ def _product(
     WEIGHT_FIRST: tl.constexpr,
     UPCAST: tl.constexpr,
 ) -> tl.tensor:
-    if UPCAST:  # the interpreter has no fp8 GEMM
+    if UPCAST:  # the interpreter has no fp8 product
         x, weight = x.to(tl.float32), weight.to(tl.float32)
     if WEIGHT_FIRST:
         acc = tl.dot(weight, tl.trans(x), acc, input_precision="ieee")
@@ -61,7 +61,7 @@ def _finished(
     HAS_BIAS: tl.constexpr,
     WEIGHT_FIRST: tl.constexpr,
 ) -> tl.tensor:
-    """Multiply the sum by the scales of rows and channels, and add the bias of these features."""
+    """Multiply the sum by the scales of rows and channels, and add the bias."""
     if SCALES == 1:
         of_rows = tl.load(x_scales + row, mask=real, other=0.0)
         of_features = tl.load(scales + feature, mask=inside, other=0.0)
@@ -102,10 +102,10 @@ def product_kernel(
     UPCAST: tl.constexpr,
     DEPENDENT: tl.constexpr,
 ) -> None:
-    """Multiply a tile of pairs by FEATURES of N outputs.
+    """Multiply a tile of pairs by FEATURES of the N matrix rows.
 
-    GATED means the first GEMM, which ends in a gate. FACTORS 2 means FEATURES rows of gate and as
-    many of up.
+    With GATED, this is the first GEMM, which ends with a gate. With FACTORS 2, it multiplies by
+    FEATURES rows of gate and as many rows of up.
     """
     launch_dependents_and_wait(DEPENDENT)
     tile = tl.program_id(1)

@@ -1,12 +1,12 @@
-"""The experts' GEMMs: each row by its expert's matrix, tile by tile.
+"""The experts' GEMMs: each row is multiplied by its expert's matrix, tile by tile.
 
     gated    out[p] = gate(x[token of p] @ [gate | up].T)       x (T, H) -> (T k, I)
-             out[p] = relu(x[token of p] @ up.T)^2              where there is no gate
+             out[p] = relu(x[token of p] @ up.T)^2              if there is no gate
     down     out[j, t] = weight * (h[t k + j] @ down.T)         h (T k, I) -> (k, T, H)
 
-p = t k + j is the pair of token t and its j-th expert. The k products of a token are written side
-by side, for a reader that adds them in order (`split_k`, `add_experts`). The products are in
-float32 for few tokens, in the model's dtype for many. Nothing is added with atomics, and each
+p = t k + j is the pair of token t and its j-th expert. The k products of a token are written to
+separate parts, and the reader adds them in order (`split_k`, `add_experts`). The products are
+float32 for few tokens, and of the model's dtype for many. Nothing is added with atomics, and each
 result is written once.
 """
 
@@ -29,15 +29,15 @@ from kernels.linear.fp8_rows import Fp8Rows
 from kernels.norms import gate_mul
 from kernels.norms.gate import SILU, Gate
 
-MAX_FLOAT_TOKENS = 64  # maximum number of tokens for which outputs of `down` are float32
+MAX_FLOAT_TOKENS = 64  # maximum number of tokens for which the outputs of `down` are float32
 _SCALES = {"none": 0, "channel": 1, "block": 2}
-_FP8_DEPTH = 128  # columns of a tile; with scales by block they share a scale
+_FP8_DEPTH = 128  # columns of a tile, which share a scale if scales are by block
 
 
 def gated_reference(
     x: Tensor | Fp8Rows, routed: Routed, gate_up: AnyMatrix, gate: Gate, dtype: torch.dtype
 ) -> Tensor:
-    """Compute x (T, H) -> (T k, I) of `dtype`. Plain PyTorch, float32 inside."""
+    """Compute the gated product of x (T, H) -> (T k, I) of `dtype`. Plain PyTorch in float32."""
     wide = _written_out(x).repeat_interleave(routed.experts.shape[1], 0)
     both = _by_expert(wide, routed, gate_up)
     return gate_mul.reference(both, gate).to(dtype)
@@ -46,7 +46,7 @@ def gated_reference(
 def down_reference(
     hidden: Tensor | Fp8Rows, routed: Routed, down: AnyMatrix, dtype: torch.dtype
 ) -> Tensor:
-    """Compute hidden (T k, I) -> (k, T, H) of `dtype`, times the weights. Plain PyTorch."""
+    """Multiply hidden (T k, I) by `down` and the weights -> (k, T, H) of `dtype`. Plain PyTorch."""
     products = _by_expert(_written_out(hidden), routed, down)
     weighted = products * routed.weights.flatten()[:, None]
     return weighted.view(*routed.experts.shape, products.shape[1]).transpose(0, 1).to(dtype)
@@ -76,7 +76,7 @@ def gated_launch(
     gate: Gate,
     dtype: torch.dtype,
 ) -> Tensor:
-    """Compute `gated_reference` on the device, for x with contiguous rows."""
+    """Compute `gated_reference` on the device. Rows of x must be contiguous."""
     pairs, size = routed.experts.numel(), gate_up.rows // gate.factors
     out = torch.empty((pairs, size), dtype=dtype, device=tiles.pairs.device)
     _launch(x, routed, tiles, tile, gate_up, out, size, gate)

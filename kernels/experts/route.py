@@ -1,12 +1,12 @@
-"""The router's choice of experts for each token: the experts with the k largest scores.
+"""The router's choice of experts for each token: those with the k largest scores.
 
-    scores  = softmax(logits), of all experts, or sigmoid(logits), in float32
+    scores  = softmax(logits) over all experts, or sigmoid(logits), in float32
     chosen  = the k largest of scores (+ bias, if any) in the best groups (`Scoring`)
     weights = scores of the chosen experts, without the bias
-              with `renormalise` divided by their sum, and then times `factor`
+              with `renormalise` divided by their sum; then multiplied by `factor`
 
-Among equal scores the expert with the lowest number is chosen. The chosen experts exist whatever
-the logits are, NaN included.
+If scores are equal, the expert with the lowest number is chosen. The chosen experts are valid for
+any logits, even NaN.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from kernels.limits import check_groups
 
 @dataclass(frozen=True, slots=True)
 class Routed:
-    """The choice of `experts` (T, k) int32, best first, with `weights` (T, k) float32."""
+    """The chosen `experts` (T, k) int32, best first, and their `weights` (T, k) float32."""
 
     experts: Tensor
     weights: Tensor
 
 
 RouteOp = Callable[[Tensor, int, bool, Scoring, Tensor | None, Tensor | None], Routed]
-"""logits (T, E), k, renormalise, scoring, bias and factors (E,) float32 or None -> each token's k.
+"""logits (T, E), k, renormalise, scoring, bias, factors -> each token's k experts and weights.
 
-Each expert's factor multiplies its weights last.
+bias and factors are (E,) float32 or None. At the end, an expert's factor multiplies its weight.
 """
-_LEAST_SUM = 1e-20  # minimum divisor: scores that are all 0 then get weights of 0
+_LEAST_SUM = 1e-20  # minimum divisor, so that weights are 0 if all scores are 0
 
 
 def reference(
@@ -49,7 +49,7 @@ def reference(
     bias: Tensor | None = None,
     factors: Tensor | None = None,
 ) -> Routed:
-    """Choose experts by logits (T, E) of any float dtype, with k at most E. Plain PyTorch."""
+    """Choose `top_k` experts by logits (T, E) of any float dtype. Plain PyTorch."""
     wide = logits.float()
     scores = wide.sigmoid() if scoring.sigmoid else torch.softmax(wide, -1)
     ranked = _within_groups(scores if bias is None else scores + bias, scoring)
@@ -83,7 +83,7 @@ def _within_best_groups(
     GROUP_BEST: tl.constexpr,
     TOP_GROUPS: tl.constexpr,
 ) -> tl.tensor:
-    """Replace the scores of experts outside the best groups, of SIZE experts each, by -inf."""
+    """Replace the scores of experts outside the best groups by -inf. A group has SIZE experts."""
     group = tl.arange(0, GROUPS_PADDED)
     sums = tl.full([GROUPS_PADDED], float("-inf"), tl.float32)
     for index in tl.static_range(GROUPS):
@@ -128,7 +128,7 @@ def _route_kernel(
     expert, place = tl.arange(0, E_PADDED), tl.arange(0, K_PADDED)
     inside = expert < E
     given = tl.load(logits + row * row_stride + expert, mask=inside, other=0.0).to(tl.float32)
-    given = tl.where(given == given, given, -1e30)  # NaN becomes the least score
+    given = tl.where(given == given, given, -1e30)  # NaN becomes the smallest score
     given = tl.where(inside, tl.minimum(tl.maximum(given, -1e30), 1e30), float("-inf"))
     if SIGMOID:
         scores = 1 / (1 + tl.exp(-given))
@@ -169,7 +169,7 @@ def launch(
     bias: Tensor | None = None,
     factors: Tensor | None = None,
 ) -> Routed:
-    """Compute `reference` on the device, for contiguous rows."""
+    """Compute `reference` on the device. Rows must be contiguous."""
     tokens, num_experts = logits.shape
     check_groups(num_experts, scoring.groups, scoring.top_groups, top_k, scoring.group_best)
     experts = torch.empty((tokens, top_k), dtype=torch.int32, device=logits.device)

@@ -1,6 +1,6 @@
 """The scores by which a router chooses experts.
 
-Torch is not imported, since models' configs name them.
+This module does not import torch, because configs of models name the scores.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from dataclasses import dataclass
 class Scoring:
     """The scores of experts: a softmax over all experts, or the sigmoid of each logit.
 
-    DeepSeek V3 uses sigmoids. Experts are divided into `groups` of equal size. The experts are
-    chosen from the `top_groups` groups with the largest sum of their `group_best` (one or two) best
-    scores. Weights are multiplied by `factor` at the end.
+    Sigmoids are used by DeepSeek V3. Experts are divided into `groups` groups of equal size, and
+    chosen only from the `top_groups` groups with the largest sum of their `group_best` (one or two)
+    best scores. Weights are multiplied by `factor` at the end.
     """
 
     sigmoid: bool = False

@@ -1,8 +1,8 @@
-"""The tile sizes of the experts' GEMMs, chosen by the number of tokens alone.
+"""The tile sizes of the experts' GEMMs. They depend only on the number of tokens.
 
-As with other products, a row's result depends on the number of tokens in the step, not on the other
-tokens. Few rows are bound by reading the experts' matrices, so the matrices are the first operand,
-with 64 rows at a time. Many rows are bound by arithmetic.
+As with other products, the result of a row depends on the number of tokens in the step, but not on
+the other tokens. With few rows, the time is that of reading the experts' matrices. The matrices are
+then the first operand, 64 rows at a time. With many rows, the time is that of arithmetic.
 """
 
 from __future__ import annotations
@@ -15,27 +15,27 @@ from kernels.experts.order import CHUNKS
 
 @dataclass(frozen=True, slots=True)
 class ExpertTile:
-    """The size of a tile: `rows` pairs by `features` of a matrix, read `depth` bytes at a time."""
+    """The size of a tile: `rows` pairs, `features` matrix rows, read `depth` bytes at a time."""
 
     rows: int
     features: int
     depth: int
-    weight_first: bool  # the matrix is the first operand of a product
+    weight_first: bool  # True: the matrix is the first operand of a product
     warps: int
     stages: int
-    is_overlapped: bool = False  # use `hopper_four_bit` with this tile
+    is_overlapped: bool = False  # True: use `hopper_four_bit` with this tile
 
 
 FEW = ExpertTile(16, 64, 256, weight_first=True, warps=4, stages=4)
 SOME = ExpertTile(32, 64, 128, weight_first=True, warps=4, stages=4)
 MORE = ExpertTile(64, 128, 128, weight_first=False, warps=4, stages=4)
 MANY = ExpertTile(128, 128, 128, weight_first=False, warps=8, stages=3)
-_UP_TO = ((8, FEW), (24, SOME), (96, MORE))  # pairs per expert, if evenly distributed
+_UP_TO = ((8, FEW), (24, SOME), (96, MORE))  # (pairs per expert, if evenly distributed; tile)
 
 
 @dataclass(frozen=True, slots=True)
 class MixtureTiles:
-    """The tiles of both GEMMs, with equal rows."""
+    """The tile sizes of both GEMMs. Their number of rows is equal."""
 
     gated: ExpertTile
     down: ExpertTile
@@ -46,12 +46,12 @@ class MixtureTiles:
         return self.gated.rows
 
     def inner(self, factors: int) -> ExpertTile:
-        """Return the tile of the first GEMM. Without a gate it is one product, like `down`."""
+        """Return the tile of the first GEMM. Without a gate, it is a single product like `down`."""
         return self.gated if factors == 2 else self.down
 
 
 def _four_bit(rows: int, gated: tuple[int, int, int], down: tuple[int, int, int]) -> MixtureTiles:
-    """Make tiles of (features, warps, stages) for four-bit matrices, whose words fix the depth."""
+    """Make tiles from (features, warps, stages) for four-bit matrices. Words fix the depth."""
     of_gated, of_down = (
         ExpertTile(rows, features, 64, weight_first=True, warps=warps, stages=stages)
         for features, warps, stages in (gated, down)
@@ -59,14 +59,15 @@ def _four_bit(rows: int, gated: tuple[int, int, int], down: tuple[int, int, int]
     return MixtureTiles(of_gated, of_down)
 
 
-# Measured on an H100 (decision 143). GEMMs of so few pairs are bound by loads in flight.
+# Measured on an H100 (decision 143). With so few pairs, the time depends on the number of
+# concurrent loads.
 LONE_PAIRS = 16
 FOUR_BIT_LONE = _four_bit(16, (64, 4, 6), (64, 4, 6))
 FOUR_BIT_FEW = _four_bit(16, (64, 4, 4), (64, 4, 4))
 FOUR_BIT_SOME = _four_bit(32, (128, 4, 3), (128, 4, 3))
 FOUR_BIT_MORE = _four_bit(64, (64, 4, 3), (128, 8, 3))
 FOUR_BIT_MANY = _four_bit(128, (64, 4, 3), (128, 8, 3))
-# On Hopper, for numbers unpacked in pairs: 128 features of gate and of up, 256 of down.
+# For Hopper, with numbers unpacked in pairs: 128 features each of gate and up, 256 of down.
 FOUR_BIT_OVERLAPPED = MixtureTiles(
     ExpertTile(128, 128, 64, weight_first=True, warps=8, stages=4, is_overlapped=True),
     ExpertTile(128, 256, 64, weight_first=True, warps=8, stages=4, is_overlapped=True),
@@ -75,7 +76,7 @@ _FOUR_BIT_UP_TO = ((8, FOUR_BIT_FEW), (24, FOUR_BIT_SOME), (160, FOUR_BIT_MORE))
 
 
 def tile_for(pairs: int, num_experts: int) -> ExpertTile:
-    """Choose the tile for `pairs` pairs of token and expert."""
+    """Choose the tile for `pairs` (token, expert) pairs."""
     return next((tile for most, tile in _UP_TO if pairs <= most * num_experts), MANY)
 
 
@@ -84,8 +85,8 @@ def four_bit_tiles_for(
 ) -> MixtureTiles:
     """Choose the tiles for four-bit matrices.
 
-    In float32, tiles of more rows do not fit. `can_overlap` tells whether `hopper_four_bit`
-    supports the device and the numbers.
+    In float32, larger tiles do not fit. `can_overlap` is True if `hopper_four_bit` supports the
+    device and the matrices.
     """
     if is_float32:
         return FOUR_BIT_FEW
@@ -96,7 +97,7 @@ def four_bit_tiles_for(
 
 
 def telling_tokens(num_experts: int, top_k: int, most: int) -> Iterator[int]:
-    """Yield token counts up to `most` that together launch every kernel that any count needs."""
+    """Yield numbers of tokens, up to `most`, that together launch all kernels for such numbers."""
     pairs = (
         LONE_PAIRS,
         *(up_to * num_experts for up_to, _ in (*_UP_TO, *_FOUR_BIT_UP_TO)),

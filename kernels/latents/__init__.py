@@ -1,13 +1,13 @@
 """The attention over latents (multi-head latent attention, arXiv 2405.04434).
 
-In place of keys and values a token keeps a latent c of R numbers and a rotated key of P numbers.
-All heads share both. Keys and values are products of c and two matrices. Instead, queries and
-outputs can be multiplied by these matrices.
+Instead of keys and values, a latent c of R numbers and a rotated key of P numbers are stored for
+each token. All heads share both. Keys and values are products of c with two matrices. It is
+equivalent to multiply queries and outputs by these matrices instead.
 
-    latent_attention   attention of a step; chooses the way for each row
+    latent_attention   attention of a step; chooses the method for each row
     absorbed           queries of R + P numbers attend to unchanged latents
-    expanded           keys and values are computed from the latents, then usual attention
-    write_latents      norm, rotation, the write to the pool
-    scratch            memory that both ways take
-    latent_shape       sizes, and the products that each way takes
+    expanded           keys and values are computed from the latents, then ordinary attention
+    write_latents      norm, rotation, writing to the pool
+    scratch            memory that both methods need
+    latent_shape       sizes, and the number of multiplications of each method
 """

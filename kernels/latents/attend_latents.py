@@ -1,10 +1,10 @@
-"""The kernel that attends to unchanged latents: a key is a latent, a value its first R numbers.
+"""The kernel that attends to the latents themselves: a value is the first R numbers of a key.
 
-One program takes a query block: BLOCK_Q new tokens of a row with GROUP of their heads. All heads
-read the same latents, tile by tile. A tile is loaded once for scores and sums. The softmax is
-computed as in `attention_tile`. If query blocks do not fill the device, each block's latents are
-split among several programs, whose partial outputs `merge_attention` adds. Decodes are query blocks
-of one token.
+One program computes a query block: BLOCK_Q new tokens of a row, with GROUP of their heads. All
+heads read the same latents, tile by tile. A tile is loaded only once for scores and sums. The
+softmax is computed as in `attention_tile`. If there are too few query blocks to use the full
+device, the latents of each block are divided among several programs, and `merge_attention` merges
+their partial outputs. Decodes are query blocks of one token.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from kernels.launch.row_blocks import count_row_blocks, first_row_block, row_of_
 _MULTIPROCESSORS = 132  # of an H200
 _LEAST_KEYS = 128  # minimum number of keys in a split
 _MAX_SPLITS = 64
-_MIN_QUERIES = 16  # rows of the smallest operand that matrix units take
+_MIN_QUERIES = 16  # minimum number of rows of an operand of the matrix units
 _MAX_HEADS = 32
 
 
 @dataclass(frozen=True, slots=True)
 class _Tuning:
-    queries: int  # query rows of a program, counting each head
+    queries: int  # number of query rows of a program; each head counts
     tile: int
     warps: int
     stages: int
@@ -44,7 +44,7 @@ def _tuning(q: Tensor, heads: int, *, decodes: bool) -> _Tuning:
     least = max(next_power_of_2(heads), _MIN_QUERIES)
     if q.dtype == torch.float32:
         return _Tuning(least, 16, 8, 1)
-    # Measured on an H200 for 20 heads (docs/lab/performance-log.md).
+    # These sizes were measured on an H200 with 20 heads (docs/lab/performance-log.md).
     if decodes:
         return _Tuning(least, 32, 4, 2)
     # Two tiles of 64 keys need more shared memory than other devices have.
@@ -72,7 +72,7 @@ def _tile(
     TILE: tl.constexpr,
     SCALED: tl.constexpr,
 ) -> tl.tensor:
-    """Fold latents [start, start + TILE) before `end` into (acc, m, total)."""
+    """Add the latents [start, start + TILE), up to `end`, to the state (acc, m, total)."""
     index = tl.arange(0, TILE)
     key = start + index
     real = key < end
@@ -81,7 +81,7 @@ def _tile(
     address = kv + (block * block_stride + slot * (R + P))[:, None]
     latent = tl.load(address + tl.arange(0, R)[None, :], mask=real[:, None], other=0.0)
     shared = tl.load(address + R + tl.arange(0, P)[None, :], mask=real[:, None], other=0.0)
-    if SCALED:  # via float32: direct conversion to bfloat16 handles one number at a time
+    if SCALED:  # via float32, because direct conversion to bfloat16 handles one number at a time
         latent = latent.to(tl.float32).to(queries.dtype)
         shared = shared.to(tl.float32).to(queries.dtype)
     scores = tl.dot(rotated, tl.trans(shared), input_precision="ieee")
@@ -128,7 +128,7 @@ def _attend_latents_kernel(
     SPLIT: tl.constexpr,
     SCALED: tl.constexpr,
 ) -> None:
-    # The last blocks of a row see the most keys, so they start first.
+    # The last blocks of a row have the most keys, so they start first.
     query_block = tl.num_programs(0) - 1 - tl.program_id(0)
     row = row_of_block(query_starts, query_block, first_row, end_row, BLOCK_Q)
     row_start = tl.load(query_starts + row)
@@ -172,17 +172,17 @@ def _attend_latents_kernel(
 
 
 def heads_together(heads: int) -> int:
-    """Return the number of heads of one program, the largest that divides `heads`."""
+    """Return the number of heads of one program: the largest possible that divides `heads`."""
     return max(count for count in range(1, _MAX_HEADS + 1) if heads % count == 0)
 
 
 def launch(
     q: Tensor, kv: Tensor, layout: BatchLayout, shape: LatentShape, first: int, end: int
 ) -> Tensor:
-    """Attend rows `first` up to `end` of a step.
+    """Compute attention of the rows `first` up to `end` of a step -> (t, H, R).
 
-    Rows before `first` have one token each. q (t, H, R + P) has only these rows' tokens. kv (N, 1,
-    1, B, R + P) is one layer of the pool, of q's dtype or fp8. The result is (t, H, R).
+    Rows before `first` have one token each. q (t, H, R + P) has only the tokens of the rows `first`
+    up to `end`. kv (N, 1, 1, B, R + P) is one layer of the pool, of q's dtype or fp8.
     """
     tokens, heads, _ = q.shape
     group, decodes = heads_together(heads), end == layout.num_decodes

@@ -1,9 +1,9 @@
-"""The attention to keys and values that are computed from a step's latents into a temporary pool.
+"""The attention to keys and values that a step computes from latents, in a temporary pool.
 
-Expanding saves time for many new tokens (`LatentShape`). The kernels are those of attention with
-keys and values for each head. Blocks are placed as in `widen_kv`: block i of row r lies at (r -
-first) * blocks of a row + i. A head's blocks follow each other, so that its products are written in
-place. Keys or values, whichever are smaller, are filled up with zeros.
+Expanding saves time if there are many new tokens (`LatentShape`). The kernels are those of ordinary
+attention. Blocks are numbered as in `widen_kv`: block i of row r has the id (r - first) * blocks
+per row + i. The blocks of one head follow each other, so that its products can be written directly
+to their places. Keys or values, whichever are shorter, are padded with zeros.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from kernels.attention.variant import AttentionVariant
 from kernels.latents.latent_shape import LatentShape
 from kernels.latents.scratch import MOST_EXPANDED
 
-# The minimum number of new tokens of a step. A step with fewer may be in a captured graph, whose
-# longest context is far above most contexts. Keys and values would be computed for that whole
-# context.
+# The minimum number of new tokens of a step for expanding. A smaller step may be in a captured
+# graph. A graph is captured for the maximum context, and keys and values would be computed for all
+# of it.
 LEAST_TOKENS = 1_025
 
 
 def pays(layout: BatchLayout, tokens: int, shape: LatentShape) -> bool:
-    """Return whether expanding saves time for the `tokens` of rows after the decodes."""
+    """Return whether expanding saves time for the `tokens` tokens of rows after the decodes."""
     rows, context = layout.num_rows - layout.num_decodes, layout.max_context_len
     if tokens < LEAST_TOKENS or rows * context > MOST_EXPANDED:
         return False
@@ -38,9 +38,9 @@ def pays(layout: BatchLayout, tokens: int, shape: LatentShape) -> bool:
 def launch(
     q: Tensor, kv: Tensor, weight: Tensor, layout: BatchLayout, shape: LatentShape
 ) -> Tensor:
-    """Attend the rows after the decodes of q (T, H, N + P) -> (T, H, V).
+    """Compute attention of the rows of q (T, H, N + P) after the decodes -> (T, H, V).
 
-    The rows of decodes are not written. The arguments are as in `latent_attention.launch`.
+    The rows of decodes are not written. For the arguments, see `latent_attention.launch`.
     """
     pool, own = _expand(kv, weight, layout, shape)
     size = pool.shape[4]
@@ -54,7 +54,7 @@ def launch(
 def _expand(
     kv: Tensor, weight: Tensor, layout: BatchLayout, shape: LatentShape
 ) -> tuple[Tensor, BatchLayout]:
-    """Make a pool (n, 2, H, B, D) of keys and values, and the layout with its block ids."""
+    """Make a pool (n, 2, H, B, D) of keys and values, and a layout with its block ids."""
     heads, block_size = weight.shape[0], kv.shape[3]
     rows, blocks = layout.num_rows - layout.num_decodes, -(-layout.max_context_len // block_size)
     ids = _block_ids(layout, blocks, block_size)
@@ -70,13 +70,13 @@ def _expand(
     keys[..., shape.head_dim :] = 0
     values[..., shape.values :] = 0
     pool = both.unflatten(2, (len(ids), block_size)).permute(2, 0, 1, 3, 4)
-    first = -layout.num_decodes * blocks  # the blocks of decodes, which are never looked up
+    first = -layout.num_decodes * blocks  # blocks of decodes get negative ids, which are never read
     tables = torch.arange(first, rows * blocks, dtype=torch.int32, device=kv.device)
     return pool, replace(layout, block_tables=tables.view(layout.num_rows, blocks))
 
 
 def _block_ids(layout: BatchLayout, blocks: int, block_size: int) -> Tensor:
-    """Return block ids of the rows after the decodes, (rows * blocks,) int64; 0 if unused."""
+    """Return the block ids of rows after the decodes, (rows * blocks,) int64. Unused ids are 0."""
     tables = layout.block_tables[layout.num_decodes :, :blocks].long()
     starts = torch.arange(blocks, device=tables.device) * block_size
     used = starts < layout.context_lens[layout.num_decodes :, None]

@@ -1,12 +1,12 @@
-"""The causal attention of each row's new tokens over latents, in two equivalent ways.
+"""The causal attention of each row's new tokens over latents, by two equivalent methods.
 
-    k_j = [c_j W_k | r_j],  v_j = c_j W_v     of a latent c_j and its rotated key r_j, for a head
+    k_j = [c_j W_k | r_j],  v_j = c_j W_v     for a head, a latent c_j and its rotated key r_j
     out = sum_j softmax_j(scale q . k_j) v_j                          expanded
         = (sum_j softmax_j(scale [q_n W_k^T | q_r] . [c_j | r_j]) c_j) W_v      absorbed
 
-`LatentShape.absorbs` says which way takes fewer products. The latents of the new tokens are already
-in the pool (`write_latents`). As in `paged_attention`, numbers after a row's context have no
-effect.
+`LatentShape.absorbs` says which method needs fewer multiplications. The latents of the new tokens
+are already in the pool (`write_latents`). As in `paged_attention`, numbers after a row's context
+have no effect.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ LatentAttention = Callable[[Tensor, Tensor, Tensor, BatchLayout, LatentShape], T
 def reference(
     q: Tensor, kv: Tensor, weight: Tensor, layout: BatchLayout, shape: LatentShape
 ) -> Tensor:
-    """Attend q (T, H, N + P) to one layer of the pool, by weight (H, N + V, R) -> (T, H, V).
+    """Compute the attention of q (T, H, N + P) over one layer of the pool -> (T, H, V).
 
-    kv is of q's dtype, or fp8 with its scales (`fp8_kv`). A head's first N rows in `weight` make
-    keys, the other V rows make values. Plain PyTorch, float32 inside, one row after the other. CPU
-    servers use this function. Raises UnsupportedShape.
+    kv is of q's dtype, or fp8 with scales (`fp8_kv`). In weight (H, N + V, R), the first N rows of
+    a head compute keys, the other V rows values. Plain PyTorch in float32, one row after the other.
+    Engines on a CPU use this function. Raises UnsupportedShape.
     """
     _check(kv, shape)
     out = q.new_empty((*q.shape[:2], shape.values))
@@ -62,7 +62,7 @@ def _gather(kv: Tensor, table: Tensor, context: int) -> Tensor:
 def _absorbed(
     q: Tensor, latents: Tensor, of_keys: Tensor, of_values: Tensor, shape: LatentShape
 ) -> Tensor:
-    """Attend q (n, H, N + P) to unchanged latents (context, R + P) -> (n, H, V)."""
+    """Compute attention of q (n, H, N + P) to latents (context, R + P) themselves -> (n, H, V)."""
     queries, keys = _absorb(q, of_keys, shape), latents[None]
     sums = attend_keys(queries, keys, keys[..., : shape.rank], AttentionVariant(shape.scale), None)
     return torch.einsum("thr,hvr->thv", sums, of_values)
@@ -71,7 +71,7 @@ def _absorbed(
 def _expanded(
     q: Tensor, latents: Tensor, of_keys: Tensor, of_values: Tensor, shape: LatentShape
 ) -> Tensor:
-    """Make keys and values of latents (context, R + P), and attend q (n, H, N + P) to them."""
+    """Compute keys and values from latents (context, R + P), and attention of q (n, H, N + P)."""
     compressed, rotated = latents.split([shape.rank, shape.rope], dim=1)
     plain, values = compressed @ of_keys.mT, compressed @ of_values.mT
     keys = torch.cat((plain, rotated.expand(len(plain), -1, -1)), dim=2)
@@ -81,7 +81,7 @@ def _expanded(
 def launch(
     q: Tensor, kv: Tensor, weight: Tensor, layout: BatchLayout, shape: LatentShape
 ) -> Tensor:
-    """Compute `reference` without waiting for the device, for contiguous q and slots of kv."""
+    """Compute `reference` on the device, without waiting. q and slots of kv must be contiguous."""
     _check(kv, shape)
     decodes, tokens = layout.num_decodes, len(q)
     if tokens > decodes and expanded.pays(layout, tokens - decodes, shape):
@@ -102,7 +102,7 @@ def launch(
 
 
 def _absorb(q: Tensor, of_keys: Tensor, shape: LatentShape) -> Tensor:
-    """Multiply queries (n, H, N + P) by the keys' weight (H, N, R) -> (n, H, R + P)."""
+    """Multiply queries (n, H, N + P) by the weight of keys (H, N, R) -> (n, H, R + P)."""
     plain, rotated = q.split([shape.nope, shape.rope], dim=2)
     return torch.cat((torch.einsum("thn,hnr->thr", plain, of_keys), rotated), dim=2)
 

@@ -1,1 +1,1 @@
-"""The decode attention: the keys of a row divided among programs, and the results merged."""
+"""The decode attention: it divides the keys of a row among programs, and merges the results."""

@@ -1,14 +1,13 @@
-"""The decode attention kernel: a program attends to one split of keys, and may merge partials.
+"""The decode attention kernel. A program attends to one split of keys, and may merge results.
 
-    schedule    find the split's item and its keys, from a step's inputs
+    schedule    find the item and the keys of the split, from the step's inputs
     [wait]      for the previous kernel, which writes queries and the newest keys
     attend      tile after tile
-    write       the output if a row has one split, else a partial, and the last program merges
+    write       the output if a row has one split, else a partial result; the last program merges
 
 Device code only.
 
-Elsewhere: how splits are chosen (`split_sizes`), and how many programs are launched
-(`decode_attention`).
+Elsewhere: the choice of splits (`split_sizes`), and the number of programs (`decode_attention`).
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from kernels.attention.merge_attention import PARTS_AT_ONCE, merge_row
 from kernels.launch.dependent_launch import launch_dependents, wait_for_previous
 
 ITEMS_AT_ONCE = tl.constexpr(128)
-MIN_QUERIES = tl.constexpr(16)  # rows of the smallest operand that matrix units take
+MIN_QUERIES = tl.constexpr(16)  # minimum number of rows of an operand of the matrix units
 
 
 @triton.jit(
@@ -77,18 +76,18 @@ def attend_split(
     PAIRS: tl.constexpr,
     DEPENDENT: tl.constexpr,
 ) -> None:
-    """Attend split program_id(1) of KV head program_id(0), as `decode_attention` asks.
+    """Compute attention of split program_id(1) for KV head program_id(0).
 
     `items` and `partials` are the tensors of `decode_attention._Items` and `_Output`. Numbers are
-    separate arguments, since Triton would compile a variant for each 1 and each multiple of 16 in a
-    tuple. WINDOW, SOFTCAP, `window_splits`, `window_tiles` and `sinks` may be None.
+    separate arguments: if they were in a tuple, Triton would compile variants for the value 1 and
+    for multiples of 16. WINDOW, SOFTCAP, `window_splits`, `window_tiles` and `sinks` may be None.
     """
     group_starts, key_starts, key_ends, splits_of_level = items
     D_PADDED: tl.constexpr = triton.next_power_of_2(D)
     MEMBERS: tl.constexpr = triton.next_power_of_2(GROUP)
     M: tl.constexpr = max(triton.next_power_of_2(GROUP * ROWS), MIN_QUERIES)
-    STEP: tl.constexpr = min(B, TILE)  # keys begin at multiples of STEP
-    EACH: tl.constexpr = 2 if PAIRS else 1  # numbers in a loaded element
+    STEP: tl.constexpr = min(B, TILE)  # the first key of a tile is a multiple of STEP
+    EACH: tl.constexpr = 2 if PAIRS else 1  # fp8 numbers per loaded element
     BLOCKS: tl.constexpr = BLOCK_STRIDE // EACH
     VALUES: tl.constexpr = VALUE_STRIDE // EACH
     WIDTH: tl.constexpr = D // EACH
@@ -106,8 +105,9 @@ def attend_split(
         size = tl.load(splits_of_level + 2 * level) // TILE
         more = tl.load(splits_of_level + 2 * level + 1)
         if more > 0:
-            # In a CUDA graph most programs have no split and end without waiting for the previous
-            # kernel. Programs with a split wait, so this kernel ends after the previous.
+            # In a CUDA graph, most programs have no split. They end without waiting for the
+            # previous kernel. Programs with a split wait, so this kernel still ends after the
+            # previous kernel.
             item = count + 0
             if split < count + more:
                 item, first = schedule(
@@ -197,8 +197,8 @@ def attend_split(
             tl.store(partial_lse + slot, m + tl.log2(tl.where(total == 0.0, 1.0, total)), mask=real)
         if ROWS > 1:
             if (split == first) and (kv_head == 0):
-                # For each row, where the row's partials lie: first slot, stride between slots,
-                # count.
+                # For each row, the location of its partial results: first slot, stride between
+                # slots, number of slots.
                 index = tl.arange(0, ROWS)
                 _, _, spans, _ = partials
                 into = spans + (row + index) * 4
@@ -207,7 +207,8 @@ def attend_split(
                 tl.store(into + 1, index * 0 + ROWS, mask=written)
                 tl.store(into + 2, index * 0 + splits, mask=written)
         elif (SPLIT or SHARED > 0) and (SHARED > 0 or splits > 1):
-            tl.debug_barrier()  # other threads read the values that this thread has stored
+            # A barrier, because other threads read the values that this thread has stored.
+            tl.debug_barrier()
             arrived = splits - 1
             partial, partial_lse, spans, arrivals = partials
             if splits > 1:

@@ -1,26 +1,28 @@
-"""The attention of rows with one new token: few queries, long contexts, bound by memory.
+"""The attention of rows with one new token: few queries, long contexts, limited by memory.
 
-This is split-KV attention ("flash-decoding"), with the keys of shared prefixes read once for all
-rows that share them. Work comes in items: a range of keys, and the decode rows that read it. The
-keys of all items, in tiles, are scheduled into splits of a size chosen once for each step
-(`split_sizes`). A batch of mixed lengths then fills the device as an even batch does:
+This is split-KV attention ("flash-decoding"). The keys of shared prefixes are read once for all
+rows that share them. The work consists of items: a range of keys, and the decode rows that read it.
+The keys of all items are divided into splits of several tiles. Their size is chosen once for each
+step (`split_sizes`). A batch of rows with different lengths then uses the device as well as a batch
+of equal lengths:
 
     lengths     ########################################   ####   ############   #
     splits       [    0    ][    1    ][    2    ][   3  ]  [4 ]   [ 5  ][ 6  ]   [7]
 
     grid (KV heads, splits) -> the output if a row has one split, else a partial output and its
-    log-sum-exp, float32, which the row's last split to finish merges
+    log-sum-exp, float32. The row's last split to finish merges them
 
-Shared keys are attended in a separate launch, before the rows' own keys. When the last own split of
-a row ends, all partials of the row are therefore written. A split that has written its partial
-counts itself in `BatchLayout.arrivals`. The count shows whether the split is the row's last.
+A separate launch computes attention to shared keys, before the launch for the rows' own keys. When
+the last split of a row's own keys ends, all partial outputs of the row are therefore written. A
+split that has written its partial output increments a counter in `BatchLayout.arrivals`. The
+counter shows whether the split is the last of its row.
 
-The largest number of splits follows from the number of items alone. Each program finds its split's
-item from the lengths in device memory (`attend_split`). The launch can therefore be captured in a
-CUDA graph. For a row with a context of 0, the output is 0.
+The maximum number of splits depends only on the number of items. Each program finds the item of its
+split from the lengths in device memory (`attend_split`). The launch can therefore be captured in a
+CUDA graph. For a row with context length 0, the output is 0.
 
-Over a window a row reads only the window's keys, and rows read no keys together. All rows are then
-cut into equal numbers of splits (`split_window`).
+With an attention window, a row reads only the keys of the window, and rows do not share reads. All
+rows are then divided into the same number of splits (`split_window`).
 """
 
 from __future__ import annotations
@@ -50,7 +52,7 @@ from kernels.launch.rounding import next_power_of_2
 
 @dataclass(frozen=True, slots=True)
 class _Items:
-    """The items of one launch. Item i is run i % passes, of `rows` rows, of group i // passes."""
+    """The items of one launch. Item i is run i % passes (`rows` rows) of group i // passes."""
 
     group_starts: Tensor
     key_starts: Tensor | None
@@ -66,13 +68,13 @@ class _Items:
         return {"ROWS": self.rows, "HAS_STARTS": has_starts, "TILE": self.tuning.tile}
 
     def tensors(self, layout: BatchLayout) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Return the tensors for the kernel. Any tensor stands in for a tensor that is not read."""
+        """Return the kernel's tensors. For a tensor that it does not read, return any tensor."""
         ends = self.key_ends
         starts = ends if self.key_starts is None else self.key_starts
         return self.group_starts, starts, ends, ends if layout.splits is None else layout.splits
 
     def target(self, kv_heads: int, longest: int) -> int:
-        """Bound the number of splits, not counting the first split of each item.
+        """Return the maximum number of splits, not counting the first split of each item.
 
         Items have up to `longest` keys.
         """
@@ -88,10 +90,10 @@ def launch(
     sinks: Tensor | None,
     out: Tensor,
 ) -> None:
-    """Attend the leading `layout.num_decodes` rows of q (T, Hq, D), and write their part of `out`.
+    """Compute attention of the leading `layout.num_decodes` rows of q (T, Hq, D) into `out`.
 
-    `kv` (N, 2, Hkv, B, D) is one layer of the pool, of q's dtype or fp8. `out` is like q. `sinks`
-    (Hq,) or None.
+    `kv` (N, 2, Hkv, B, D) is one layer of the pool, of q's dtype or fp8. `out` has the shape and
+    dtype of q, and only these rows of it are written. `sinks` is (Hq,) or None.
     """
     rows = layout.num_decodes
     if not rows:
@@ -107,7 +109,7 @@ def launch(
         return
     longest = layout.max_context_len
     targets = [part.target(kv.shape[2], longest) if is_cut else 0 for part in parts]
-    # Each split has a partial output for each of its rows.
+    # A split writes one partial output per row.
     slots = [(n + part.count) * part.rows for n, part in zip(targets, parts, strict=True)]
     last = len(parts) - 1
     memory = _memory(q, kv, layout, sum(slots), last * rows)
@@ -119,9 +121,9 @@ def launch(
 def _launch_window(
     q: Tensor, kv: Tensor, layout: BatchLayout, how: _How, window: int, out: Tensor
 ) -> None:
-    """Launch for a window.
+    """Launch the kernel for attention with a window.
 
-    One kernel suffices, because the window alone decides whether rows split.
+    There is only one launch, because the number of splits depends only on the window.
     """
     rows, (kv_heads, block_size) = layout.num_decodes, kv.shape[2:4]
     tuning = window_tuning(q.shape[2], kv.dtype)
@@ -140,7 +142,7 @@ def _launch_window(
 def _memory(
     q: Tensor, kv: Tensor, layout: BatchLayout, slots: int, spans: int
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Allocate `slots` partials, and a table that tells where the partials of `spans` rows lie."""
+    """Allocate `slots` partial outputs, and a table with the locations of those of `spans` rows."""
     heads, head_dim = q.shape[1:]
     arrivals = layout.arrivals
     if arrivals is None:
@@ -159,9 +161,10 @@ class _How:
 
 @dataclass(frozen=True, slots=True)
 class _Output:
-    """The outputs of a launch: `out` for rows with one split, else partials from `first_slot` on.
+    """The outputs of a launch: `out` for rows with one split, partial outputs for other rows.
 
-    If `target` is 0, no item is split, and only `out` is written.
+    Partial outputs begin at `first_slot`. If `target` is 0, no item is split, and only `out` is
+    written.
     """
 
     out: Tensor
@@ -202,10 +205,10 @@ def _attend(
     merged: int = 0,
     window: WindowSplits | None = None,
 ) -> None:
-    """Launch the kernel for part number `level`.
+    """Launch the kernel for the items `part`, the part number `level` of the work.
 
-    If `merged` is 1, merge the outputs of shared keys. `window` tells how rows are cut over a
-    window, if there is one.
+    If `merged` is 1, also merge the partial outputs of shared keys. `window` has the splits of rows
+    if there is an attention window.
     """
     grid = (kv.shape[2], part.count + room.target)
     tables = layout.block_tables
@@ -238,7 +241,7 @@ def _attend(
 
 
 def _shape(q: Tensor, kv: Tensor) -> dict[str, int | bool]:
-    """Return the compile-time constants of queries (T, Hq, D) and one layer of the pool."""
+    """Return the compile-time constants for queries (T, Hq, D) and one layer of the pool."""
     kv_heads, block_size = kv.shape[2:4]
     return {
         "BLOCK_STRIDE": kv.stride(0),

@@ -1,10 +1,10 @@
-"""The schedule of keys to programs, computed from lengths in device memory.
+"""The assignment of keys to programs, computed from lengths in device memory.
 
-Item i is run number i % passes of group i // passes. A run has ROWS rows of the group, which read
-the group's keys. With ROWS 1 a group is a row. The keys of all items, in tiles, are scheduled into
-splits of a size that the host has chosen (`split_sizes`). Every item has at least one split, which
-writes the item's output. Over a window all rows have equal numbers of splits, and some splits have
-no work. Device code only.
+Item i is run number i % passes of group i // passes. A run consists of ROWS rows of the group,
+which read the group's keys. With ROWS 1, a group is a single row. The keys of all items are divided
+into splits of several tiles. The host has chosen their size (`split_sizes`). Every item has at
+least one split, because a split writes its output. With an attention window, all rows have the same
+number of splits, and some splits have no work. Device code only.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def keys_of_items(
     ROWS: tl.constexpr,
     HAS_STARTS: tl.constexpr,
 ) -> tl.tensor:
-    """Load the first key and the end of each `item`. Items that do not exist are empty."""
+    """Load the first key and the end of the keys of `item`. Items that do not exist are empty."""
     real = item < items
     group = item // passes
     end = tl.load(key_ends + group, mask=real, other=0)
@@ -52,12 +52,12 @@ def schedule(
     TILE: tl.constexpr,
     AT_ONCE: tl.constexpr,
 ) -> tl.tensor:
-    """Find the item of `split`, and the item's first split.
+    """Find the item to which `split` belongs, and the first split of that item.
 
     Splits have `size` tiles. A split without work gets the item number `items`.
     """
     lane = tl.arange(0, AT_ONCE)
-    behind = split * 0  # splits of the items before `base`
+    behind = split * 0  # number of splits of the items before `base`
     item, first = behind, behind
     for base in tl.range(0, items, AT_ONCE):
         start, end = keys_of_items(
@@ -77,7 +77,7 @@ def schedule(
 def keys_in_window(
     start: tl.tensor, end: tl.tensor, WINDOW: tl.constexpr, STEP: tl.constexpr
 ) -> tl.tensor:
-    """Return the first of the last WINDOW keys of [start, end), exact and rounded down to STEP."""
+    """Return the first of the last WINDOW keys in [start, end): exact, and rounded down to STEP."""
     first_key = tl.maximum(end - WINDOW, start)
     return first_key, first_key // STEP * STEP
 
@@ -93,7 +93,7 @@ def schedule_window(
     STEP: tl.constexpr,
     TILE: tl.constexpr,
 ) -> tl.tensor:
-    """Schedule like `schedule`, if every item is a row with at most `splits_each` splits."""
+    """Compute `schedule` if every item is a row with at most `splits_each` splits."""
     item = split // splits_each
     first = item * splits_each
     end = tl.load(key_ends + item)

@@ -1,14 +1,14 @@
-"""The number of keys in a split of decode attention, chosen on the host for each step.
+"""The choice, on the host and for each step, of the number of keys in a split of decode attention.
 
-Each KV head's keys are cut into splits (`decode_attention`), of which a fixed number run at once.
-Splits of one size run in waves, the last of which may be partial:
+The keys of each KV head are divided into splits (`decode_attention`). A fixed number of splits run
+at the same time. Splits of the same size run in waves, and the last wave may be partial:
 
-    whole     [  split  ][  split  ]           1.5 waves: in the last wave each split runs faster,
+    long      [  split  ][  split  ]           1.5 waves: in the last wave each split runs faster,
               [  split  ]                     but half of the splits do not keep the memory busy
-    in two    [ split ][ split ][ split ]       3 waves, but each split takes time to begin
+    halved    [ split ][ split ][ split ]       3 waves, but each split takes time to begin
 
-Splits of different sizes end one after the other. Then only the time that the last splits run alone
-matters. The times were measured (docs/lab/performance-log.md).
+Splits of different sizes end one after the other. Then only the time for which the last splits run
+alone matters. The constants were measured (docs/lab/performance-log.md).
 """
 
 from __future__ import annotations
@@ -25,29 +25,30 @@ from kernels.launch.rounding import cdiv
 Ints = npt.NDArray[np.int32]
 Numbers = npt.NDArray[np.number]
 
-_EVEN = 1.25  # splits count as ending together if the longest is at most this many times the mean
-_TAIL = 0.45  # share of the longest split's time lost if splits do not end together
+_EVEN = 1.25  # splits count as ending together if the longest is at most this multiple of the mean
+_TAIL = 0.45  # share of the longest split's time that is lost if splits do not end together
 
 
 @dataclass(frozen=True, slots=True)
 class SplitSizes:
-    """The settings by which split sizes are chosen for one pool."""
+    """The chooser of split sizes for one pool."""
 
     own: DecodeTuning
     shared: DecodeTuning
     kv_heads: int
 
     def cut(self, own: Ints, shared: Ints | None = None) -> Ints:
-        """Choose `BatchLayout.splits` for items of these lengths (I,), in tokens.
+        """Choose `BatchLayout.splits` for items of these lengths in tokens.
 
-        Each row reads `own` lengths alone, and each group reads `shared` lengths together.
+        `own` has the number of keys that each row reads alone, and `shared` the number that each
+        group reads together.
         """
         cuts = [] if shared is None else [best_split(shared, self.shared, self.kv_heads)]
         return np.array([*cuts, best_split(own, self.own, self.kv_heads)], np.int32)
 
 
 def split_sizes(kv: Tensor) -> SplitSizes:
-    """Make the `SplitSizes` for layers with the dtype and last dimensions of `kv`.
+    """Make the `SplitSizes` for layers with the dtype and the last dimensions of `kv`.
 
     `kv` is (..., kv heads, block size, head dim).
     """
@@ -57,10 +58,10 @@ def split_sizes(kv: Tensor) -> SplitSizes:
 
 
 def best_split(lengths: Ints, tuning: DecodeTuning, kv_heads: int) -> tuple[int, int]:
-    """Find the fastest number of keys in a split, for items of `lengths` (I,).
+    """Find the fastest number of keys per split, for I items of `lengths` (I,).
 
-    Returns these keys, a multiple of `tuning.tile`, and the number of splits in addition to one for
-    each item, at most `tuning.most_splits`.
+    Return this number, a multiple of `tuning.tile`, and the number of splits beyond the first split
+    of each item, at most `tuning.most_splits`.
     """
     tiles: Ints = -(-lengths[lengths > 0] // tuning.tile)
     sizes, splits = possible_splits(tiles, tuning, kv_heads)
@@ -74,25 +75,26 @@ def best_split(lengths: Ints, tuning: DecodeTuning, kv_heads: int) -> tuple[int,
 
 
 def possible_splits(tiles: Ints, tuning: DecodeTuning, kv_heads: int) -> tuple[Numbers, Numbers]:
-    """Return the splits that fit into a launch, for `best_split`.
+    """Return the candidates for `best_split`: C ways to divide items that fit into a launch.
 
-    `tiles` (I,) are tiles per item. Returns the tiles of a split and the number of splits, (C,)
-    each. Entry i cuts the longest item into i + 1 splits of one size.
+    `tiles` (I,) has the tiles of each item. Return the tiles per split and the number of splits,
+    (C,) each. Candidate i divides the longest item into i + 1 splits of the same size.
     """
     fewest = -(-int(tiles.sum()) // tuning.most_splits(kv_heads))
     least, longest = max(fewest, tuning.least_keys // tuning.tile), int(tiles.max(initial=0))
     if longest <= least:
         return np.array([least]), np.array([len(tiles)])
     sizes = np.unique(-(-longest // np.arange(1, longest // least + 1)))
-    splits = np.ceil(tiles / sizes[:, None]).sum(axis=1)  # faster than integers, and exact
+    # Floats are faster than integers here, and exact.
+    splits = np.ceil(tiles / sizes[:, None]).sum(axis=1)
     return sizes, splits
 
 
 def _time(mean: Numbers, most: Numbers, waves: Numbers, alone: float) -> Numbers:
-    """Estimate the times of cuts (C,), in units of a tile's time on a fully used device.
+    """Estimate the times of the C candidates, in units of a tile's time on a fully used device.
 
-    `mean` and `most` (C,) are a split's mean and maximum tiles, with the time to begin counted as
-    tiles. `waves` (C,) are waves of splits. `alone` is as in `DecodeTuning`.
+    `mean` and `most` (C,) are the mean and the maximum tiles of a split, including its start-up
+    time as tiles. `waves` (C,) are the numbers of waves. For `alone`, see `DecodeTuning`.
     """
     rest = waves % 1
     in_waves = most * (waves - rest + np.where(rest > 0, alone + (1 - alone) * rest, 0))
@@ -104,7 +106,7 @@ def _time(mean: Numbers, most: Numbers, waves: Numbers, alone: float) -> Numbers
 
 @dataclass(frozen=True, slots=True)
 class WindowSplits:
-    """The maximum number of splits of a row, and the tiles in each split.
+    """The maximum number of splits of a row, and the number of tiles in each split.
 
     Shorter rows have fewer splits.
     """
@@ -114,14 +116,14 @@ class WindowSplits:
 
 
 def most_window_tiles(window: int, block_size: int, tuning: DecodeTuning) -> int:
-    """Return the maximum number of tiles that `window` keys touch, wherever the window begins."""
+    """Return the maximum number of tiles to which `window` successive keys can belong."""
     return cdiv(window + min(block_size, tuning.tile) - 1, tuning.tile)
 
 
 def split_window(most_tiles: int, heads: int, tuning: DecodeTuning) -> WindowSplits:
-    """Split rows of up to `most_tiles` for `heads` KV heads into as many splits as run at once.
+    """Divide rows of up to `most_tiles` tiles, for `heads` KV heads, so that all splits run.
 
-    Over a window rows have about the same length, so lengths are not needed.
+    With a window, rows have about the same length, so their lengths are not needed.
     """
     splits = min(tuning.at_once // heads, most_tiles * tuning.tile // tuning.least_keys)
     tiles = cdiv(most_tiles, max(splits, 1))

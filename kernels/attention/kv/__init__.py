@@ -1,1 +1,1 @@
-"""The keys and values in their blocks: written, copied, and packed in fp8."""
+"""The keys and values in blocks: writing them, copying them, and storing them in fp8."""

@@ -1,7 +1,7 @@
-"""The copies of whole blocks inside one pool: pool[target[i]] = pool[source[i]] for every i.
+"""The copies of blocks within one pool: pool[target[i]] = pool[source[i]] for every i.
 
-The copies are made in no particular order, so a target may be neither a source nor another target.
-`DevicePool` splits a plan into calls that keep this contract.
+The copies run in any order, so a target must not be a source, nor another copy's target.
+`DevicePool` divides plans into calls that satisfy this.
 """
 
 from __future__ import annotations
@@ -16,10 +16,9 @@ _CHUNK = 8192
 
 
 def reference(pool: Tensor, source: Tensor, target: Tensor) -> None:
-    """Copy blocks of pool (N, ...) in place, with `source` and `target` (n,) int64 ids.
+    """Copy blocks within pool (N, ...). `source` and `target` (n,) int64 are block ids.
 
-    Targets are distinct and no target is a source. Otherwise the result is undefined. Plain
-    PyTorch.
+    The result is undefined unless targets are distinct and no target is a source. Plain PyTorch.
     """
     pool.index_copy_(0, target, pool.index_select(0, source))
 
@@ -42,7 +41,7 @@ def _copy_blocks_kernel(
 
 
 def launch(pool: Tensor, source: Tensor, target: Tensor) -> None:
-    """Compute `reference` on the device, for a contiguous pool, in one launch."""
+    """Compute `reference` on the device in one launch. The pool must be contiguous."""
     if copies := source.shape[0]:
         size = pool.stride(0)
         chunks = cdiv(size, _CHUNK)

@@ -1,13 +1,13 @@
-"""The keys and values in fp8 (e4m3), with a scale for each head of each token.
+"""The keys and values in fp8 (e4m3), with one scale per token and head.
 
-    a layer in a block    | keys | values | scales of keys | scales of values |
+    one layer of a block  | keys | values | scales of keys | scales of values |
                             (Hkv, B, D) e4m3, twice          (Hkv, B) bfloat16, twice
 
     scale = max(largest of the D numbers, 1e-10) / 448, rounded up to bfloat16
     values = round(x * (1 / scale)) to e4m3
 
-A layer's view of the pool has the numbers, and the numbers' scales follow in the same block. A
-token's bytes depend on this token alone, so later tokens of the block do not change them.
+The view of a layer in the pool contains only the numbers. Their scales follow in the same block.
+The bytes of a token depend only on this token, so later tokens of the block do not change them.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ _LEAST = 1e-10
 
 
 def is_fp8(kv: Tensor) -> bool:
-    """Return whether a layer's view (N, 2, Hkv, B, D) is followed by scales."""
+    """Return whether a layer's view (N, 2, Hkv, B, D) is in fp8, so that scales follow it."""
     return kv.dtype == E4M3
 
 
 def scales_of(kv: Tensor) -> Tensor:
-    """Return the scales bfloat16 of a layer's view (N, 2 or 1, Hkv, B, D), in the view's memory.
+    """Return a view of the bfloat16 scales that follow a layer's view (N, 2 or 1, Hkv, B, D).
 
-    The scales are (N, 2, Hkv, B), or (N, 1, Hkv, B) for a layer without values.
+    It is (N, 2, Hkv, B), or (N, 1, Hkv, B) for a layer without values.
     """
     blocks, planes, heads, size, dim = kv.shape
     memory = kv.new_empty(0, dtype=torch.bfloat16).set_(kv.untyped_storage())
@@ -54,10 +54,10 @@ def _rounded_up(scales: Tensor) -> Tensor:
 
 
 def write(kv: Tensor, slots: Tensor, keys_values: Tensor) -> None:
-    """Quantise keys_values (T, 2, Hkv, D) into their slots (T,). Plain PyTorch."""
+    """Quantise keys_values (T, 2, Hkv, D), and write them to `slots` (T,). Plain PyTorch."""
     values, scales = quantised(keys_values)
     block, place = slots // kv.shape[3], slots % kv.shape[3]
-    # The CPU has no indexed stores of fp8.
+    # Write fp8 as bytes, because torch has no indexed fp8 writes on a CPU.
     kv.view(torch.uint8)[block, :, :, place] = values.view(torch.uint8)
     scales_of(kv)[block, :, :, place] = scales
 
@@ -70,13 +70,19 @@ def dequantised(kv: Tensor, blocks: Tensor) -> Tensor:
 
 @triton.jit
 def head_scales(low: tl.tensor, high: tl.tensor) -> tl.tensor:
-    """Compute the scale (heads, 1) float32 of heads in halves (heads, D / 2), zero after D / 2."""
+    """Compute the scales (heads, 1) float32 of heads given as two halves (heads, D / 2).
+
+    Numbers after D / 2 must be 0.
+    """
     return rounded_scale(tl.maximum(tl.max(tl.abs(low), axis=1), tl.max(tl.abs(high), axis=1)))
 
 
 @triton.jit
 def rounded_scale(largest: tl.tensor) -> tl.tensor:
-    """Compute scales (heads, 1), bfloat16 numbers as float32, from the largest numbers (heads,)."""
+    """Compute scales (heads, 1) from the heads' largest numbers (heads,).
+
+    The scales are float32, rounded to bfloat16.
+    """
     scale = tl.div_rn(tl.maximum(largest, 1e-10), tl.full(largest.shape, 448.0, tl.float32))
     bits = (scale.to(tl.int32, bitcast=True) + 0xFFFF) & -0x10000
     return bits.to(tl.float32, bitcast=True)[:, None]
@@ -86,5 +92,5 @@ def rounded_scale(largest: tl.tensor) -> tl.tensor:
 def scales_of_head(
     kv: tl.tensor, kv_head: tl.tensor, KV_HEADS: tl.constexpr, B: tl.constexpr, D: tl.constexpr
 ) -> tl.tensor:
-    """Return where, in block 0 of a layer at `kv`, the scales of a head's keys begin."""
+    """Return a pointer to the scales of a head's keys, in block 0 of the layer at `kv`."""
     return (kv + 2 * KV_HEADS * B * D).to(tl.pointer_type(tl.bfloat16), bitcast=True) + kv_head * B

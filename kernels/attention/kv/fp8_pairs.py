@@ -1,20 +1,21 @@
-"""The keys and values in fp8 (e4m3), loaded in pairs and widened by bit shifts.
+"""The loading of fp8 (e4m3) keys and values in pairs, and their conversion by bit shifts.
 
-Two neighbours of a row are read as one 16-bit number. The even column is in the low byte, the odd
-column in the high byte. A tile in shared memory then has 16-bit numbers, for which there are
-instructions that load and transpose fragments. Even and odd columns have separate products.
+Two neighbouring numbers of a row are read as one 16-bit number. The even column is in the low byte,
+the odd column in the high byte. A tile in shared memory then consists of 16-bit numbers, for which
+there are instructions that load and transpose. The products of even and of odd columns are computed
+separately.
 
-The bits of e4m3 are moved to a wider type's sign, last exponent bits and first fraction bits. There
-they are the same number times a power of two. This holds for subnormals too. The scales make up for
-this power:
+The bits of e4m3 are moved to the sign, the last exponent bits and the first fraction bits of a
+wider type. The result is the same number times a power of two, also for subnormal numbers. The
+scales compensate for this power:
 
     e4m3       s eeee fff      value                       bias 7
     bfloat16   s 0000eeee fff0000        value * 2^-120    bias 127
     float16    s 0eeee fff0000000        value * 2^-8      bias 15
 
-The hardware converts e4m3 to float16, and float16 to bfloat16 one number at a time. The gain of
-pairs was not measured on a device yet. Device code only. NaN becomes a number, but the scale of its
-head stays NaN.
+Without this, the hardware converts e4m3 to float16, and float16 to bfloat16 one number at a time.
+The gain has not been measured on a device yet. Device code only. NaN becomes a finite number, but
+the scale of its head stays NaN.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from kernels.attention.kv.fp8_kv import is_fp8
 
 BY_OPERATIONS, PACKED = 1, 2
 
-# Unpack two pairs in a register at once: shift the signs, and the other bits, into place.
+# Unpack two pairs of a register together: shift the signs and the other bits into place.
 LOW_BFLOAT16 = tl.constexpr("""{ .reg .b32 s, m;
     shl.b32 s, $1, 8; shl.b32 m, $1, 4;
     and.b32 s, s, 0x80008000; and.b32 m, m, 0x07f007f0; or.b32 $0, s, m; }""")
@@ -44,7 +45,7 @@ HIGH_FLOAT16 = tl.constexpr("""{ .reg .b32 s, m;
 
 
 def pairs_of(q: Tensor, kv: Tensor) -> int:
-    """Choose how pairs are unpacked: PACKED in registers, BY_OPERATIONS on a CPU, 0 for none."""
+    """Choose how to unpack pairs: PACKED in registers, BY_OPERATIONS on a CPU, 0: no pairs."""
     if not is_fp8(kv) or q.dtype not in (torch.bfloat16, torch.float16):
         return 0
     return PACKED if kv.is_cuda else BY_OPERATIONS
@@ -52,7 +53,7 @@ def pairs_of(q: Tensor, kv: Tensor) -> int:
 
 @triton.jit
 def pair_pointer(kv: tl.tensor) -> tl.tensor:
-    """Cast a pointer to numbers to a pointer to pairs."""
+    """Cast a pointer to fp8 numbers to a pointer to pairs."""
     return kv.to(tl.pointer_type(tl.int16), bitcast=True)
 
 
@@ -60,7 +61,7 @@ def pair_pointer(kv: tl.tensor) -> tl.tensor:
 def queries_of(
     q: tl.tensor, place: tl.tensor, real: tl.tensor, D: tl.constexpr, HALF: tl.constexpr
 ) -> tuple[tl.tensor, tl.tensor]:
-    """Load even and odd columns, (M, HALF) each, of q's rows, which begin at `place` (M,)."""
+    """Load the even and the odd columns, (M, HALF) each, of the rows of q that begin at `place`."""
     column = tl.arange(0, HALF)
     address = q + place[:, None] + 2 * column[None, :]
     inside = real[:, None] & (column < D // 2)[None, :]
@@ -69,22 +70,22 @@ def queries_of(
 
 @triton.jit
 def shift_of_keys(dtype: tl.constexpr) -> tl.tensor:
-    """Return the factor that restores a widened key: 2^120 (bfloat16) or 2^8 (float16)."""
+    """Return the factor that restores a converted key: 2^120 (bfloat16) or 2^8 (float16)."""
     return _power_of_2(8 if dtype == tl.float16 else 120)
 
 
 @triton.jit
 def shift_of_values(dtype: tl.constexpr) -> tl.tensor:
-    """Return the factor of attention weights, a part of the factor that restores widened values.
+    """Return a factor on attention weights, which restores a part of converted values' scale.
 
-    The sums of the weighted values are multiplied by the other part (`together`).
+    `together` multiplies the sums of the weighted values by the remaining factor.
     """
     return _power_of_2(8 if dtype == tl.float16 else 64)
 
 
 @triton.jit
 def together(acc: tl.tensor, dtype: tl.constexpr) -> tl.tensor:
-    """Join the sums of even and odd columns to (M, D), and restore the scale of widened values."""
+    """Join the sums of even and odd columns to (M, D), and restore the scale of values."""
     whole = tl.interleave(acc[0], acc[1])
     return whole if dtype == tl.float16 else whole * _power_of_2(56)
 
@@ -96,7 +97,7 @@ def _power_of_2(exponent: tl.constexpr) -> tl.tensor:
 
 @triton.jit
 def low_numbers(pairs: tl.tensor, dtype: tl.constexpr, PAIRS: tl.constexpr) -> tl.tensor:
-    """Unpack the numbers of even columns to `dtype`."""
+    """Convert the numbers of even columns to `dtype`."""
     if PAIRS == 2:
         return _packed(pairs, dtype, LOW_FLOAT16 if dtype == tl.float16 else LOW_BFLOAT16)
     else:  # noqa: RET505  the compiler wants one type from both
@@ -106,7 +107,7 @@ def low_numbers(pairs: tl.tensor, dtype: tl.constexpr, PAIRS: tl.constexpr) -> t
 
 @triton.jit
 def high_numbers(pairs: tl.tensor, dtype: tl.constexpr, PAIRS: tl.constexpr) -> tl.tensor:
-    """Unpack the numbers of odd columns to `dtype`."""
+    """Convert the numbers of odd columns to `dtype`."""
     if PAIRS == 2:
         return _packed(pairs, dtype, HIGH_FLOAT16 if dtype == tl.float16 else HIGH_BFLOAT16)
     else:  # noqa: RET505

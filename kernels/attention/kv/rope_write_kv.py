@@ -1,4 +1,4 @@
-"""The pass between QKV product and attention: split, head norm, rotation, KV write.
+"""The kernel between the QKV product and attention: split, head norms, rotation, writing of KV.
 
     qkv (T, (Hq + 2 Hkv) * D) = [q heads | k heads | v heads]
     q, k -> rms_norm per head, if the model has the weights (Qwen3)
@@ -7,11 +7,12 @@
             its first R numbers if the table has R columns; the other numbers do not change
     k, v -> kv[slot // B, 0 and 1, head, slot % B]
 
-A product of (Hq + Hkv) * D numbers has no v heads: v is k before the norm of k. A product of Hq * D
-numbers has queries alone, for a layer that reads another layer's keys. Nothing is written then.
+If qkv has (Hq + Hkv) * D numbers per token, it has no v heads: v is k before the norm of k. If it
+has Hq * D, it has only queries, for a layer that reads another layer's keys. Then no KV is written.
 
-The norm rounds as `rms_norm` does. The rotation is float32, from float32 tables, and rounds once at
-the end. `transformers` rotates in the dtype of the model, which is less exact in bf16 and fp16.
+The norm rounds like `rms_norm`. The rotation is computed in float32 from float32 tables, and
+rounded once at the end. `transformers` rotates in the dtype of the model, which is less exact in
+bf16 and fp16.
 """
 
 from __future__ import annotations
@@ -48,14 +49,14 @@ def reference(
     dtype: torch.dtype,
     norms_values: bool = False,
 ) -> Tensor:
-    """Return the rotated q (T, Hq, D), and write k and v of each token to its slot.
+    """Return the rotated q (T, Hq, D). Write k and v of each token to its slot.
 
     Plain PyTorch.
 
-    positions, slots (T,) int64, slots distinct. cos_sin (P, R) float32, a row being R/2 cosines
-    then R/2 sines, R at most D and even. q_norm, k_norm (D,), as of `rms_norm`, or None. kv (N, 2,
-    Hkv, B, D), one layer of the pool, strided, of `dtype` or fp8 (`fp8_kv`). qkv is of `dtype`, or
-    in parts. Raises UnsupportedShape.
+    positions and slots are (T,) int64, and slots are distinct. cos_sin (P, R) float32 has R/2
+    cosines and then R/2 sines per position. R is even and at most D. q_norm and k_norm (D,) are
+    weights as for `rms_norm`, or None. kv (N, 2, Hkv, B, D) is one layer of the pool, strided, of
+    `dtype` or fp8 (`fp8_kv`). qkv is of `dtype`, or in parts. Raises UnsupportedShape.
     """
     _, _, num_kv_heads, block_size, head_dim = kv.shape
     check_attention(num_q_heads, num_kv_heads, block_size=block_size, head_dim=head_dim)
@@ -80,7 +81,7 @@ def reference(
 
 
 def _kinds(width: int, num_q_heads: int, num_kv_heads: int, head_dim: int) -> int:
-    """Return how many of (keys, values) a product of this width contains: 2, 1 (keys) or 0."""
+    """Return whether a product of this width has keys and values (2), keys (1) or neither (0)."""
     kinds, rest = divmod(width - num_q_heads * head_dim, num_kv_heads * head_dim)
     if rest or not 0 <= kinds <= 2:
         raise UnsupportedShape(
@@ -102,7 +103,7 @@ def _rotate(heads: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
 @triton.jit
 def _inverse_rms(low: tl.tensor, high: tl.tensor, eps: tl.tensor, D: tl.constexpr) -> tl.tensor:
-    """Return the factors (heads, 1) by which heads, as two halves (heads, D/2), are normed."""
+    """Return the factors (heads, 1) that norm heads, given as two halves (heads, D/2)."""
     mean_square = (tl.sum(low * low, axis=1) + tl.sum(high * high, axis=1)) / D
     return tl.rsqrt(mean_square + eps)[:, None]
 
@@ -119,7 +120,7 @@ def _normed_halves(
     DTYPE: tl.constexpr,
     D: tl.constexpr,
 ) -> tl.tensor:
-    """Norm two halves (heads, D/2) of heads, with the roundings of `rms_norm` to DTYPE."""
+    """Norm the two halves (heads, D/2) of heads. Round to DTYPE like `rms_norm`."""
     inside = half < D // 2
     scale = _inverse_rms(low, high, eps, D)
     low_weight = tl.load(weight + first, mask=inside, other=0.0)
@@ -169,10 +170,11 @@ def _rope_write_kv_kernel(
     if R == D:
         first = half
         gap: tl.constexpr = D // 2
-    else:  # rotated pairs, then unrotated pairs, whose angle is zero
+    else:  # rotated pairs, then unrotated pairs, which have the angle zero
         first = tl.where(half < R // 2, half, half + R // 2)
         gap = tl.where(half < R // 2, R // 2, D // 2 - R // 2)
-    # A token's slot is a step input, which can be read while qkv is being written.
+    # The slot of a token is an input of the step, so it can be read while qkv is still being
+    # written.
     table = cos_sin + tl.load(positions + token) * R + half
     cos = tl.load(table, mask=half < R // 2, other=0.0 if R == D else 1.0)
     sin = tl.load(table + R // 2, mask=half < R // 2, other=0.0)
@@ -237,7 +239,7 @@ def launch(
     dtype: torch.dtype,
     norms_values: bool = False,
 ) -> Tensor:
-    """Compute `reference` on the device in one kernel. A slot of kv is D contiguous numbers."""
+    """Compute `reference` on the device in one kernel. The D numbers of a head are contiguous."""
     _, _, num_kv_heads, block_size, head_dim = kv.shape
     check_attention(num_q_heads, num_kv_heads, block_size=block_size, head_dim=head_dim)
     kinds = _kinds(qkv.shape[-1], num_q_heads, num_kv_heads, head_dim)

@@ -1,1 +1,1 @@
-"""The prefill attention: kernels for rows of many new tokens, with a separate kernel for Hopper."""
+"""The prefill attention: a kernel for rows of several new tokens, and another one for Hopper."""

@@ -1,12 +1,12 @@
-"""The attention of several new tokens over paged keys, for Hopper's TMA and WGMMA.
+"""The prefill attention kernel for Hopper, with TMA and WGMMA.
 
-The kernel computes the partial outputs of `prefill_attention`, for the same query blocks and
-splits, with the warps of `hopper_warps`. TMA sees the pool as one matrix of slots, and copies a
-head's block as one box, found by the block's id. The kernel serves 16-bit numbers and head dims 64,
-128 and 256, with windows and sinks, without caps. It runs on compute capability 9.0 only, and not
-in the interpreter.
+The kernel computes the same partial outputs as `prefill_attention`, for the same query blocks and
+splits, with the warps of `hopper_warps`. For TMA, the pool is one matrix of slots, from which it
+copies a block of one head as a box. The kernel supports 16-bit numbers and head dims 64, 128 and
+256, with windows and sinks, but no soft cap. It runs only on compute capability 9.0, and not in the
+interpreter.
 
-Elsewhere: when the kernel is used (`prefill_attention`).
+Elsewhere: the choice of the kernel (`prefill_attention`).
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from kernels.attention.prefill.hopper_warps import consumer, producer
 from kernels.attention.tuning import PrefillTuning
 from kernels.attention.variant import AttentionVariant
 
-_COLUMNS = 64  # columns of a copied box: the 128 bytes of a swizzle in shared memory
+_COLUMNS = 64  # columns of a copied box: 128 bytes, the width of a swizzle in shared memory
 _BOXES = gl.NVMMASharedLayout(128, 16, rank=2)
-_REGISTERS = 168  # registers of a thread at launch; the producer keeps 40, consumers get up to 232
+_REGISTERS = 168  # registers of a thread at launch; later a producer has 40, a consumer up to 232
 
 
 @gluon.jit
@@ -146,9 +146,9 @@ def _hopper_prefill_kernel(
 
 
 def num_slots(kv: Tensor) -> int:
-    """Count the slots from the first of a layer of the pool (N, 2, Hkv, B, D) to its last.
+    """Count the slots from the first to the last one of a layer of the pool (N, 2, Hkv, B, D).
 
-    Slots of other layers lie between them and count too.
+    The slots of other layers between them count too.
     """
     last = sum((size - 1) * stride for size, stride in zip(kv.shape[:4], kv.stride(), strict=False))
     return last // kv.shape[4] + 1
@@ -165,7 +165,7 @@ def attend(
     out: Tensor,
     lse: Tensor,
 ) -> None:
-    """Launch over `grid`, query blocks and splits. Each split writes its part of out and lse."""
+    """Launch the kernel over `grid` (query blocks, splits). Each split writes to out and lse."""
     tokens, heads, head_dim = q.shape
     kv_heads, block_size = kv.shape[2:4]
     block_rows, value_rows, head_rows = (stride // head_dim for stride in kv.stride()[:3])

@@ -1,14 +1,14 @@
-"""The three warp groups that compute 128 query rows and synchronise only at barriers.
+"""The three warp groups that compute 128 query rows. They synchronise only at barriers.
 
-    producer   copies a tile's blocks of keys, then of values, by the block ids from the table
-    consumer   64 query rows: scores of a tile while the previous tile's values are multiplied
+    producer   copies the keys of a tile, then the values, from the blocks that the table names
+    consumer   64 query rows: computes scores of a tile while multiplying the previous tile's values
     consumer   64 more query rows
 
-A tile in shared memory is `full` when TMA has written it and `free` when both consumers have read
-it. Tiles are walked from the diagonal backwards, so tiles that need a mask come first. Over a
-window, the last tiles need a mask too. A slot after the context has a weight of 0 but may hold NaN.
-0 x NaN is NaN, so the slot's values are cleared first. Sinks are added after the last tile. Device
-code only, for compute capability 9.0.
+A tile in shared memory is `full` when TMA has written it, and `free` when both consumers have read
+it. Tiles are processed from the diagonal backwards, so tiles that need a mask come first. With a
+window, the last tiles need a mask too. A slot after the context has the weight 0, but may contain
+NaN, and 0 x NaN is NaN. The values of such slots are therefore set to 0 first. Sinks are added
+after the last tile. Device code only, for compute capability 9.0.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ def producer(
     COLUMNS: gl.constexpr,
     STAGES: gl.constexpr,
 ) -> None:
-    """Copy tiles top - 1, top - 2, ... as stages become free.
+    """Copy the tiles top - 1, top - 2, ... as stages become free.
 
-    `keys` and `values` are viewed as boxes. A box is the part of a block that fits into a tile,
-    COLUMNS wide. The last block of the context is copied in place of blocks after it.
+    `keys` and `values` are divided into boxes. A box is COLUMNS columns of the part of a block that
+    belongs to a tile. For blocks after the context, its last block is copied.
     """
     BOX: gl.constexpr = min(B, TILE)
     BOXES: gl.constexpr = TILE // BOX
@@ -93,7 +93,7 @@ def _online_softmax(
     log2_scale: gl.tensor,
     WINDOW: gl.constexpr,
 ) -> gl.tensor:
-    """Apply online softmax to one tile. Return (weights, m, total, factor of the earlier sums)."""
+    """Apply online softmax to one tile. Return (weights, m, total, factor on earlier sums)."""
     if masked:
         visible = key[None, :] <= last_key[:, None]
         if WINDOW is not None:
@@ -109,7 +109,7 @@ def _online_softmax(
 
 @gluon.jit
 def _share_with_sink(m: gl.tensor, total: gl.tensor, sink: gl.tensor) -> gl.tensor:
-    """Return the factor that turns sums into outputs (M,), with natural scores `sink` (M,)."""
+    """Return the factors (M,) that turn sums into outputs. `sink` (M,) has natural scores."""
     sink = sink.to(gl.float32) * 1.4426950408889634
     largest = gl.maximum(m, sink)
     shrink = gl.exp2(m - largest)
@@ -149,12 +149,12 @@ def consumer(
     WINDOW: gl.constexpr,
     HALVES: gl.constexpr,
 ) -> None:
-    """Compute attention for M of the block's query rows, group `which`, over the copied tiles.
+    """Compute the attention of M query rows of the block, those of group `which`.
 
-    With two HALVES, both consumers take the same rows, each for its half of the values' columns.
-    A row's output goes to `out`, at token `out_start` plus the number of the row's token. With
-    SPLIT, the log-sum-exp goes to `partial_lse`. Without tiles the output is 0 and the log-sum-exp
-    -inf.
+    The tiles are those that the producer copies. With two HALVES, both consumers compute the same
+    rows, each for half of the values' columns. The output of a row is written to `out`, at token
+    `out_start` plus the index of the row's token. With SPLIT, the log-sum-exp is written to
+    `partial_lse`. If there are no tiles, the output is 0 and the log-sum-exp -inf.
     """
     S: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], instr_shape=[16, TILE, 16])
     COLUMNS: gl.constexpr = D // HALVES
@@ -215,7 +215,7 @@ def consumer(
             scores = warpgroup_mma_wait(1, deps=[ahead])
             mbarrier.arrive(keys_free.index(stage), count=1)
             masked = first_key + TILE > prefix + first_token + 1
-            if WINDOW is not None:  # not every query sees the tile's beginning
+            if WINDOW is not None:  # for some queries, the window begins within the tile
                 end = prefix + gl.minimum(first_token + BLOCK_Q, new_tokens)
                 masked = masked | (first_key < end - WINDOW)
             p, m, total, shrink = _online_softmax(

@@ -1,16 +1,16 @@
 """The attention of rows with several new tokens over their cached prefix and the new tokens.
 
-This is FlashAttention over paged keys. One program takes one query block: BLOCK_Q consecutive new
-tokens of one row with all the query heads of one KV head, BLOCK_M query rows in all. The program
-walks the row's keys tile by tile:
+This is FlashAttention over paged keys. One program computes one query block: BLOCK_Q successive new
+tokens of one row, with all query heads of one KV head, BLOCK_M query rows in total. The program
+reads the row's keys tile by tile:
 
-    keys   | tiles that every query of the block sees | tiles across the diagonal |  not read
+    keys   | tiles that all queries attend to        | tiles across the diagonal |  not read
            |            no mask                       |         masked            |
 
-Over a window the program begins with the tile in which the first query's window begins. Tiles that
-some query sees only in part are masked. If there are too few query blocks to fill the device, the
-keys of each block are split among several programs. Their partial outputs are then merged. The
-query blocks of all rows are numbered in one sequence (`row_blocks`).
+With a window, the program begins at the tile in which the first query's window begins. Tiles are
+masked if a query attends only to a part of them. If there are too few query blocks to use the full
+device, the keys of each block are divided among several programs, and their partial outputs are
+merged. The query blocks of all rows are numbered in one sequence (`row_blocks`).
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def _prefill_attention_kernel(
     SOFTCAP: tl.constexpr,
 ) -> None:
     BLOCK_Q: tl.constexpr = BLOCK_M // GROUP
-    # The last blocks of a row see the most keys, so they start first.
+    # The last blocks of a row have the most keys, so they start first.
     query_block = tl.num_programs(0) - 1 - tl.program_id(0)
     kv_head = tl.program_id(1)
     row = row_of_block(query_starts, query_block, first_row, end_row, BLOCK_Q)
@@ -99,7 +99,7 @@ def _prefill_attention_kernel(
         start = 0
         if WINDOW is not None:
             start = tl.maximum(prefix + first_token + 1 - WINDOW, 0) // TILE * TILE
-            # From key `inner` on, each tile begins inside the window of every query.
+            # From key `inner` on, tiles begin inside the windows of all queries.
             inner = tl.cdiv(tl.maximum(end - WINDOW, 0), TILE) * TILE
         if SPLIT:
             keys = tl.cdiv(tl.cdiv(end - start, TILE), tl.num_programs(2)) * TILE
@@ -151,11 +151,12 @@ def launch(
     sinks: Tensor | None,
     out: Tensor,
 ) -> None:
-    """Attend the rows after `layout.num_decodes` of q (T, Hq, D), and write their part of `out`.
+    """Compute attention of the rows of q (T, Hq, D) after `layout.num_decodes` into `out`.
 
-    `kv` (N, 2, Hkv, B, D) is one layer of the pool, of q's dtype or fp8. `out` is like q. `sinks`
-    (Hq,) or None. Fp8 keys of up to MAX_WIDENED tokens are first widened for Hopper's kernel,
-    except over a window.
+    `kv` (N, 2, Hkv, B, D) is one layer of the pool, of q's dtype or fp8. `out` has the shape and
+    dtype of q, and only these rows of it are written. `sinks` is (Hq,) or None. For Hopper's
+    kernel, fp8 keys of up to MAX_WIDENED tokens are first converted to 16 bits, unless there is a
+    window.
     """
     if layout.num_decodes == layout.num_rows:
         return
@@ -170,7 +171,7 @@ def _is_for_widened(q: Tensor, kv: Tensor, layout: BatchLayout, variant: Attenti
 
 
 def tuning_for(q: Tensor, kv: Tensor, variant: AttentionVariant) -> PrefillTuning:
-    """Choose the fastest kernel and tile sizes for these dtypes and shapes."""
+    """Choose the fastest kernel and its tile sizes for these dtypes and shapes."""
     if kv.dtype == q.dtype and _is_for_hopper(q, kv, variant):
         return hopper_tuning(q.shape[2])
     return prefill_tuning(q.shape[2], q.dtype, variant.window)
@@ -183,7 +184,7 @@ def _is_for_hopper(q: Tensor, kv: Tensor, variant: AttentionVariant) -> bool:
         and q.shape[2] in HOPPER_HEAD_DIMS
         and variant.softcap is None
         and (variant.window is None or variant.window >= LEAST_HOPPER_WINDOW)
-        and hopper_prefill.num_slots(kv) < 2**31  # rows are counted in 32 bits
+        and hopper_prefill.num_slots(kv) < 2**31  # TMA counts slots in 32 bits
     )
 
 
@@ -196,7 +197,7 @@ def launch_tuned(
     tuning: PrefillTuning,
     out: Tensor,
 ) -> None:
-    """Launch by `tuning` for rows of several new tokens. Hopper's kernel needs kv of q's dtype."""
+    """Launch the kernel that `tuning` selects. For Hopper's kernel, kv must have q's dtype."""
     first, (tokens, heads, head_dim) = layout.num_decodes, q.shape
     attend = hopper_prefill.attend if tuning.is_for_hopper else _attend
     block_q = tuning.queries // (heads // kv.shape[2])
@@ -216,11 +217,11 @@ def launch_tuned(
 
 
 def num_splits(programs: int, most_keys: int, tuning: PrefillTuning) -> int:
-    """Choose the number of programs that share the keys of a query block, 1..64.
+    """Choose the number of programs, 1 to 64, that divide the keys of a query block.
 
-    The number is the largest for which all programs run at once. Without a split there are
-    `programs` programs. Each program gets at least `tuning.least_keys` of a query block's keys,
-    which are at most `most_keys`.
+    It is the largest number for which all programs run at the same time. `programs` is the number
+    of programs without division. A query block has at most `most_keys` keys, and each program gets
+    at least `tuning.least_keys` of them.
     """
     to_fill = tuning.programs // programs
     return max(min(to_fill, most_keys // tuning.least_keys, _MAX_SPLITS), 1)
@@ -237,7 +238,7 @@ def _attend(
     out: Tensor,
     lse: Tensor,
 ) -> None:
-    """Launch over `grid`, query blocks and splits. Each split writes its part of out and lse."""
+    """Launch the kernel over `grid` (query blocks, splits). Each split writes to out and lse."""
     tokens, heads, head_dim = q.shape
     kv_heads, block_size = kv.shape[2:4]
     blocks, splits = grid

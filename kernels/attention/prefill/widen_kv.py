@@ -1,8 +1,8 @@
-"""A copy, from fp8 to 16 bits, of the KV that a step's prompts read, for Hopper's kernel.
+"""The conversion from fp8 to 16 bits of the KV that a step's prompts read, for Hopper's kernel.
 
-Hopper's kernel copies boxes of 16-bit numbers to shared memory. The copy is worth its time: for
-8,192 tokens and one layer it takes some 15 us, and attention 600 us. The copy is a small pool, in
-which block i of row r lies at (r - first) * blocks of a row + i.
+Hopper's kernel copies boxes of 16-bit numbers to shared memory. The conversion is worth its time:
+for 8,192 tokens and one layer it takes about 15 us, and attention 600 us. The result is a small
+pool, in which block i of row r has the id (r - first) * blocks per row + i.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from kernels.attention.batch_layout import BatchLayout
 from kernels.attention.kv.fp8_kv import scales_of_head
 from kernels.launch.rounding import next_power_of_2
 
-MAX_WIDENED = 32_768  # maximum number of copied tokens: 128 MiB for 8 KV heads of 128
+MAX_WIDENED = 32_768  # maximum number of converted tokens: 128 MiB for 8 KV heads of 128
 
 
 def widened_tokens(layout: BatchLayout) -> int:
-    """Return the number of tokens that fit the copy."""
+    """Return the number of tokens for which the result has room."""
     return (layout.num_rows - layout.num_decodes) * layout.max_context_len
 
 
@@ -58,9 +58,10 @@ def _widen_kv_kernel(
 
 
 def widen(kv: Tensor, layout: BatchLayout, dtype: torch.dtype) -> tuple[Tensor, BatchLayout]:
-    """Copy the KV read by rows after the decodes to (n, 2, Hkv, B, D) of `dtype`, with its layout.
+    """Convert the KV that rows after the decodes read. Return (n, 2, Hkv, B, D) and its layout.
 
-    `kv` (N, 2, Hkv, B, D) is fp8. The returned layout has only the rows after the decodes.
+    `kv` (N, 2, Hkv, B, D) is fp8, the result is of `dtype`. The returned layout has only the rows
+    after the decodes.
     """
     _, _, heads, size, dim = kv.shape
     rows, blocks = layout.num_rows - layout.num_decodes, -(-layout.max_context_len // size)
@@ -78,7 +79,7 @@ def widen(kv: Tensor, layout: BatchLayout, dtype: torch.dtype) -> tuple[Tensor, 
         D=dim,
         D_PADDED=next_power_of_2(dim),
     )
-    # Blocks of decodes have numbers below 0, which nothing reads.
+    # Blocks of decodes get negative ids, which are never read.
     first = -layout.num_decodes * blocks
     ids = torch.arange(first, rows * blocks, dtype=torch.int32, device=kv.device)
     return out, replace(layout, block_tables=ids.view(layout.num_rows, blocks))
