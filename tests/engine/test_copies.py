@@ -1,4 +1,4 @@
-"""Copies around a step: reports to the cache, timing, and a disk that is lost."""
+"""Copies around a step: reports to the cache, timing, and a lost disk."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def moves(source: Tier, target: Tier, count: int, first: int = 0) -> tuple[Move,
 
 
 class TellingRestart(Restart):
-    """A restart that notes the blocks found on disk."""
+    """A restart that records the blocks found on disk."""
 
     def __init__(self) -> None:
         self.found: list[tuple[int, BlockRecord]] = []
@@ -37,7 +37,7 @@ class TellingRestart(Restart):
 
 
 class TellingMoves(PlannedMoves):
-    """Moves with plans to give, which note the reports."""
+    """Moves with prepared plans, which record the completed moves."""
 
     def __init__(self) -> None:
         self.plans: deque[Plan] = deque()
@@ -62,7 +62,7 @@ class TellingMoves(PlannedMoves):
 
 
 class TellingCache(PrefixCache):
-    """A cache whose moves and restart note what they are told."""
+    """A cache whose moves and restart record the reports to them."""
 
     def __init__(self) -> None:
         super().__init__(num_blocks=1, block_size=1)
@@ -94,7 +94,7 @@ class ScriptedMover:
 
 
 class LossyDisk:
-    """A disk with only a generation and owners."""
+    """A disk that has only a generation and owners."""
 
     def __init__(self) -> None:
         self.generation = 3
@@ -146,7 +146,7 @@ def test_planned_moves_and_erasures_are_begun_and_empty_plans_are_not() -> None:
     bench.copies.start(1.0)
     assert bench.mover.started == []
     bench.start(2.0, *moves(*UP, 2))
-    bench.cache.told_moves.plans.append(Plan((), {}, (7,)))  # an erasure alone
+    bench.cache.told_moves.plans.append(Plan((), {}, (7,)))  # a plan with only an erasure
     bench.copies.start(3.0)
     assert [(plan.moves, plan.erase) for plan in bench.mover.started] == [
         (moves(*UP, 2), ()),
@@ -205,12 +205,12 @@ def test_blocks_on_their_way_up_are_counted_by_where_they_come_from() -> None:
 def test_untimed_copies_take_the_time_in_which_any_of_them_was_under_way() -> None:
     bench = Bench()
     bench.start(10.0, *moves(*UP, 2))
-    bench.start(11.0, *moves(*UP, 1, first=2))  # the direction is already busy
+    bench.start(11.0, *moves(*UP, 1, first=2))  # the copy direction is already busy
     bench.settle(13.0, Completed(done=list(moves(*UP, 2))))
     assert bench.copies.ways[UP].seconds == 3.0
     bench.settle(14.0, Completed(done=list(moves(*UP, 1, first=2))))
     assert bench.copies.ways[UP].seconds == 4.0
-    bench.start(20.0, *moves(*UP, 1))  # the direction was idle before
+    bench.start(20.0, *moves(*UP, 1))  # the copy direction was idle before
     bench.settle(20.5, Completed(done=list(moves(*UP, 1))))
     assert bench.copies.ways[UP].seconds == 4.5
 
@@ -251,14 +251,13 @@ class TestDisk:
         bench.copies.complete(1.0)
         assert bench.cache.told_moves.forgotten == 0
         disk.generation += 1
-        for now in (2.0, 3.0):  # with no pending copies
+        for now in (2.0, 3.0):  # no copies are pending
             assert not bench.copies.complete(now)
             assert bench.cache.told_moves.forgotten == 1
 
     def test_failed_moves_to_a_lost_disk_are_settled_after_it_is_forgotten(self) -> None:
-        """Moves to the disk have failed.
-
-        The cache must learn the reason before it gets their failures.
+        """Report a disk's loss to the cache before the failed moves to that disk, whose cause it
+        is.
         """
         disk = LossyDisk()
         bench = Bench(disk)

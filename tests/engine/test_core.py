@@ -63,7 +63,7 @@ class TestQueries:
         waits = generate("waits", range(9), flow="gone", max_tokens=4)
         for request in (gone, stays, waits):
             rig.submit(request)
-        rig.step()  # no prompt is complete, and one has not started
+        rig.step()  # no prompt is complete, and one has not begun
         rig.link.say(Flush(query_id="1", flow="gone"))
         rig.run()
         for request in (gone, stays, waits):

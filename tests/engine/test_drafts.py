@@ -1,7 +1,7 @@
 """An engine that verifies drafts gives the same answers as one without drafts, in fewer steps.
 
-The fake runner's tokens depend on all KV that a row should have read. KV of a rejected draft that
-stayed in a block, or in the tree, would therefore change them.
+The fake runner's tokens depend on all KV that a row should have read. So they would change if a
+block, or the tree, kept KV of a rejected draft.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def test_the_answer_is_that_without_drafts_in_fewer_steps(*, wrong: float, overl
 
 
 def test_a_rejected_draft_leaves_nothing_in_the_tree() -> None:
-    """Positive control: the tokens of the answer are found again."""
+    """Commit no rejected draft. Positive control: the answer's tokens are found in the tree."""
     rig = Rig(drafting=drafting(1.0))
     request = generate("a", PROMPT, max_tokens=24)
     rig.submit(request)
@@ -80,7 +80,7 @@ def test_a_rejected_draft_leaves_nothing_in_the_tree() -> None:
 
 @pytest.mark.parametrize("seed", range(12))
 def test_any_drafts_among_many_requests_change_no_answer(seed: int) -> None:
-    """There are few blocks, so sequences are preempted.
+    """Draft at random in a small pool that forces preemptions.
 
     Some requests are cancelled, some stop early.
     """
@@ -137,7 +137,7 @@ def test_a_request_without_drafts_has_none() -> None:
 
 
 def test_nothing_is_drafted_while_prompts_wait() -> None:
-    """A step with prompts is already large, and its steps overlap."""
+    """Draft nothing while prompts wait: a step with prompts is already large, and steps overlap."""
     rig = Rig(drafting=drafting(0.0), max_batch_tokens=8, max_running=4)
     rig.submit(generate("a", PROMPT, max_tokens=30))
     rig.step(4)

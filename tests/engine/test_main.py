@@ -1,4 +1,4 @@
-"""The whole engine process with a real model, tiny and random."""
+"""The whole engine process with a real model, which is tiny and random."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def config(model_dir: Path, socket: str) -> EngineConfig:
         device="cpu",
         load_format="dummy",
         block_size=BLOCK_SIZE,
-        cache_tokens=512,  # less than all prompts need, so blocks are evicted
+        cache_tokens=512,  # fewer than all prompts need, so blocks are evicted
         max_batch_tokens=64,
         max_running=8,
         num_threads=1,

@@ -1,4 +1,4 @@
-"""Marked prefixes through a whole engine: written, read, kept, listed and forgotten."""
+"""Marked prefixes in a whole engine: written, read, retained, listed and forgotten."""
 
 from __future__ import annotations
 
@@ -29,7 +29,9 @@ def marked(request: Generate, *ends: int, seconds: float = 300.0) -> Generate:
 
 
 def run(rig: Rig, request: Generate) -> tuple[int, tuple[int, ...]]:
-    """Run a request; return the tokens read from the cache, and those written under each mark."""
+    """Run a request; return the number of tokens read from the cache, and those written under each
+    mark.
+    """
     rig.submit(request)
     rig.run()
     finished = rig.finished(request.request_id)

@@ -33,16 +33,17 @@ from tests.engine.rigs.hand_driven import (
 
 pytestmark = pytest.mark.gpu
 
-FLOAT32_TOLERANCE = 1e-3  # sums are taken in another order than on the CPU
-BFLOAT16_AGREEMENT = 0.9  # share of positions; where two tokens are close, rounding decides
+FLOAT32_TOLERANCE = 1e-3  # a GPU sums in another order than a CPU
+BFLOAT16_AGREEMENT = 0.9  # share of positions; rounding decides between two close tokens
 MIXTURES = (
     *("mixtral", "qwen3-moe", "gpt-oss", "granite-moe", "olmoe", "qwen2-moe"),
     *("glm4-moe", "dots1", "minimax-m2", "glm4-moe-lite", "deepseek-v2", "deepseek-v3", "mistral4"),
     *("qwen3-next", "qwen3.5-moe", "granite-hybrid-moe", "nemotron-3", "nemotron-3-latents"),
     "gemma4-moe",
 )
-MIXTURE_MARGIN = 0.06  # share of positions; on a CPU it is 0.03 for Mixtral, and less for others
-CLEAR_MARGIN = 0.5  # between the two largest logits; rounding to bfloat16 changes them less
+# share of positions; on a CPU the share is 0.03 for Mixtral, and less for other models
+MIXTURE_MARGIN = 0.06
+CLEAR_MARGIN = 0.5  # difference of the two largest logits; rounding to bfloat16 changes it less
 
 
 def on_gpu(saved: Checkpoint, dtype: torch.dtype = torch.float32) -> Checkpoint:
@@ -60,7 +61,9 @@ def driven_on_gpu(
 
 
 def all_logits(driven: HandDriven, prompt: list[int], chunks: list[int]) -> torch.Tensor:
-    """Return the logits of every token of a prompt, computed in chunks; a chunk of 1: a decode."""
+    """Return the logits of every token of a prompt, computed in chunks; a chunk of 1 is a
+    decode.
+    """
     sequence, start, parts = driven.add(prompt), 0, []
     for chunk in chunks:
         every = torch.arange(chunk, device="cuda")
@@ -111,7 +114,10 @@ def test_bfloat16_agrees_on_the_likeliest_token(checkpoint: MakeCheckpoint, name
 def test_a_mixture_in_bfloat16_is_as_near_to_float32_as_that_of_transformers(
     checkpoint: MakeCheckpoint, name: str
 ) -> None:
-    """Rounding chooses other experts for some tokens, also in `transformers`."""
+    """Compare errors against float32.
+
+    Rounding chooses other experts for some tokens, also in `transformers`.
+    """
     prompt = random_prompt(300)
     plain = on_gpu(checkpoint(name)).logits(prompt).argmax(-1)
     rounded = on_gpu(checkpoint(name), torch.bfloat16)
@@ -176,7 +182,7 @@ def test_a_row_with_nan_fails_alone(checkpoint: MakeCheckpoint) -> None:
 
 
 def test_a_pool_sized_from_memory_keeps_to_its_fraction(checkpoint: MakeCheckpoint) -> None:
-    torch.cuda.empty_cache()  # torch's cached memory counts as free
+    torch.cuda.empty_cache()  # memory cached by torch counts as free
     free, _ = torch.cuda.mem_get_info()
     config = EngineConfig.of(
         model_dir=str(checkpoint("llama").model_dir),

@@ -1,4 +1,4 @@
-"""Changes that may happen while a step is decided ahead, and the previous step still runs."""
+"""Changes while the next step is decided and the previous step still runs."""
 
 from __future__ import annotations
 

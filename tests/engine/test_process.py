@@ -1,4 +1,4 @@
-"""The end of the loop, for any reason, with a core that only notes its calls."""
+"""The end of the step loop, for each reason, with a core that only records its calls."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ from prefix_cache.errors import InvariantBroken
 
 @dataclass
 class ScriptedCore:
-    """A core with `alive` requests, one of which ends in each step; it stops or breaks on cue."""
+    """A core with `alive` requests, one of which ends in each step. It stops, or raises an error,
+    on cue.
+    """
 
     stop: StopSignal
     stop_at_step: int | None = None

@@ -1,4 +1,4 @@
-"""Several stages compute several steps at once, each with other sequences."""
+"""Several stages compute several steps at once, each step with different sequences."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.engine.rigs.rig import EOS, Rig, generate
 
 
 def running(count: int, **settings: Any) -> tuple[Rig, list[Generate]]:
-    """Make a rig with `count` requests whose prompts are computed."""
+    """Make a rig with `count` requests whose prompts have been computed."""
     rig = Rig(max_batch_tokens=64, **settings)
     requests = [generate(str(n), [n, n, 1], max_tokens=12) for n in range(count)]
     for request in requests:
@@ -29,7 +29,9 @@ def running(count: int, **settings: Any) -> tuple[Rig, list[Generate]]:
 
 
 class Pipeline:
-    """A device in simulated time: each stage takes a time for each row, one step at a time."""
+    """A device in simulated time: each stage takes a time per row, and computes one step at a
+    time.
+    """
 
     def __init__(self, rig: Rig, num_stages: int, seconds: float) -> None:
         self.rig = rig
@@ -73,7 +75,9 @@ def test_each_stage_has_a_step_of_other_sequences(stages: int) -> None:
 
 @pytest.mark.parametrize(("steps", "faster"), [(1, 1.0), (4, 3.0)])
 def test_stages_that_overlap_take_a_part_of_the_time(steps: int, faster: float) -> None:
-    """Positive control: with one pending step, four stages are no faster than one device."""
+    """Overlap the steps of stages. Positive control: with one pending step, four stages are no
+    faster than one device.
+    """
     took = []
     for num_stages, under_way in ((1, 1), (4, steps)):
         rig = Rig(max_batch_tokens=64, stages=under_way, num_blocks=200)
@@ -90,7 +94,9 @@ def test_stages_that_overlap_take_a_part_of_the_time(steps: int, faster: float) 
 
 
 def test_one_sequence_alone_goes_from_stage_to_stage_and_back() -> None:
-    """No other step could be launched meanwhile, and no message has to wait."""
+    """Step a single sequence from stage to stage: no other step can be launched meanwhile, and no
+    message waits.
+    """
     rig, [request] = running(1, stages=3)
     assert rows_of(rig) == [["0"], ["0"], ["0"]], "each is settled in a turn that launches none"
     rig.run()
@@ -154,7 +160,7 @@ def test_masks_are_made_for_tokens_that_are_all_known() -> None:
 @pytest.mark.parametrize("stages", [2, 3])
 @pytest.mark.parametrize("wrong", [0.0, 0.4])
 def test_drafts_of_stages_save_steps_and_change_no_answer(wrong: float, stages: int) -> None:
-    """Each stage still has a step with other sequences."""
+    """Draft in several stages, each of which still has a step with other sequences."""
 
     def right(sequence: Sequence, most: int) -> list[int]:
         return expected_output(sequence.token_ids.tolist(), most)

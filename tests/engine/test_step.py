@@ -1,4 +1,4 @@
-"""A row is plain data, and only one place decides which rows are parts of prompts."""
+"""A row is plain data, and a single function decides which rows belong to prompts."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ PLAIN = (
 
 
 def parts_of(kind: inspect.Type) -> Iterator[inspect.Type]:
-    """Yield a type and all the types that it consists of."""
+    """Yield a type and the types that it is composed of."""
     yield kind
     if isinstance(kind, inspect.StructType):
         inner = [field.type for field in kind.fields]
@@ -47,7 +47,7 @@ def parts_of(kind: inspect.Type) -> Iterator[inspect.Type]:
 
 
 def live(of: Any) -> list[inspect.Type]:
-    """List the parts of a type that are live objects instead of data or frozen records."""
+    """List the types within a type that are live objects, not data or frozen records."""
     records = (inspect.UnionType, inspect.VarTupleType, inspect.FrozenSetType)
     return [
         kind
@@ -112,7 +112,7 @@ def written(step: Step) -> Step:
 
 
 def next_row(sequence: Sequence) -> tuple[Scheduled, Row]:
-    """Return the step of a sequence's uncomputed tokens, and its row after decoding."""
+    """Return the step of a sequence's uncomputed tokens, and its row after serialisation."""
     scheduled = step_of([row_of(sequence, sequence.length - sequence.num_computed)])
     (row,) = written(scheduled.step).rows
     assert row == scheduled.step.rows[0]

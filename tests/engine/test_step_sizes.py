@@ -1,4 +1,4 @@
-"""A bucket is filled only with tokens that need no larger bucket."""
+"""A graph bucket is filled up only with tokens that need no larger bucket."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ BUCKETS = sorted(buckets_for(BATCH_SLOTS, MOST_NEW), key=lambda bucket: bucket.n
 
 
 def room_of(decodes: int, new: int) -> GraphBucket | None:
-    """Return the smallest bucket for one prompt beside decodes, as a step finds it."""
+    """Return the smallest bucket for one prompt beside decodes, as a step chooses it."""
     needed = GraphBucket(decodes, new, 1)
     return next((bucket for bucket in BUCKETS if bucket.num_new and bucket.holds(needed)), None)
 

@@ -1,8 +1,8 @@
-"""Steps that are serialised to bytes are computed by a runner that shares nothing else.
+"""Steps serialised to bytes can be computed by a runner that shares nothing else.
 
-An engine serves a conversation under pressure: prompts in chunks, decodes with pending tokens,
-preempted sequences that return, shared prefixes, and copies within the pool. A second runner with
-its own weights, pool and tables gets only the bytes of each step.
+An engine serves a conversation under memory pressure: prompts in chunks, decodes with pending
+tokens, preempted sequences that return, shared prefixes, and copies within the pool. A second
+runner with its own weights, pool and tables gets only the bytes of each step.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ from tests.engine.rigs.hand_driven import (
 from tests.engine.rigs.rig import generate
 
 NUM_BLOCKS, CHUNK, RUNNING = 18, 40, 6
-RULE = SharingRule(BLOCK_SIZE, 2**26, BLOCK_SIZE, 4)  # sharing one block always pays
+RULE = SharingRule(BLOCK_SIZE, 2**26, BLOCK_SIZE, 4)  # sharing even one block pays
 
 
 @dataclass(frozen=True, slots=True)
 class NotedSampler(Sampler):
-    """A sampler that keeps its logits."""
+    """A sampler that records its logits."""
 
     seen: list[Tensor] = field(default_factory=list)
 
@@ -63,7 +63,7 @@ class NotedSampler(Sampler):
 
 @dataclass
 class Computed:
-    """A runner, the logits that it sampled from, and the number of shared reads."""
+    """A runner, the logits from which it sampled, and the number of shared reads."""
 
     eager: ModelRunner
     runner: Runner
@@ -85,7 +85,7 @@ def computed_by(model_dir: Path, graph_tokens: int) -> Computed:
 
 @dataclass(frozen=True)
 class Collected:
-    """A pending step that notes its samples."""
+    """A pending step that records its samples."""
 
     launched: Launched
     sampled: list[list[Sampled]]
@@ -97,7 +97,7 @@ class Collected:
 
 @dataclass
 class Written:
-    """A runner that notes each step and its bytes."""
+    """A runner that records each step and its bytes."""
 
     runner: Runner
     steps: list[Step] = field(default_factory=list)
@@ -114,7 +114,7 @@ class Written:
 
 
 def serve(runner: Runner) -> EngineCore:
-    """Serve requests that come one after the other, most with a shared prefix."""
+    """Serve requests that arrive one after the other, most with a shared prefix."""
     link, welcome = (
         MemoryLink(),
         welcome_of(300, 1024, (1,), block_size=BLOCK_SIZE, num_blocks=NUM_BLOCKS),

@@ -1,4 +1,4 @@
-"""The parts of a sequence's time, sent once, with its first tokens."""
+"""The phases of a request's time, sent once, with its first tokens."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_the_phases_add_up_to_the_time_before_the_first_token() -> None:
     settled = sequence.arrived + sum(
         (first.timing.queue, first.timing.match, first.timing.load, first.timing.prefill)
     )
-    # After settling, the rig advances the clock by a millisecond, which nobody reads.
+    # After settling, the rig advances the clock by a millisecond, which is not part of any phase.
     assert settled == pytest.approx(clock.now - 0.001)
     assert first.timing.at == pytest.approx(settled), "by the engine's own clock"
 
@@ -69,7 +69,7 @@ def test_load_time_counts_as_neither_queue_nor_prefill() -> None:
     (sequence,) = rig.scheduler.running
     sequence.load_seconds = 0.0005
     assert sequence.admitted is not None
-    sequence.admitted += 0.0005  # the time at which all blocks had arrived
+    sequence.admitted += 0.0005  # moves the time at which all blocks had arrived
     rig.run()
     timing = tokens_of(rig, "r")[0].timing
     assert timing is not None

@@ -16,7 +16,7 @@ from tests.engine.rigs.rig import CLIENT, NAMESPACE, Rig, generate
 
 
 class WatchedLink(MemoryLink):
-    """A link that notes the number of cached tokens when a message is sent."""
+    """A link that records the number of cached tokens whenever a message is sent."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -33,7 +33,7 @@ PROMPT = tuple(range(12))
 
 
 def watched(overlap_scheduling: bool = False) -> tuple[Rig, WatchedLink]:
-    """Make an engine with a link that notes how much of `PROMPT` is in the tree."""
+    """Make an engine with a link that records how many tokens of `PROMPT` are in the tree."""
     link = WatchedLink()
     rig = Rig(link=link, overlap_scheduling=overlap_scheduling)
     path, tokens = NamespacePath.single(NAMESPACE), np.array(PROMPT, np.int32)
@@ -63,7 +63,9 @@ def test_one_that_ends_with_its_first_token_has_committed(overlap_scheduling: bo
 
 
 def test_of_a_client_that_is_gone_what_was_computed_stays() -> None:
-    """The client's requests end before their blocks are committed."""
+    """Keep the computed blocks of a client that has gone, although its requests end before the
+    commit.
+    """
     rig, link = watched()
     for name in ("a", "b"):
         rig.submit(generate(name, [*PROMPT, ord(name) % VOCAB_SIZE], max_tokens=30))
@@ -76,7 +78,9 @@ def test_of_a_client_that_is_gone_what_was_computed_stays() -> None:
 
 
 def test_what_a_cancelled_request_computed_stays() -> None:
-    """The request ends while a pending step has a row of it."""
+    """Keep the computed blocks of a request that is cancelled while it has a row in a pending
+    step.
+    """
     rig, link = watched(overlap_scheduling=True)
     rig.submit(generate("a", PROMPT, max_tokens=50))
     rig.step(2)

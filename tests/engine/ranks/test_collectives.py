@@ -21,7 +21,7 @@ def product_of(rank: int, rows: int, dtype: torch.dtype) -> Tensor:
 
 
 def total(group: Collectives, product: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return the sum, or one part for each rank."""
+    """Return the sum over the ranks, or a tensor with one part for each rank."""
     found = group.total(product, dtype)
     assert isinstance(found, Tensor), "there is no peer memory"
     return found
@@ -85,7 +85,7 @@ def test_a_rank_that_is_gone_is_an_error_of_few_words_and_nothing_hangs() -> Non
 
     said, _ = on_ranks(2, compute)
     assert re.fullmatch(r"(Connection closed by peer|Read error) \[127\.0\.0\.1\].*", said)
-    assert "typically" not in said  # gloo's advice, which ends with an emoji, is left out
+    assert "typically" not in said  # the error leaves out gloo's advice, which ends with an emoji
 
 
 def test_few_rows_go_over_peer_memory_and_many_over_the_library() -> None:

@@ -1,7 +1,8 @@
-"""Two ranks, or two stages, replay the same steps, padded to captured sizes, with the same tokens.
+"""Two ranks, or two stages, replay the same padded steps and get the same tokens.
 
 On a CPU, captured work is run again. The tests show that all ranks exchange the same data in the
-same order, also when rows are sampled again after a replay. Of two stages only the last has tokens.
+same order, also when rows are sampled again after a replay. Of two stages, only the last has
+tokens.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ Frames = SimpleQueue[bytes | None]
 
 
 class Told:
-    """A runner that sends its steps to another rank as bytes before it launches them."""
+    """A runner that sends each step to another rank as bytes before it launches the step."""
 
     def __init__(self, runner: Runner, frames: Frames) -> None:
         self._runner = runner
@@ -81,7 +82,9 @@ def rank_runner(model_dir: Path, group: Collectives) -> ModelRunner:
 
 
 def served(driven: HandDriven) -> list[list[int]]:
-    """Return the tokens of each way to sample: prompts first, then decodes together."""
+    """Run a request with each kind of sampling, prompts first, then decodes together; return their
+    tokens.
+    """
     sequences = [
         driven.add(random_prompt(9 + 3 * number, seed=number), wish)
         for number, wish in enumerate(EVERY_WISH)
@@ -95,7 +98,9 @@ def served(driven: HandDriven) -> list[list[int]]:
 
 @pytest.mark.parametrize("max_tokens", [0, 4, 64])
 def test_ranks_have_the_same_tokens(checkpoint: MakeCheckpoint, max_tokens: int) -> None:
-    """Steps run without graphs, with graphs for the smallest steps, and with graphs for all."""
+    """Compare tokens without graphs, with graphs for the smallest steps, and with graphs for all
+    steps.
+    """
     model_dir = checkpoint("llama").model_dir
     frames: Frames = SimpleQueue()
 

@@ -23,7 +23,9 @@ HERE = RowShape(4096, torch.bfloat16)
 
 
 class PlainMapping:
-    """Plain memory: refused for `reason` at the start, or failing with `error` when mapped."""
+    """A mapping of plain memory. Its start is refused with `reason`, or its mapping raises
+    `error`.
+    """
 
     def __init__(self, reason: str = "", error: str = "") -> None:
         self._reason = reason
@@ -42,7 +44,9 @@ class PlainMapping:
 def opened(
     shape: RowShape = HERE, mapping: Mapping | None = None, of_others: Sequence[int] = (1, 1)
 ) -> PeerMemory:
-    """Open peer memory on rank 0; `of_others`: whether rank 1 can, before and after mapping."""
+    """Open peer memory on rank 0. `of_others` says whether rank 1 can, before and after it maps
+    memory.
+    """
     others = iter(of_others)
     place = PeerPlace(0, 2, CPU, None, lambda mine: min(mine, next(others)))
     return open_peer_memory(place, shape, mapping or PlainMapping())

@@ -28,14 +28,14 @@ H, EPS = 1024, 1e-5
 ROUNDS = 50
 STEPS = 10_000  # steps of 64 exchanges, as in a model of 32 layers
 ROWS = (1, 8, 3, 300, 1, 9000)  # the last size needs several launches
-# The bytes that a two-shot sum of more than two ranks must save to be used: always, and never used.
+# A two-shot sum of more than two ranks is used if it saves this many bytes: always, or never.
 IN_TWO, IN_ONE = 0, 1 << 40
 PATIENCE = timedelta(seconds=60)
 
 
 @dataclass(frozen=True)
 class Shape:
-    """The number of ranks and the dtype of a group."""
+    """A group's number of ranks and dtype."""
 
     num_ranks: int
     dtype: torch.dtype = torch.bfloat16
@@ -67,14 +67,14 @@ class Pair:
         return torch.randn(*shape, device=self.device, generator=generator)
 
     def added(self, product: Tensor, residual: Tensor) -> Tensor:
-        """Sum over NCCL."""
+        """Sum over NCCL, and add the residual."""
         gathered = self.plain.total(product, self.dtype)
         return torch.cat(add_rms_norm.launch(gathered, residual, self._weight, EPS))
 
     def exchanged(
         self, product: Tensor, residual: Tensor, least_saved: int = LEAST_SAVED_BYTES
     ) -> Tensor:
-        """Sum over peer memory."""
+        """Sum over peer memory, and add the residual."""
         read = self.peers.total(product, self.dtype)
         assert isinstance(read, PeerProduct)
         read = replace(read, peers=replace(read.peers, least_saved=least_saved))
@@ -82,7 +82,7 @@ class Pair:
 
 
 def on_gpus(compute: Compute, directory: Path, shape: Shape) -> None:
-    """Run all ranks; if one fails, the others are killed."""
+    """Run all ranks on GPUs; if one fails, kill the others."""
     spawn(compute, (str(directory), shape), shape.num_ranks)  # type: ignore[no-untyped-call]
 
 
@@ -127,13 +127,13 @@ def replay(rank: int, directory: str, shape: Shape) -> None:
 
 
 def leave(rank: int, directory: str, shape: Shape) -> None:
-    """Let the other ranks stay away until rank 0 gives up."""
+    """Exchange a few times on all ranks, then only on rank 0 until it gives up on the others."""
     pair = Pair(rank, directory, shape)
     if rank == 0:
         product = pair.drawn(5, H, seed=0).to(pair.dtype)
-        # loads the kernel now: CUDA may not load it while another kernel polls
+        # Load the kernel of `cat` now: CUDA may not load it while another kernel polls.
         torch.cat((product, product))
-        # always the same direction, since the other direction loads another kernel
+        # Always exchange in the same direction, since the other direction loads another kernel.
         for _ in range(5):
             pair.exchanged(product, product, IN_TWO)
         waiting = torch.cuda.Event()  # type: ignore[no-untyped-call]

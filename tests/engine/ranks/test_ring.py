@@ -1,4 +1,4 @@
-"""The ring: every reader gets every message once, in order, whatever the lengths."""
+"""The ring: every reader gets every message once, in order, whatever the messages' lengths."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def read_all(reader: RingReader) -> list[bytes]:
     pauses=st.lists(st.booleans(), min_size=30, max_size=30),
 )
 def test_readers_that_keep_up_get_all_messages(messages: list[bytes], pauses: list[bool]) -> None:
-    """Messages are shorter and longer than the ring, and wrap around its end."""
+    """Send messages shorter and longer than the ring, which wrap around its end."""
     with closing(RingWriter(2, SMALL)) as ring, ThreadPoolExecutor(2) as threads:
 
         def read(number: int) -> list[bytes]:
@@ -64,7 +64,7 @@ def test_a_reader_that_takes_nothing_stops_the_writer(writer: RingWriter) -> Non
     with pytest.raises(RingStuck, match=r"taken nothing for 0\.05 s"):
         writer.write(b"c")
     assert second.read() == b"a" * 28
-    writer.write(b"c")  # positive control: there is room again
+    writer.write(b"c")  # positive control: the ring has room again
     assert read_all(second) == [b"b" * 28, b"c"]
     assert read_all(first) == [b"c"]
 

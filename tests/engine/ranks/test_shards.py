@@ -1,4 +1,6 @@
-"""A divided model computes the same as the whole model, and all ranks compute the same bits."""
+"""A model divided among ranks computes the same as the undivided model, with the same bits on all
+ranks.
+"""
 
 from __future__ import annotations
 
@@ -51,8 +53,8 @@ BLOCK_SIZE, NUM_TOKENS = 16, 40
 OPS = torch_ops()
 BLOCKS = Fp8Format("fp8", "block", "group")
 
-# Every architecture that can be divided runs on two ranks, and these also on four. They have two KV
-# heads, so two ranks share one, except for llama-tied-mha, which has four.
+# Every divisible architecture runs on two ranks, and these also on four. They have two KV heads, so
+# that two ranks share a head, except llama-tied-mha, which has four.
 ON_FOUR = {"llama-tied-mha", "mixtral", "qwen3", "qwen3.5-moe"}
 HYBRIDS = {*RECURRENT.values(), "granite-hybrid-moe", "nemotron-3-latents"}
 ON_TWO = {*DIVISIBLE.values(), *HYBRIDS} - TOGETHER
@@ -102,7 +104,7 @@ def test_norms_of_all_heads_together_are_not_divided(checkpoint: MakeCheckpoint,
 
 
 def expect_alike(model_dir: Path, model: ModelConfig, num_ranks: int) -> None:
-    """Check that all ranks have the logits of a single rank."""
+    """Check that all ranks have the logits of an undivided model."""
     check_shards(model, num_ranks)
     whole = logits(model_dir, model)
     first, *others = on_ranks(num_ranks, lambda group: logits(model_dir, model, group))
@@ -113,7 +115,9 @@ def expect_alike(model_dir: Path, model: ModelConfig, num_ranks: int) -> None:
 
 @pytest.mark.parametrize(("name", "unread"), [("qwen2", 6), ("gpt-oss", 6), ("gemma2", 0)])
 def test_norms_may_be_what_exchanges(checkpoint: MakeCheckpoint, name: str, unread: int) -> None:
-    """The norms sum products instead. With four norms a layer, all products are summed before."""
+    """Let norms sum the products of ranks. With four norms a layer, products are summed before the
+    norms.
+    """
     model_dir = checkpoint(name).model_dir
     model = read_model_config(model_dir)
 
@@ -177,7 +181,9 @@ def test_so_it_does_of_matrices_that_are_one_in_the_files(tmp_path: Path, kind: 
 
 
 def test_experts_in_int4_each_rank_reads_its_words(tmp_path: Path) -> None:
-    """A rank has 96 of 192 columns, which is no multiple of 128."""
+    """Read int4 experts on each of two ranks: 96 columns for each rank are not a multiple of
+    128.
+    """
     recipe = int4_mixture(192)
     wide = replace(recipe, fields=recipe.fields | {"head_dim": 64})
     model_dir = make_int4(KINDS["packed-asym"], tmp_path, wide).int4.model_dir
@@ -195,7 +201,9 @@ def test_in_mxfp4_each_rank_reads_its_groups(tmp_path: Path) -> None:
 def test_fp8_quantised_by_each_rank_is_as_near_to_the_plain_weights(
     checkpoint: MakeCheckpoint, name: str
 ) -> None:
-    """Each rank computes its own scales, so bits differ. The error is that of fp8."""
+    """Quantise to fp8 on each rank, with scales of its own: bits differ, but the error is that of
+    fp8.
+    """
     model_dir = checkpoint(name).model_dir
     plain = read_model_config(model_dir)
     model = replace(plain, weight_format=ONLINE_FP8)
@@ -324,7 +332,7 @@ def with_attention(model: ModelConfig, **changed: int) -> ModelConfig:
 def test_dummy_weights_are_the_same_where_ranks_have_all_of_a_tensor(
     checkpoint: MakeCheckpoint,
 ) -> None:
-    """This holds even if only one rank draws the biases of sums."""
+    """Draw the same dummy weights on all ranks, even if only one rank draws the biases of sums."""
     model = read_model_config(checkpoint("qwen3-moe").model_dir)
     biased = with_attention(model, output_bias=True)
 

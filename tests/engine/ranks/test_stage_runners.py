@@ -1,4 +1,4 @@
-"""The runners of stages: postponed work keeps its order, and unknown samples raise errors."""
+"""The runners of stages: deferred work keeps its order, and unknown samples raise errors."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CPU = torch.device("cpu")
 
 @dataclass
 class Noted:
-    """A launched step, or a forward pass, of a runner that notes its calls."""
+    """A launched step, or a forward pass, of a runner that records its calls."""
 
     notes: list[str]
     number: int
@@ -45,7 +45,7 @@ class Noted:
 
 @dataclass
 class Own:
-    """A stage's own runner, whose steps are told apart by their number of rows."""
+    """A stage's own runner, which records each step by its number of rows."""
 
     notes: list[str] = field(default_factory=list)
 
@@ -81,7 +81,10 @@ def test_what_is_put_off_is_launched_in_order_as_far_as_it_is_asked_for() -> Non
 
 
 def test_before_a_large_step_is_told_nothing_is_put_off() -> None:
-    """A stage that waits for a deferred launch would not read, and the ring would fill up."""
+    """Run deferred work before a large step is sent.
+
+    A stage that waits for a deferred launch would not read, and the ring would fill up.
+    """
     own, (ours, theirs) = Own(), socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs, closing(OtherRanks(RingWriter(1), [Channel(ours)])) as others:
         runner = RanksRunner(DeferringRunner(own), others)

@@ -1,4 +1,4 @@
-"""A failed start is explained by the rank that failed."""
+"""A failed start is explained by the error of the rank that failed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from storage.disk.wire import Channel
 
 
 class OneOther:
-    """A team in which only the other rank's reports matter."""
+    """A team with one other rank, whose reports are all that counts."""
 
     def __init__(self) -> None:
         ours, self.end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -40,7 +40,7 @@ def other() -> Iterator[OneOther]:
 
 
 def fail_beside(other: OneOther) -> None:
-    """Fail as gloo does in a process whose peer has ended."""
+    """Fail as gloo does in a process after its peer has ended."""
     with why_not_started(cast(Team, other)):
         raise RuntimeError("Connection closed by peer")
 

@@ -1,4 +1,4 @@
-"""A move ends once it has ended on every rank; a record counts only if all ranks have it."""
+"""A move ends once it has ended on every rank; a disk record counts only if all ranks have it."""
 
 from __future__ import annotations
 
@@ -39,13 +39,14 @@ def ranks() -> Iterator[TwoRanks]:
 
 @dataclass
 class OwnMover:
-    """A mover that ends the moves that a test chooses."""
+    """A rank's own mover, which ends the moves that a test chooses."""
 
     ended: Completed = field(default_factory=Completed)
     plans: list[Plan] = field(default_factory=list)
     pending: int = 0
     is_closed: bool = False
-    launched_with: list[int] = field(default_factory=list)  # number of plans before each launch
+    # number of plans begun before each launch
+    launched_with: list[int] = field(default_factory=list)
 
     def catch_up(self) -> None:
         self.launched_with.append(len(self.plans))
@@ -119,7 +120,7 @@ class TestMover:
 
 @dataclass
 class OwnDisk:
-    """A disk with some records."""
+    """A rank's own disk with some records."""
 
     records: dict[int, BlockRecord] = field(default_factory=dict)
     generation: int = 0
@@ -164,7 +165,7 @@ class TestDisk:
         self, ranks: TwoRanks, caplog: pytest.LogCaptureFixture
     ) -> None:
         other = replace(RECORD, token_ids=b"u" * 64)
-        hit = replace(RECORD, hits=9)  # the number of hits is not compared
+        hit = replace(RECORD, hits=9)  # the numbers of hits may differ between ranks
         own, plans = OwnDisk({1: RECORD, 2: hit, 3: RECORD, 4: RECORD}), list[Plan]()
         disk = RanksDisk(own, ranks.others, plans.append)
         ranks.report(1, scanned(False, {1: RECORD, 2: RECORD}))
@@ -183,7 +184,11 @@ class TestDisk:
     def test_beside_a_new_disk_what_the_others_have_is_kept_until_all_is_flushed(
         self, ranks: TwoRanks, caplog: pytest.LogCaptureFixture
     ) -> None:
-        """The missing disk may come back. It then finds the records that the other ranks kept."""
+        """Keep the other ranks' records beside a rank's new, empty disk, until everything is
+        flushed.
+
+        The missing disk may come back with the matching records.
+        """
         plans = list[Plan]()
         disk = RanksDisk(OwnDisk({1: RECORD, 2: RECORD}), ranks.others, plans.append)
         ranks.report(1, scanned(True, {1: RECORD, 4: RECORD}), FlushesDone(["fl"], True))

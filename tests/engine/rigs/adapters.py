@@ -1,4 +1,4 @@
-"""Adapters for a tiny checkpoint, made by PEFT, as the reference of tests."""
+"""Adapters for a tiny checkpoint, made by PEFT, with PEFT's model as the reference of tests."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ EVERY_MATRIX = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", 
 
 @dataclass(frozen=True)
 class PeftAdapter:
-    """A saved adapter, and the model with it in `transformers`."""
+    """A saved adapter, and PEFT's model that contains it."""
 
     folder: Path
     truth: Any
@@ -59,7 +59,7 @@ def make_adapter(
 
 
 def opened_adapter(checkpoint: Checkpoint, folder: Path) -> PeftAdapter:
-    """Open a saved adapter as PEFT does, which converts older forms."""
+    """Open a saved adapter with PEFT, which converts older forms."""
     model = type(checkpoint.truth).from_pretrained(checkpoint.model_dir)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

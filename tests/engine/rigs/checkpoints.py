@@ -1,4 +1,6 @@
-"""Tiny random checkpoints of every family, made with `transformers`, the reference of tests."""
+"""Tiny random checkpoints of every family, made with `transformers`, whose models are the reference
+of tests.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,8 @@ YARN_ROPE = {
     "factor": 4.0,
     "original_max_position_embeddings": 128,
 }
-# Short and long factors are equal, since transformers chooses by the length of each sequence.
+# Short and long factors are equal here: `transformers` chooses between them by each sequence's
+# length.
 LONG_ROPE = {
     "rope_type": "longrope",
     "rope_theta": 10000.0,
@@ -55,16 +58,19 @@ SLIDING, LINEAR = "sliding_attention", "linear_attention"
 
 @dataclass(frozen=True)
 class Recipe:
-    """A checkpoint: an architecture's name, fields that differ from SHAPE, and how it is saved."""
+    """A kind of checkpoint: its architecture, the fields that differ from SHAPE, and how it is
+    saved.
+    """
 
     family: str
     fields: dict[str, Any] = field(default_factory=dict)
     max_shard_size: str = "5GB"
     config: str = ""  # the config's class, if the family does not name it
-    norm: float = 1.0  # mean of norms' weights
+    norm: float = 1.0  # mean of the norms' weights
 
 
-# A recipe for each architecture with recurrent layers: stages need layers of both kinds.
+# A recipe for each architecture with recurrent layers. Each has layers of both kinds for every
+# stage.
 RECURRENT = {
     "Qwen3NextForCausalLM": "qwen3-next",
     "Qwen3_5ForCausalLM": "qwen3.5",
@@ -82,7 +88,7 @@ HYBRID: dict[str, Any] = {
     "linear_key_head_dim": 16,
     "linear_value_head_dim": 32,
 }
-# Two groups of four heads, and factors large enough to change logits.
+# Two groups of four heads, and factors so large that they change logits.
 GRANITE_HYBRID: dict[str, Any] = {
     "num_hidden_layers": 4,
     "layer_types": [LINEAR, "full_attention", LINEAR, LINEAR],
@@ -98,7 +104,7 @@ GRANITE_HYBRID: dict[str, Any] = {
     "logits_scaling": 2.0,
     "num_local_experts": 0,
 }
-# Mixers with and without an MLP after them; a least time step that few steps reach.
+# Mixers with and without an MLP after them, and a lower limit that few time steps reach.
 NEMOTRON_H: dict[str, Any] = {
     "layers_block_type": [LINEAR, "mlp", LINEAR, "full_attention", "mlp", LINEAR, "mlp"],
     "hidden_size": 64,
@@ -164,7 +170,7 @@ LATENT: dict[str, Any] = {
     "qk_rope_head_dim": 16,
     "v_head_dim": 32,
 }
-# Factors of cosines and of scores, large enough to change logits.
+# Factors of cosines and of scores, so large that they change logits.
 DEEPSEEK_ROPE = {**YARN_ROPE, "mscale": 0.7, "mscale_all_dim": 1.3}
 RECIPES = {
     "llama": Recipe("Llama"),
@@ -174,7 +180,7 @@ RECIPES = {
         "Llama", {"rope_parameters": {"rope_type": "linear", "rope_theta": 500.0, "factor": 4.0}}
     ),
     "llama-biases": Recipe("Llama", {"attention_bias": True, "mlp_bias": True}),
-    # Every second layer has experts; every third has no rope, and scaled queries.
+    # Every second layer has experts; every third layer has no rope, and scaled queries.
     "llama4": Recipe(
         "Llama4",
         {
@@ -259,7 +265,8 @@ RECIPES = {
         config="Gemma3TextConfig",
         norm=0.0,
     ),
-    # 31B: heads of two sizes, keys as values. E2B: inputs of layers, the last share KV. 26B-A4B.
+    # As in 31B: heads of two sizes, and keys as values. As in E2B: inputs of layers, and last
+    # layers that share KV. As in 26B-A4B: experts.
     "gemma4": Recipe(
         "Gemma4", {**GEMMA4, "attention_k_eq_v": True}, config="Gemma4TextConfig", norm=0.5
     ),
@@ -377,7 +384,7 @@ RECIPES = {
     "nemotron-h": Recipe("NemotronH", {**NEMOTRON_H, "use_bias": True, "mlp_bias": True}),
     "nemotron-3": Recipe("NemotronH", NEMOTRON_3),
     "nemotron-3-latents": Recipe("NemotronH", {**NEMOTRON_3, "moe_latent_size": 32}),
-    # Mamba-2; each layer has experts beside the shared MLP.
+    # Mamba-2 layers, each with experts beside the shared MLP.
     "granite-hybrid-moe": Recipe(
         "GraniteMoeHybrid",
         {
@@ -403,9 +410,9 @@ RECIPES = {
 }
 
 
-# Recipes with one head norm over all heads, which one rank computes.
+# Recipes with one norm over all heads together, which one rank must compute.
 TOGETHER = {"minimax-m2", "olmo2", "olmo3", "olmoe"}
-# A recipe by architecture, for those that ranks and stages divide and the host may keep.
+# A recipe for each architecture whose layers ranks and stages can divide, and the host can hold.
 DIVISIBLE = {
     "Gemma2ForCausalLM": "gemma2",
     "Gemma3ForCausalLM": "gemma3",
@@ -465,8 +472,8 @@ class Checkpoint:
     def decoded(self, prompt: list[int], tokens: list[int]) -> Tensor:
         """Return the logits (tokens, V) float32 that precede each of `tokens` after the prompt.
 
-        As in an engine, the prompt is computed in one pass and every token alone. So sums run over
-        the same rows, and are rounded alike.
+        As in an engine, one pass computes the prompt, and one each token. So sums run over the same
+        rows, and are rounded alike.
         """
         given, cache, logits = prompt, None, []
         for token in tokens:
@@ -496,24 +503,25 @@ def make_checkpoint(recipe: Recipe, model_dir: Path, seed: int = 0) -> Checkpoin
     torch.manual_seed(seed)
     config = config_of(recipe)
     if recipe.family == "Gemma2":
-        # Use plain PyTorch: a faster attention leaves out soft caps in some releases (5.17).
+        # Use plain PyTorch: faster attention leaves out soft caps in some releases of
+        # `transformers` (5.17).
         config._attn_implementation = "eager"
     model = getattr(transformers, f"{recipe.family}ForCausalLM")(config).eval()
     for module in model.modules():
         if type(module).__name__ == "GptOssExperts":
-            module.limit = config.swiglu_limit  # 5.17 ignores the config and uses 7
+            module.limit = config.swiglu_limit  # `transformers` 5.17 ignores the config and uses 7
     _randomise(model, recipe.norm)
     model.save_pretrained(model_dir, max_shard_size=recipe.max_shard_size)
     return Checkpoint(model_dir, model)
 
 
 def in_truth(name: str) -> str:
-    """Return the model's name of a tensor in the files: Nemotron-H's files say backbone."""
+    """Return a file's tensor name as the model spells it: Nemotron-H's files say backbone."""
     return name.replace("backbone.", "model.")
 
 
 def saved_seeing(model: Any, model_dir: Path) -> Checkpoint:
-    """Draw the matrices of a model with vision, and save it."""
+    """Draw the matrices of a vision model, and save it."""
     with torch.no_grad():
         for parameter in model.parameters():
             if parameter.dim() == 2:
@@ -524,7 +532,8 @@ def saved_seeing(model: Any, model_dir: Path) -> Checkpoint:
 
 def config_of(recipe: Recipe) -> Any:
     """Return the recipe's config in `transformers`."""
-    fields = copy.deepcopy({**SHAPE, **recipe.fields})  # Mistral4Config changes its arguments
+    # Mistral4Config changes its arguments, so they are copied
+    fields = copy.deepcopy({**SHAPE, **recipe.fields})
     if recipe.family in ("Qwen2", "Phi3", "Olmoe"):
         # These configs have no head_dim: it is hidden_size / heads.
         fields["hidden_size"] = fields.pop("head_dim") * fields["num_attention_heads"]
@@ -542,7 +551,7 @@ def _randomise(model: Any, norm: float) -> None:
         for name, parameter in model.named_parameters():
             if "norm" in name:
                 parameter.normal_(1.0 if "linear_attn" in name else norm, 0.2)
-            elif name.endswith(("A_log", "dt_bias")):  # a state remembers some 50 tokens
+            elif name.endswith(("A_log", "dt_bias")):  # a state remembers about 50 tokens
                 parameter.normal_(-1.0 if name.endswith("A_log") else -3.0, 0.3)
             elif name.endswith("bias"):
                 parameter.normal_(0.0, 0.3)

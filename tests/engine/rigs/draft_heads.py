@@ -1,4 +1,4 @@
-"""Heads that draft, as `transformers` computes them, and small checkpoints with them.
+"""Draft heads, as `transformers` computes them, and small checkpoints with them.
 
 The decoder's layers add little to the embedding, from which the head drafts. So most of its drafts
 are right, and some are wrong.
@@ -23,7 +23,7 @@ from engine.drafting.head import HeadDraft
 from engine.sequences.sequence import Sequence
 from tests.engine.rigs.checkpoints import Checkpoint
 
-# Names of output matrices of layers, also of all experts in one tensor.
+# Names of the layers' output matrices, also of all experts' in one tensor.
 SMALLER = ("o_proj.weight", "out_proj.weight", "down_proj.weight", "experts.down_proj")
 PART = 0.02
 # Prefixes of a head's tensors in checkpoints, by the prefixes of `MtpLayer`.
@@ -49,8 +49,8 @@ MIMO = {
 }
 NAMES = {"Qwen2": MIMO, "Qwen": QWEN, "Nemotron": NEMOTRON}
 DEEPSEEK = {"mtp_block.": "", "post_norm.": "shared_head.norm.", "": ""}
-KINDS = "layers_block_type", "layer_types"  # fields of config.json with the kinds of layers
-# Fields of config.json with the number of heads that draft.
+KINDS = "layers_block_type", "layer_types"  # fields of config.json that list the layers' kinds
+# Fields of config.json that give the number of draft heads.
 FIELDS = {"mtp_num_hidden_layers": 1, "num_nextn_predict_layers": 1}
 # Fields of MiMo's config.json, whose decoder is Qwen2's.
 OF_MIMO = {"architectures": ["MiMoForCausalLM"], "model_type": "mimo"}
@@ -64,7 +64,7 @@ def smaller(tensors: dict[str, Tensor]) -> None:
 
 
 def apart(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Split stacked experts into a matrix for each."""
+    """Split stacked experts into a matrix for each expert."""
     for name in [one for one in tensors if one.endswith(("experts.up_proj", "experts.down_proj"))]:
         place, _, last = name.rpartition(".")
         for number, expert in enumerate(tensors.pop(name)):
@@ -137,7 +137,7 @@ class Truth:
         return type(self.model).__name__
 
     def logits(self, token_ids: list[int]) -> Tensor:
-        """Return the head's logits (n - 1, V) after each token but the first."""
+        """Return the head's logits (n - 1, V) after each token except the first."""
         return self._logits_of(self._output(self._hidden(token_ids), token_ids[1:]))
 
     def drafts(self, token_ids: list[int], count: int) -> list[int]:
@@ -151,14 +151,16 @@ class Truth:
 
     @torch.inference_mode()
     def _hidden(self, token_ids: list[int]) -> Tensor:
-        """Return the decoder's states (1, n - 1, H) of all tokens but the last."""
+        """Return the decoder's hidden states (1, n - 1, H) of all tokens except the last."""
         model = self.model
         ids = torch.tensor([token_ids[:-1]])
         return torch.as_tensor(model.model(ids, use_cache=False).last_hidden_state.double())
 
     @torch.inference_mode()
     def _output(self, hidden: Tensor, following: list[int]) -> Tensor:
-        """Return the head's states (1, n, H), from states and the tokens that follow them."""
+        """Return the head's hidden states (1, n, H), from hidden states and the tokens that follow
+        them.
+        """
         model = self.model
         embedded = model.get_input_embeddings()(torch.tensor([following])).double()
         count = embedded.shape[1]
@@ -176,7 +178,7 @@ class Truth:
 
 
 def save_with_head(truth: Truth, made: Path, head: dict[str, Tensor]) -> Path:
-    """Save the truth's decoder in `made`, with the tensors of a head."""
+    """Save the truth's decoder in directory `made`, with the tensors of a draft head."""
     saved = truth.saved.model_dir
     config = json.loads((saved / "config.json").read_text()) | FIELDS
     config |= OF_MIMO if truth.is_mimo else {}
@@ -189,7 +191,9 @@ def save_with_head(truth: Truth, made: Path, head: dict[str, Tensor]) -> Path:
 
 @dataclass
 class HeadAlone(NoDrafts):
-    """Drafting with the head alone; keeps its drafts by the number of known tokens."""
+    """Drafting with the draft head alone, which records its drafts by the number of known
+    tokens.
+    """
 
     drafted: dict[int, tuple[int, ...]] = field(default_factory=dict)
 

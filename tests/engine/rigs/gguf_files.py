@@ -1,4 +1,4 @@
-"""GGUF files of tiny checkpoints, written by the format's own library under its own names."""
+"""GGUF files of tiny checkpoints, written by the `gguf` library with its own tensor names."""
 
 from __future__ import annotations
 
@@ -34,10 +34,11 @@ ALPHABET = [chr(256 + byte) for byte in range(256)]
 def write_gguf(
     checkpoint: Checkpoint, path: Path, name: str, packed: gguf.GGMLQuantizationType | None = None
 ) -> Path:
-    """Write the checkpoint as architecture `name`; pack matrices as `packed` where rows allow.
+    """Write the checkpoint as architecture `name`; pack matrices as `packed` if their rows allow
+    it.
 
-    Like llama.cpp's converter, it pairs the rows of Llama's queries and keys, adds 1 to Gemma's
-    norms, and stacks experts.
+    Like llama.cpp's converter, the function pairs the rows of Llama's queries and keys, adds 1 to
+    Gemma's norms, and stacks experts.
     """
     writer = gguf.GGUFWriter(path, name)
     config = json.loads((checkpoint.model_dir / "config.json").read_text())
@@ -72,7 +73,7 @@ def _full_rope(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def _llama3_factors(checkpoint: Checkpoint) -> NDArray[np.float32]:
-    """Return the factors by which scaling lowers the frequencies in `transformers`."""
+    """Return the factors by which `transformers` lowers the rotary frequencies."""
     scaled = checkpoint.truth.model.rotary_emb.inv_freq.numpy()
     plain = 10000.0 ** (-np.arange(len(scaled)) / len(scaled))
     factors: NDArray[np.float32] = (plain / scaled).astype(np.float32)

@@ -23,7 +23,7 @@ import torch
 
 from tests.doubles.forks.server import fork_server
 
-LOG_LINES = 25  # last lines of a failed rank's log
+LOG_LINES = 25  # number of the last lines shown of a failed rank's log
 LOOK_S = 0.05
 
 
@@ -46,17 +46,17 @@ class JobFailed(Exception):
 
 
 class Gpus:
-    """The free GPUs. Any thread may take GPUs."""
+    """The free GPUs, shared by the threads of this process."""
 
     def __init__(self, names: Sequence[str]) -> None:
-        """`names` are those of CUDA_VISIBLE_DEVICES."""
+        """Make all GPUs free; `names` are those of CUDA_VISIBLE_DEVICES."""
         self._free = list(names)
         self._changed = threading.Condition()
         self._queue: list[object] = []
 
     @contextmanager
     def taken(self, count: int) -> Iterator[list[str]]:
-        """Take `count` GPUs once they are free; jobs wait in the order of their calls."""
+        """Yield `count` GPUs once they are free; callers wait in the order of their calls."""
         place = object()
         with self._changed:
             self._queue.append(place)
@@ -73,14 +73,14 @@ class Gpus:
 
 
 def visible_gpus() -> list[str]:
-    """Return the GPUs by their names in CUDA_VISIBLE_DEVICES; none if torch sees none."""
+    """Return the GPUs' names in CUDA_VISIBLE_DEVICES, or no names if torch sees no GPU."""
     found = torch.cuda.device_count()
     named = [one for one in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if one]
     return (named or [str(index) for index in range(found)])[:found]
 
 
 def started(jobs: Sequence[Job], gpus: Sequence[str]) -> list[Future[list[Any]]]:
-    """Start all jobs, each once GPUs are free; return futures of the ranks' results."""
+    """Start each job once enough GPUs are free; return futures of the ranks' results."""
     free, threads = Gpus(gpus), ThreadPoolExecutor(max(len(jobs), 1))
     asked: list[Future[list[Any]]] = []
     for job in jobs:

@@ -1,4 +1,4 @@
-"""A runner driven by hand: tests write the steps, and sequences get blocks in a fixed order."""
+"""A runner driven by hand: tests write its steps, and sequences get blocks in a fixed order."""
 
 from __future__ import annotations
 
@@ -64,7 +64,8 @@ def sampling(max_tokens: int = 64, temperature: float = 0.0, **fields: Any) -> S
     return SamplingParams(max_tokens=max_tokens, temperature=temperature, **fields)
 
 
-# One of each kind of sampling: greedy, drawn, filtered, penalised, biased, reporting.
+# One request for each kind of sampling: greedy, drawn, filtered, penalised, biased, reporting
+# log-probabilities.
 EVERY_WISH = [
     sampling(8),
     sampling(8, 1.0, seed=1),
@@ -122,12 +123,12 @@ def hold(sequence: Sequence, block_ids: list[int]) -> None:
 
 
 def data_row(sequence: Sequence, start: int, num_new: int) -> Row:
-    """Return a row of a sequence's tokens, with its unsent blocks and parameters."""
+    """Return a row of a sequence's new tokens, with its unsent blocks and parameters."""
     return sent(row_of(sequence, num_new, start))
 
 
 def last_rows(sequences: Iterable[Sequence]) -> list[Row]:
-    """Return a row for each sequence: its last token, after which the next is sampled."""
+    """Return a row for each sequence, with the sequence's last token."""
     return [data_row(one, one.length - 1, 1) for one in sequences]
 
 
@@ -153,7 +154,7 @@ def build_runner(
     *,
     frees_windows: bool = False,
 ) -> ModelRunner:
-    """Build a checkpoint's runner with its own pool; `ops` default to the device's."""
+    """Build a checkpoint's runner with its own pool; `ops` default to those of the device."""
     device = device or torch.device("cpu")
     config = with_stored_head(read_model_config(model_dir, served), model_dir)
     parameters = load_parameters(model_dir, config, dtype, device)
@@ -185,7 +186,9 @@ def build_runner(
 def with_graphs(
     runner: ModelRunner, capture: Capture, *, max_tokens: int = 128, max_model_len: int = 1024
 ) -> GraphRunner:
-    """Return the runner with its small steps captured; padding writes to the pool's last block."""
+    """Return the runner with its small steps captured; padded rows write to the pool's last
+    block.
+    """
     pool = runner.pool
     tables = DeviceTables(
         num_batch_slots=len(runner.last_tokens) - 1,
@@ -203,7 +206,9 @@ def with_graphs(
 
 @dataclass
 class Blocks:
-    """Hands out each block once, not in order, so that no test depends on adjacent blocks."""
+    """A pool that hands out each block once, in mixed order, so that no test depends on adjacent
+    blocks.
+    """
 
     num_blocks: int
     given: int = 0
@@ -220,14 +225,14 @@ class Blocks:
 
 
 class States:
-    """Hands out a state slot for each position of a lease at which a row ends."""
+    """A pool that hands out a state slot for each position of a lease at which a row ends."""
 
     def __init__(self, num_slots: int) -> None:
         self.slots: dict[tuple[int, int], int] = {}
         self._num_slots = num_slots
 
     def of(self, row: Row) -> Row:
-        """Return the row with its states' slots; a position keeps its slot."""
+        """Return the row with the slots of its states; a position always gets the same slot."""
         before = self.slots[row.lease_id, row.start] if row.start else NO_STATE
         after = self.slots.setdefault((row.lease_id, row.end), FIRST_SLOT + len(self.slots))
         assert after < self._num_slots
@@ -250,7 +255,7 @@ class HandDriven:
         return self.runner.decoder.config
 
     def add(self, prompt: list[int], wish: SamplingParams | None = None) -> Sequence:
-        """Add a sequence with all the blocks that it may need."""
+        """Add a sequence with all blocks that it may need."""
         wish = wish or sampling()
         sequence = sequence_of(prompt, wish, self.blocks.take(len(prompt) + wish.max_tokens))
         sequence.batch_slot = self.batch_slots % (len(self.runner.last_tokens) - 1)

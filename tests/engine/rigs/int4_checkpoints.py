@@ -1,7 +1,7 @@
 """Checkpoints of known 4-bit integers, packed as AutoAWQ, AutoGPTQ and llm-compressor pack them.
 
-Each has a reference: the dequantised numbers, in `transformers` and saved as plain weights. Does
-not know: the loader.
+Each has a reference: the dequantised numbers, in `transformers` and saved as unquantised weights.
+This module does not know the loader.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from tests.engine.rigs.checkpoints import Checkpoint, Recipe, in_truth, make_che
 
 _EXPERT = re.compile(r"(.+\.experts)\.(\d+)\.(gate|up|down)_proj\.weight")
 SIZES = {"hidden_size": 128, "intermediate_size": 256, "head_dim": 32, "num_key_value_heads": 2}
-# Names of the matrices that formats quantise.
+# Names of the matrices that the formats quantise.
 MATRICES = (
     *("proj.weight", "in_proj_qkv.weight", "in_proj_z.weight", "in_proj_qkvz.weight"),
     *("linear.weight", "per_layer_input_gate.weight", "per_layer_projection.weight"),
     "with_mqa.weight",
 )
 IN_ORDER = (0, 1, 2, 3, 4, 5, 6, 7)
-OF_AWQ = (0, 2, 4, 6, 1, 3, 5, 7)  # the column at each place of a word, from the lowest bits
+OF_AWQ = (0, 2, 4, 6, 1, 3, 5, 7)  # the column at each position of a word, from the lowest bits
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,9 @@ class Integers:
 
 
 def draw(rows: int, columns: int, group: int, seed: int, *, least: int | None) -> Integers:
-    """Draw integers, with zero points from `least` on; None: all zero points are 8."""
+    """Draw random integers, with zero points from `least` on. If `least` is None, all zero points
+    are 8.
+    """
     generator = torch.Generator().manual_seed(seed)
     groups = rows, columns // group
     zeros = torch.full(groups, 8)
@@ -72,7 +74,7 @@ def in_words(numbers: Tensor, places: Sequence[int] = IN_ORDER) -> Tensor:
 
 
 def awq(made: Integers) -> dict[str, Tensor]:
-    """Pack like AutoAWQ: along the rows of the transposed matrix."""
+    """Pack like AutoAWQ: eight columns of the transposed matrix in a word."""
     return {
         "qweight": in_words(made.values.T.contiguous(), OF_AWQ),
         "qzeros": in_words(made.zeros.T.contiguous(), OF_AWQ),
@@ -81,7 +83,7 @@ def awq(made: Integers) -> dict[str, Tensor]:
 
 
 def gptq(made: Integers, less: int = 1) -> dict[str, Tensor]:
-    """Pack like AutoGPTQ: integers along columns, zero points along rows."""
+    """Pack like AutoGPTQ: integers in words along columns, zero points along rows."""
     rows, columns = made.values.shape
     return {
         "qweight": in_words(made.values).T.contiguous(),
@@ -97,7 +99,7 @@ def gptq_v2(made: Integers) -> dict[str, Tensor]:
 
 
 def packed(made: Integers) -> dict[str, Tensor]:
-    """Pack like llm-compressor: integers along columns."""
+    """Pack like llm-compressor: integers in words along columns."""
     tensors = {
         "weight_packed": in_words(made.values),
         "weight_scale": made.scales,
@@ -110,7 +112,9 @@ def packed(made: Integers) -> dict[str, Tensor]:
 
 @dataclass(frozen=True)
 class Kind:
-    """A format: the config's fields, the packing of a matrix, its zero points, the group size."""
+    """A format: its config fields, its function that packs a matrix, its zero points and its group
+    size.
+    """
 
     words: dict[str, Any]
     pack: Callable[[Integers], dict[str, Tensor]]
@@ -141,7 +145,7 @@ PACKED: dict[str, Any] = {
 
 
 def packed_words(**fields: Any) -> dict[str, Any]:
-    """Return PACKED with other fields of the weights."""
+    """Return PACKED with changed fields of the weights."""
     words: dict[str, Any] = json.loads(json.dumps(PACKED))
     words["config_groups"]["group_0"]["weights"].update(fields)
     return words
@@ -160,7 +164,7 @@ KINDS = {
 
 
 def is_quantised(name: str) -> bool:
-    """Return whether a file's tensor is a matrix of a layer, but no router."""
+    """Return whether a file's tensor is a layer's matrix other than a router."""
     return name.endswith(MATRICES) and "router." not in name
 
 
@@ -205,7 +209,7 @@ def _apart(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _of_truth(made: Checkpoint, name: str) -> Tensor:
-    """Return the reference's matrix of a name in the file; experts are slices of one tensor."""
+    """Return the reference's matrix for a name in the file; experts are slices of one tensor."""
     found = _EXPERT.fullmatch(name)
     if found is None:
         whole: Tensor = made.truth.get_parameter(in_truth(name)).data
@@ -218,7 +222,7 @@ def _of_truth(made: Checkpoint, name: str) -> Tensor:
 
 
 def rewrite(model_dir: Path, tensors: dict[str, Tensor]) -> None:
-    """Replace the tensors of a file, which may be mapped."""
+    """Replace the tensors of a file that may be memory-mapped."""
     path = model_dir / "model.safetensors"
     save_file(tensors, path.with_suffix(".new"))
     path.with_suffix(".new").rename(path)

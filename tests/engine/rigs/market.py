@@ -38,9 +38,9 @@ class _Launched:
 
 
 class WeightlessRunner:
-    """Samples the same token for every row. Keeps each step's tokens by flow.
+    """A runner that samples the same token for every row, and records each step's tokens by flow.
 
-    A step takes `TOKEN_S` for each of its tokens and for each of FIXED_TOKENS.
+    A step takes `TOKEN_S` for each of its tokens, and for FIXED_TOKENS more.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -62,7 +62,7 @@ class WeightlessRunner:
 
 @dataclass
 class Shopper:
-    """A tenant: the documents that its requests begin with, and its number of waiting requests."""
+    """A tenant, the documents with which its requests begin, and its number of waiting requests."""
 
     name: str
     documents: list[list[int]]
@@ -71,7 +71,7 @@ class Shopper:
     output: int = 4
     priority: Priority = "interactive"
     weight: float = 1.0
-    flow: str | None = None  # None: the tenant's name
+    flow: str | None = None  # None: the tenant's name is its flow
     most: int | None = None  # maximum number of requests
     sent: int = 0
     service: float = 0.0  # cost of the tokens served so far, as the scheduler's fairness counts it
@@ -122,7 +122,7 @@ class Market:
         return window.hit_tokens / window.queried_tokens
 
     def run(self, steps: int) -> None:
-        """Run steps, and fill every tenant's backlog before each."""
+        """Run steps, and fill up every tenant's backlog before each step."""
         for _ in range(steps):
             waiting: dict[str, int] = {}
             for sequence in self.core.components.scheduler.queue:
@@ -182,11 +182,13 @@ class Market:
 
 
 def documents(count: int, length: int, seed: int) -> list[list[int]]:
-    """Make documents of `length` tokens that differ from the first token on."""
+    """Make documents of `length` tokens; no two begin with the same token."""
     drawn = random.Random(seed)
     return [[drawn.randrange(2, VOCAB_SIZE) for _ in range(length)] for _ in range(count)]
 
 
 def jain(services: list[float]) -> float:
-    """Return Jain's index of fairness: 1 if all are equal, 1/n if one of n has everything."""
+    """Return Jain's index of fairness: 1 if all services are equal, 1/n if one of n has
+    everything.
+    """
     return sum(services) ** 2 / (len(services) * sum(service**2 for service in services))

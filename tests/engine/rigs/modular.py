@@ -23,11 +23,11 @@ from tests.engine.rigs.rig import generate
 
 @dataclass(frozen=True)
 class Part:
-    """A module before padding: tokens from a position on, perhaps with a gap."""
+    """A module before padding: its tokens, which begin at a position and may have a gap."""
 
     token_ids: list[int]
     first: int
-    gap_at: int | None = None  # tokens before a gap
+    gap_at: int | None = None  # number of tokens before a gap
     gap: int = 0
 
     @property
@@ -39,7 +39,9 @@ class Part:
         return len(self.token_ids)
 
     def module(self, block_size: int, head: Part | None = None) -> PromptModule:
-        """The module as in a request; its namespace is derived from its contents and its head's."""
+        """Return the module for a request; its namespace is derived from its contents and those of
+        its head.
+        """
         own, positions = self.after(head, block_size)
         padding = -len(own) % block_size
         ids = np.array([*own, *[0] * padding], np.int32)
@@ -53,7 +55,7 @@ class Part:
         return PromptModule(*packed, namespace, keys, last)
 
     def after(self, head: Part | None, block_size: int) -> tuple[list[int], list[int]]:
-        """The module's tokens and positions, after the last tokens of its head."""
+        """Return the module's tokens and positions, after the last tokens of its head."""
         whole = 0 if head is None else len(head) // block_size * block_size
         ids, positions = ([], []) if head is None else (head.token_ids, head.positions)
         return [*ids[whole:], *self.token_ids], [*positions[whole:], *self.positions]
@@ -74,9 +76,9 @@ def modular(
     has_head: bool = False,
     **more: Any,
 ) -> Generate:
-    """Make a request of modules and own tokens; the own tokens begin at position `first`.
+    """Make a request of modules and its own tokens, which begin at position `first`.
 
-    `has_head`: the first part is the head of the others.
+    `has_head`: the first module is the head of the others.
     """
     ids, positions, modules = list[int](), list[int](), list[PromptModule]()
     for part, head in with_heads(parts, has_head):
@@ -93,7 +95,7 @@ def modular(
 
 
 def with_heads(parts: Sequence[Part], has_head: bool) -> list[tuple[Part, Part | None]]:
-    """Return each part with its head."""
+    """Return each module with its head."""
     head = parts[0] if has_head else None
     return [(part, head if number else None) for number, part in enumerate(parts)]
 
@@ -106,9 +108,10 @@ def in_truth(
     *,
     has_head: bool = False,
 ) -> Tensor:
-    """Return logits (own tokens, V); own tokens attend to all tokens, modules within themselves.
+    """Return the reference's logits (own tokens, V).
 
-    `has_head`: all parts also attend to the first.
+    The request's own tokens attend to all tokens, a module's only to that module. `has_head`: all
+    modules also attend to the first.
     """
     ids = [one for part in parts for one in part.token_ids] + own
     positions = [one for part in parts for one in part.positions]
@@ -138,7 +141,7 @@ def expected(
     *,
     has_head: bool = False,
 ) -> list[int]:
-    """Return the tokens that `FakeRunner` generates after separately computed modules."""
+    """Return the tokens that `FakeRunner` generates after modules that were computed separately."""
     whole, copied = list[int](), list[int]()
     for part, head in with_heads(parts, has_head):
         before = [] if head is None else head.token_ids

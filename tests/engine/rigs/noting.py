@@ -1,9 +1,10 @@
-"""The kernels that buckets need by Triton's own rules, without a device, compilation or launches.
+"""The kernels that graph buckets need by Triton's own rules, without a device, compilation or
+launches.
 
 Triton compiles a kernel anew for other dtypes and constants, and for numbers that are 1 or
 multiples of 16. This module runs in its own process, since interpreted kernels are not compiled:
 
-    python -m tests.engine.rigs.noting       prints {name of a set of buckets: kernels} as JSON
+python -m tests.engine.rigs.noting       prints {name of a set of buckets: kernels} as JSON
 """
 
 from __future__ import annotations
@@ -48,13 +49,15 @@ BOUNDS = StepBounds(
 
 
 def product_of_shape(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """Stand in for a product: the dry run handles each number of a product's rows separately."""
+    """Return an uncomputed product: the dry run handles products separately, for each number of
+    rows.
+    """
     del bias
     return x.new_empty((x.shape[0], weight.shape[0]))
 
 
 def two_layers(model_dir: Path) -> Decoder:
-    """Return the first layers of a model, with uninitialised weights."""
+    """Return a decoder of the model's first two layers, with uninitialised weights."""
     config = read_model_config(model_dir)
     parameters = empty_parameters(config, torch.bfloat16, CPU)
     ops = replace(triton_ops(), linear=product_of_shape, linear_split_k=product_of_shape)
@@ -78,7 +81,9 @@ def compute(decoder: Decoder, buckets: Sequence[GraphBucket]) -> None:
 
 
 def main() -> None:
-    """Print the kernels of all buckets, of a dry run, and of dry runs with fewer kinds."""
+    """Print the kernels of all buckets, of a dry run, and of dry runs that lack some kinds of
+    buckets.
+    """
     driver.set_active(NoDevice())
     buckets = all_buckets(BOUNDS.max_running, BOUNDS.graph_tokens, BOUNDS.group_rows)
     kept = telling(buckets)

@@ -53,7 +53,9 @@ def host_layers(
     device: torch.device = CPU,
     dtype: torch.dtype = torch.float32,
 ) -> HostLayers:
-    """Allocate memory for `count` of the layers, even if this frees none; None: for all."""
+    """Allocate host memory for `count` of the layers, even if this frees no device memory; None:
+    for all.
+    """
     sizes = weight_sizes(model, dtype, group).layers
     chosen = evenly_spaced(len(sizes), count or len(sizes))
     bytes_of = [sizes[index] for index in chosen]
@@ -67,7 +69,7 @@ def logits(
     prefetch: WeightPrefetch | None = None,
     group: RankGroup | None = None,
 ) -> Tensor:
-    """Return a prompt's logits in two steps, with a step of other tokens between them."""
+    """Return a prompt's logits from two steps, with a step of other tokens between them."""
     embedding = parameters.embedding
     device, num_ranks = embedding.device, 1 if group is None else group.num_ranks
     part = shard_model(model, num_ranks)

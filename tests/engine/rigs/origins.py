@@ -1,4 +1,4 @@
-"""The inputs that a block's bits depend on, and a different value for each."""
+"""The inputs on which a block's bits depend, and a different value for each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Several ranks as threads of one process, which meet over gloo, and ranks as processes."""
+"""Several ranks, as threads of one process that meet over gloo, or as processes."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def on_ranks(num_ranks: int, compute: Callable[[Collectives], T]) -> list[T]:
 
 
 def together(num_ranks: int, run: Callable[[int], T]) -> list[T]:
-    """Return the results of `run` for each rank, on concurrent threads."""
+    """Return the results of `run` for each rank, computed on concurrent threads."""
     with ThreadPoolExecutor(num_ranks) as threads:
         return list(threads.map(run, range(num_ranks)))
 
@@ -76,7 +76,9 @@ class ProcessRanks:
     """The ranks of an engine as processes, started as in serving."""
 
     def __init__(self, config: EngineConfig, end: Callable[[int], None] = os._exit) -> None:
-        """`end` ends this process after a rank's death. Raises ModelError, RankGone."""
+        """Start the ranks; `end` ends this process after another rank's death. Raises ModelError,
+        RankGone.
+        """
         self.parts: list[RankParts] = []
         self._opened = ExitStack()
         metadata = read_metadata(config)
@@ -108,7 +110,7 @@ class ThreadRanks:
     """
 
     def __init__(self, config: EngineConfig) -> None:
-        """Start the other ranks, which load while this rank does."""
+        """Start the other ranks, which load the model while this rank loads it."""
         num_ranks, metadata = config.ranks.num_ranks, read_metadata(config)
         self.parts: list[RankParts] = []
         self._rendezvous = os.memfd_create("ranks", os.MFD_CLOEXEC)

@@ -119,16 +119,16 @@ class Rig:
     tiers: Tiers = field(default_factory=Tiers)
     faults: Faults = field(default_factory=Faults)
     seed: int = 0
-    disk: Disk | None = None  # a disk, for tests that do more with it than moves
+    disk: Disk | None = None  # a disk, for tests that use it for more than moves
     constraint_of: ConstraintOf = unconstrained
     masks: MaskMaker = field(default_factory=MadeOnDemand)
     drafting: Drafting | None = None
-    num_states: int = 0  # state slots; 0: no recurrent layers
+    num_states: int = 0  # number of state slots; 0: no recurrent layers
     in_place: bool = False  # True if states are rings
     sentinel_share: float = 0.0
     has_modules: bool = False
     pushed: int = 0
-    check_every: int = 1  # steps between checks of the cache
+    check_every: int = 1  # number of steps between checks of the cache
     stepped: int = 0
     clock: Clock = field(default_factory=Clock)
     link: MemoryLink = field(default_factory=MemoryLink)
@@ -192,7 +192,7 @@ class Rig:
         self.link.say(request, client)
 
     def step(self, times: int = 1) -> None:
-        """Run steps of a millisecond each, and check the cache's invariants after them."""
+        """Run steps of a millisecond each, and check the cache's invariants afterwards."""
         for _ in range(times):
             self.core.step()
             self.clock.now += 0.001
@@ -213,7 +213,7 @@ class Rig:
         raise AssertionError(f"still alive after {max_steps} steps")
 
     def settle_copies(self, max_steps: int = 200) -> None:
-        """Step until no copy is under way."""
+        """Step until no copy is pending."""
         for _ in range(max_steps):
             self.step()
             if not self.mover.pending:
@@ -221,7 +221,9 @@ class Rig:
         raise AssertionError("copies go on for ever")
 
     def push_out(self, num_tokens: int | None = None) -> None:
-        """Push blocks to lower tiers: let another namespace's prompt take (all of) the device."""
+        """Push blocks to lower tiers: another namespace's prompt takes `num_tokens` of the device,
+        or all.
+        """
         count = num_tokens or self.num_blocks * self.block_size - 1
         self.pushed += 1
         tokens = [(self.pushed * 17 + i * i) % VOCAB_SIZE for i in range(count)]
@@ -248,7 +250,7 @@ class Rig:
         assert self.finished(request.request_id).completion_tokens == len(expected)
 
     def expect_nothing_left(self) -> None:
-        """Check that no block or place in the queue is held, and that no copy is under way."""
+        """Check that no block and no queue slot is held, and that no copy is pending."""
         self.settle_copies()
         self.cache.flush()
         pool = self.cache.capacity.pool()

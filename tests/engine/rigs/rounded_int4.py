@@ -1,4 +1,4 @@
-"""A plain checkpoint with its matrices rounded to int4, without calibration.
+"""An unquantised checkpoint with its matrices rounded to int4, without calibration.
 
 The format is llm-compressor's `pack-quantized`, symmetric, in groups of 128: scale = largest / 7.
 AWQ and GPTQ choose scales and integers by activations, and lose less accuracy.

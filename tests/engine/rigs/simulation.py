@@ -1,9 +1,9 @@
 """Scheduler, cache and tiers driven at random, with injected time, delays and failures.
 
-Pools are so small that all blocks move. Prompts share, diverge and repeat. There are cancels,
-flushes, clients that vanish, logits that are not finite, a device without free memory, and copies
-that fail or lose blocks. After every step all invariants are checked, and every request must get
-the tokens that its prompt gives alone. `python -m tests.engine.rigs.simulation STEPS [SEED]` runs
+Pools are so small that all blocks move. Prompts share prefixes, diverge and repeat. Faults are
+cancels, flushes, clients that vanish, logits that are not finite, a device without free memory, and
+copies that fail or lose blocks. After every step all invariants are checked. Every request must get
+the tokens that its prompt gets alone. `python -m tests.engine.rigs.simulation STEPS [SEED]` runs
 longer than the suite.
 """
 
@@ -30,15 +30,16 @@ from tests.engine.rigs.rig import CLIENT, Rig, generate
 
 NAMESPACES = (Namespace(b"a" * 16), Namespace(b"b" * 16))
 BLOCK = 2
-STEPS_A_WORLD = 200  # steps until a new world is drawn
+STEPS_A_WORLD = 200  # steps before a new world is drawn
 MOST_WAITING = 8
-LONGEST_TURN = 16  # maximum number of tokens before a next turn, small enough for the smallest pool
+# maximum number of tokens of a conversation that goes on, small enough for the smallest pool
+LONGEST_TURN = 16
 TRUNKS = [[(5 * trunk + 3 * i * i) % (VOCAB_SIZE - 1) + 1 for i in range(16)] for trunk in range(3)]
 
 
 @dataclass
 class Tally:
-    """Counts of events, so that a run without events cannot count as a proof."""
+    """Counts of events, so that a run without events does not pass as a proof."""
 
     steps: int = 0
     ends: Counter[str] = field(default_factory=Counter)
@@ -47,7 +48,7 @@ class Tally:
     preemptions: int = 0
     failed_loads: int = 0
     checkpoints: Counter[str] = field(default_factory=Counter)
-    written_in_place: int = 0  # number of recurrent states
+    written_in_place: int = 0  # number of recurrent states that a row overwrote
 
 
 class World:
@@ -114,7 +115,7 @@ class World:
             self._divide()
 
     def _divide(self) -> None:
-        """Partition the tiers among some flows, or let all share them."""
+        """Partition the tiers between some flows, or let all flows share them."""
         among = self.random.sample("xyz", self.random.choice([0, 2, 3, 3]))
         weights = self.random.choices([0.5, 1.0, 2.0], k=len(among))
         flows = {
@@ -141,14 +142,16 @@ class World:
         self.rig.submit(request)
 
     def _prefix(self) -> tuple[Namespace, list[int]]:
-        """Draw how a prompt begins: as one of few texts, or as an earlier prompt and its answer."""
+        """Draw the beginning of a prompt: one of a few texts, or an earlier prompt with its
+        answer.
+        """
         if self.turns and self.random.random() < 0.4:
             return self.random.choice(self.turns)
         trunk = self.random.choice(TRUNKS)[: self.random.randint(1, 16)]
         return self.random.choice(NAMESPACES), trunk
 
     def _judge(self, tally: Tally) -> None:
-        """Check that each ended request got a fitting error, or the tokens that it gets alone."""
+        """Check each ended request: a fitting error, or the tokens that its prompt gets alone."""
         for message in self.rig.link.sent.pop(CLIENT, []):
             for event in message.events if isinstance(message, StepReply) else ():
                 self.told.setdefault(event.request_id, []).append(event)

@@ -1,6 +1,7 @@
-"""The adjustments of logits by lists that are rebuilt for each step.
+"""Adjustments of logits by lists that are rebuilt for each step.
 
-They are the reference for `tables` and `kernels.sampling.penalise`: nothing is kept between steps.
+They are the reference for `tables` and `kernels.sampling.penalise`, since they hold no state
+between steps.
 """
 
 from __future__ import annotations

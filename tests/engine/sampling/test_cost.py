@@ -1,7 +1,7 @@
-"""A row with many sampling options costs the host as much in each step as a plain row.
+"""A row with many sampling options costs the host as much per step as a plain row.
 
-The tests count Python instructions of this repository, not time, so a loop over entries shows
-anywhere. `test_tables` counts what a step copies to the device.
+The tests count Python instructions of this repository, not time, so they notice any loop over
+entries. `test_tables` counts the bytes that a step copies to the device.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ VOCAB, EOS, BATCH_SLOTS = 3_000, 1, 4
 
 
 def instructions(work: Callable[[], object]) -> int:
-    """Count the Python instructions of `work` in the engine and in this module."""
+    """Count the Python instructions that `work` runs in the engine and in this module."""
     count, before = 0, sys.gettrace()
 
     def trace(frame: FrameType, event: str, arg: object) -> Any:
@@ -60,7 +60,7 @@ def rows_of(wishes: list[dict[str, Any]], num_output: int) -> list[Sequence]:
 
 
 def cost_of_a_step(wish: dict[str, Any], num_output: int = 5) -> int:
-    """Count the instructions of a step of one row with its batch slot and one plain row."""
+    """Count the instructions of a step of two rows: one with options, one plain."""
     planner = Planner(VOCAB, (EOS,), CountedSeeds(), BATCH_SLOTS)
     sampler = Sampler(planner, torch_ops(), SlotTables(BATCH_SLOTS, VOCAB))
     rows = rows_of([{}, wish], num_output)

@@ -1,4 +1,6 @@
-"""Rows that sample after drafts get the same bits as one token at a time, whatever is drafted."""
+"""Rows that sample after drafts get the same bits as one token at a time, whatever the drafts
+are.
+"""
 
 from __future__ import annotations
 
@@ -37,13 +39,13 @@ def new_sampler(*, kernels: bool) -> Sampler:
 
 
 def logits_after(tokens: list[int], seed: int) -> Tensor:
-    """Return a model's logits after some tokens: few tokens are likely, so many are repeated."""
+    """Return a model's logits after some tokens. Few tokens are likely, so many are repeated."""
     generator = torch.Generator().manual_seed(hash((seed, *tokens)) % 2**63)
     return 4 * torch.randn(VOCAB, generator=generator)
 
 
 def by_end(row: Row) -> list[Row]:
-    """Return the row cut after each of its tokens."""
+    """Return one row for each token of `row`, which ends after that token."""
     ends = range(row.start + 1, row.end + 1)
     return [
         structs.replace(row, end=end, new=row.new if end == row.start + 1 else None) for end in ends
@@ -61,7 +63,7 @@ def by_token(row: Row) -> list[Row]:
 
 @dataclass
 class Story:
-    """A sequence, and everything that was sampled for it."""
+    """A sequence, and all tokens that were sampled for it."""
 
     sequence: Sequence
     seed: int
@@ -72,7 +74,7 @@ class Story:
         return len(self.said) >= self.sequence.sampling.max_tokens
 
     def row(self, drafts: list[int]) -> Row:
-        """Make a row of the sequence's last token and the drafts after it."""
+        """Make a row of the sequence's last token and the draft tokens."""
         one = self.sequence
         one.tokens[one.num_tokens : one.num_tokens + len(drafts)] = drafts
         start, count = one.num_tokens - 1, 1 + len(drafts)
@@ -84,7 +86,7 @@ class Story:
         return torch.stack(rows)
 
     def take(self, values: list[Sampled], drafts: list[int]) -> None:
-        """Append the sampled tokens as far as drafts agree."""
+        """Append the sampled tokens as far as the drafts agree with them."""
         for value, draft in zip(values, [*drafts, None], strict=True):
             if self.is_over:
                 return
@@ -110,7 +112,7 @@ def stories(seed: int) -> list[Story]:
 
 
 def draft_of(rng: random.Random, story: Story, told: list[Sampled]) -> list[int]:
-    """Return random tokens, the right tokens, or the right tokens with one error."""
+    """Return random drafts, the right tokens, or the right tokens with one error."""
     place, left = len(story.said), len(told) - len(story.said) - 1
     count = rng.randint(0, min(MOST_DRAFTS, max(left, 0)))
     right = [one.token_id or 0 for one in told[place : place + count]]
@@ -125,7 +127,7 @@ def draft_of(rng: random.Random, story: Story, told: list[Sampled]) -> list[int]
 def tell(
     sampler: Sampler, made: list[Story], told: list[list[Sampled]], divide: Divide, seed: int
 ) -> int:
-    """Step until all stories are over; return the number of steps."""
+    """Step until all sequences are complete; return the number of steps."""
     rng, steps = random.Random(seed), 0
     while alive := [one for one in made if not one.is_over]:
         chosen = [one for one in alive if rng.random() < 0.8] or alive
@@ -169,7 +171,9 @@ def test_the_kernels_say_the_same() -> None:
 
 
 def test_without_penalties_other_tokens_are_said() -> None:
-    """Positive control: a token counted twice, or not at all, would change these stories."""
+    """Sample without penalties (positive control): a token counted twice, or not at all, would
+    change the answers.
+    """
     plain, free = stories(3), stories(3)
     tell(new_sampler(kernels=False), plain, [], by_token, 3)
     for one in free:
@@ -180,7 +184,7 @@ def test_without_penalties_other_tokens_are_said() -> None:
 
 
 def penalised_logits(sampler: Sampler, story: Story, drafts: list[int]) -> Tensor:
-    """Return the penalised logits of a row with drafts; all of the model's logits are 1."""
+    """Return the penalised logits of a row with drafts, from logits that are all 1."""
     logits = torch.ones((len(drafts) + 1, VOCAB))
     last = int(story.sequence.token_ids[-1])
     sampler.launch(logits, by_token(story.row(drafts)), torch.tensor([last, *drafts]))
@@ -203,7 +207,7 @@ def test_each_row_counts_the_drafts_before_it_and_none_that_were_rejected() -> N
         story.sequence.append(token)
     left = penalised_logits(sampler, story, [])
     assert left[0, [7, 8, 9]].tolist() == [0.75, 0.75, 0.75]
-    left = penalised_logits(sampler, story, [5])  # as if token 9 had not been drafted
+    left = penalised_logits(sampler, story, [5])  # the same as if token 9 had not been drafted
     assert left[:, [5, 9]].tolist() == [[1.0, 0.75], [0.75, 0.75]]
 
 

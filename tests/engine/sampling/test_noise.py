@@ -1,4 +1,4 @@
-"""Noise is exponential, and depends only on key and token."""
+"""Noise that is exponentially distributed, and depends only on key and token."""
 
 from __future__ import annotations
 

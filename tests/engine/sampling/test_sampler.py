@@ -109,7 +109,7 @@ def test_draws_follow_the_softmax(temperature: float) -> None:
     logits = random_logits(1, scale=1.0)
     counts = draws(logits, 20_000, temperature=temperature)
     expected = (logits[0] / temperature).softmax(-1)
-    # With 39 degrees of freedom, a fair draw is above 80 less than once in 5,000 times.
+    # With 39 degrees of freedom, a fair sampler exceeds 80 less than once in 5,000 runs.
     assert chi_square(counts, expected) < 80
     unfair = logits[0].softmax(-1) if temperature != 1.0 else (logits[0] / 1.1).softmax(-1)
     assert chi_square(counts, unfair) > 80, "the test would not see an unfair draw"
@@ -139,7 +139,7 @@ def test_filtered_draws_follow_the_softmax_of_what_is_kept(
 
 
 def plain_filters(logits: list[float], wish: SamplingParams) -> set[int]:
-    """Return the tokens that top-k, then top-p, then min-p leave, in plain Python."""
+    """Return the tokens left by top-k, then top-p, then min-p, in plain Python."""
     order = sorted(range(len(logits)), key=lambda token: -logits[token])
     order = order[: wish.top_k] if wish.top_k else order
     weights = [math.exp(logits[token] / wish.temperature) for token in order]
@@ -273,7 +273,8 @@ UNHEARD_OF: list[dict[str, Any]] = [
     {"repetition_penalty": 1.2e-38},
     {"presence_penalty": -3e38, "logit_bias": {5: 3e38}},
     {"frequency_penalty": -3e38},
-    {"repetition_penalty": 1.2e-38, "frequency_penalty": 3e38},  # infinity minus infinity
+    # would compute infinity minus infinity
+    {"repetition_penalty": 1.2e-38, "frequency_penalty": 3e38},
     {"repetition_penalty": 1.2e-38, "logit_bias": {5: -3e38}},
 ]
 
@@ -425,7 +426,7 @@ def test_warming_up_uses_filters_at_the_vocabulary_and_in_the_dtypes_they_will_h
 
 
 def test_masks_of_plain_rows_are_applied_as_beside_rows_that_ask_for_more() -> None:
-    """The fast path and the general path choose the same tokens."""
+    """Compare the fast path for plain rows with the general path: both choose the same tokens."""
     logits = random_logits(3)
     wish = sampling(4, temperature=0.8, seed=9)
     plain = sample(logits, row(wish), constrained(wish, 3, 17, 31), row(sampling()))
@@ -457,7 +458,7 @@ def test_a_row_that_lacks_its_mask_is_never_sampled_freely(num_masks: int) -> No
 
 
 def test_bits_beyond_the_vocabulary_are_no_tokens() -> None:
-    """The vocabulary ends within a word of the mask."""
+    """Ignore mask bits after the vocabulary's end, which is within a word of the mask."""
     beyond = constrained(sampling())
     assert beyond.constraint is not None
     beyond.constraint.allowed()[-1] = -1 << VOCAB % 32

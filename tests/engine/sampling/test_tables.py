@@ -52,7 +52,7 @@ def any_wish(rng: random.Random) -> SamplingParams:
 
 
 class Rows:
-    """Sequences in batch slots; at most one of their steps is pending."""
+    """Sequences in batch slots, at most one of whose steps is pending."""
 
     def __init__(self, rng: random.Random, sampler: Sampler) -> None:
         self.sampler = sampler
@@ -72,7 +72,7 @@ class Rows:
         return sequence
 
     def resume(self, sequence: Sequence, batch_slot: int | None) -> None:
-        """Resume a preempted sequence under another lease, without its pending tokens."""
+        """Resume a preempted sequence under a new lease, without its pending tokens."""
         hold(sequence, [0])
         sequence.num_pending, sequence.batch_slot = 0, batch_slot
         self._under_way = [
@@ -84,7 +84,9 @@ class Rows:
         ]
 
     def step(self, *, ahead: bool) -> tuple[Tensor, Tensor, Tensor]:
-        """Launch a step; return its logits, the logits before, and the expected logits."""
+        """Launch a step; return its adjusted logits, the model's logits, and the expected
+        logits.
+        """
         rows = [one for one in self.with_batch_slot if self.rng.random() < 0.8] or [
             *self.with_batch_slot
         ]
@@ -141,7 +143,7 @@ def test_any_mix_of_requests_gives_the_bits_that_lists_give(seed: int, ahead: bo
 
 
 class Noting(SlotTables):
-    """Tables that count the requests that they take."""
+    """Tables that count the requests added to them."""
 
     taken: list[int]
 
@@ -172,11 +174,11 @@ def test_a_row_that_asks_for_much_brings_as_little_each_step_as_one_that_asks_fo
 
 
 class NoRoom(RuntimeError):
-    """A device without room."""
+    """The error of a device without free memory."""
 
 
 class FullOnce(SlotTables):
-    """Tables that count tokens, but have no room the first time."""
+    """Tables that count tokens, but find no free memory the first time."""
 
     is_full = True
 

@@ -1,4 +1,4 @@
-"""Sequences that hold blocks and a batch slot: how they start, and every way to leave."""
+"""Sequences that hold blocks and a batch slot: their start, and every kind of end."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PROMPT = range(8)
 
 
 def running(rig: Rig, *names: str) -> ActiveSequences:
-    """Start a sequence for each of `names`, with a first token."""
+    """Start a sequence for each of `names`, and run it to its first token."""
     for name in names:
         rig.submit(generate(name, [ord(name) % 64, *PROMPT], max_tokens=8))
         rig.step()

@@ -1,4 +1,4 @@
-"""Counters by time window and by flow."""
+"""Counters of a time window, and counters of a flow."""
 
 from __future__ import annotations
 

@@ -10,12 +10,12 @@ from engine.scheduling.fairness.queue import QueueLimits
 from tests.engine.rigs.market import Market, Shopper, documents, jain
 from tests.examples import in_the_zoo
 
-MAX_STEP_S = 0.1  # a step of 92 tokens takes `WeightlessRunner` this long
-POOL = 700  # blocks; all documents together need 1,080
+MAX_STEP_S = 0.1  # `WeightlessRunner` needs this many seconds for a step of 92 tokens
+POOL = 700  # number of blocks; all documents together need 1,080
 
 
 def twenty(flow: str | None = None) -> list[Shopper]:
-    """Make 20 tenants; the largest asks for eight times as much as the smallest."""
+    """Make 20 tenants; the largest asks for eight times as many tokens as the smallest."""
     return [
         Shopper(
             f"t{number:02}",
@@ -29,7 +29,9 @@ def twenty(flow: str | None = None) -> list[Shopper]:
 
 
 class Sale:
-    """A run of twenty tenants, with the service of each when the first of them is done."""
+    """A run of twenty tenants, with each tenant's service at the moment when the first tenant is
+    done.
+    """
 
     def __init__(
         self, shoppers: list[Shopper], queue: QueueLimits, max_step_s: float | None = None
@@ -66,7 +68,7 @@ def test_the_cache_is_hit_nearly_as_often_as_with_the_longest_prefix_first(
 
 
 def test_longest_prefix_first_over_all_is_not_fair(longest_prefix_first: Sale) -> None:
-    """Positive control: without fairness the hit rate is really higher."""
+    """Compare the hit rates (positive control): without fairness it is higher."""
     assert longest_prefix_first.fairness < 0.5
 
 
@@ -87,8 +89,8 @@ def test_a_flood_does_not_make_another_wait(max_step_s: float | None) -> None:
     flood = Shopper("flood", documents(40, 160, seed=3), backlog=400, output=16)
     flooded = victim_and(flood, max_step_s=max_step_s)
     assert len(flooded.shoppers[0].queued_steps) > 50
-    # The request is next. It waits for one of 8 running requests to end (one ends every 16 / 8
-    # steps), and for a flood's prompt of two steps.
+    # The request is the next to start. It waits for the end of one of 8 running requests (one ends
+    # every 16 / 8 steps), and for a flood's prompt of two steps.
     p99 = queued(flooded)[int(0.99 * len(queued(flooded)))]
     assert p99 <= queued(alone)[-1] + 8
     assert flooded.shoppers[1].sent > 200
@@ -99,13 +101,13 @@ def test_without_flows_the_same_flood_makes_another_wait() -> None:
     quiet = Shopper("victim", documents(2, 32, seed=1), backlog=1, flow="all")
     market = Market([quiet, flood], num_blocks=600, queue=QueueLimits(greed=100.0, lookahead=1))
     market.run(400)
-    assert quiet.sent == 2  # the first came with the flood, the second still waits
+    assert quiet.sent == 2  # the first came together with the flood, the second still waits
 
 
 @pytest.mark.parametrize("parts", [5, *in_the_zoo(2)])
 def test_splitting_a_tenant_into_many_keys_gains_nothing(parts: int) -> None:
     def share(keys: int) -> float:
-        """Return a tenant's share when it uses `keys` keys; all keys are one flow."""
+        """Return the share of a tenant with `keys` API keys, all in one flow."""
         mine = [
             Shopper(f"me{number}", documents(3, 32, seed=7), flow="me", backlog=12)
             for number in range(keys)
@@ -120,7 +122,9 @@ def test_splitting_a_tenant_into_many_keys_gains_nothing(parts: int) -> None:
 
 
 def test_splitting_into_tenants_would_gain() -> None:
-    """Positive control of the test above."""
+    """Count keys as tenants (positive control of the test above): more keys then get more
+    service.
+    """
     mine = [Shopper(f"me{number}", documents(3, 32, seed=7)) for number in range(3)]
     rivals = [Shopper(f"r{n}", documents(3, 32, seed=20 + n)) for n in range(3)]
     market = Market([*mine, *rivals], num_blocks=500)
@@ -149,7 +153,8 @@ def test_two_whose_requests_differ_by_16_times_stay_together(seed: int) -> None:
     for _ in range(40):
         market.run(10)
         # A request is charged while it is computed, so one flow may own all running requests before
-        # it is charged. A flow without running requests may start although it owes a round.
+        # it is charged. A flow without running requests may start although it owes one round of
+        # service.
         assert abs(pair[0].service - pair[1].service) <= 2 * quantum + running * largest
 
 
@@ -178,4 +183,4 @@ def test_batch_waits_for_interactive_and_is_not_starved() -> None:
     shoppers[0].backlog = 0
     before = night
     market.run(150)
-    assert shoppers[1].service - before > 125 * 8  # alone, it gets everything
+    assert shoppers[1].service - before > 125 * 8  # alone, the tenant gets all the service

@@ -1,4 +1,4 @@
-"""Targets of gaps between tokens: the target of a sequence, and the counts of its gaps."""
+"""Target times between a sequence's tokens: how they are chosen, and the counts of gaps."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def targets(own_s: float | None = OWN_S, stages: int = 1) -> GapTargets:
 
 
 def decoding(target_s: float = 0.0, priority: Priority = "interactive") -> Sequence:
-    """Make a sequence that decodes."""
+    """Make a sequence in its decode phase."""
     sequence = waiting("decodes")
     sequence.num_computed = 7
     sequence.target_itl_s, sequence.priority = target_s, priority
@@ -36,7 +36,7 @@ def decoding(target_s: float = 0.0, priority: Priority = "interactive") -> Seque
 
 
 def send(made: GapTargets, sequence: Sequence, gaps: list[float], now: float = 100.0) -> float:
-    """Send a token after each gap; return the time of the last token."""
+    """Send a token after each of `gaps`, in seconds; return the time of the last token."""
     made.sent(sequence, now)
     for gap in gaps:
         now += gap

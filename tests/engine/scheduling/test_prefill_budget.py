@@ -1,4 +1,4 @@
-"""The number of prompt tokens in a step, by a table of step times, and its effects."""
+"""The number of prompt tokens in a step, decided by a table of step times, and its effects."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ NONE = WaitingPrompts(0, 0, 0)
 
 
 class KnownTimes(StepTimes):
-    """Step times known from the start."""
+    """Step times that are known from the start."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -85,7 +85,9 @@ class TestBesideDecodes:
 
     @pytest.mark.parametrize("decodes", [FEW, MANY])
     def test_of_two_sizes_the_cheaper_is_taken(self, decodes: StepShape) -> None:
-        """Beside many decodes, while few tokens wait, the size of a captured step is chosen."""
+        """Choose the size with the lower cost per token: that of a captured step if many decode and
+        few tokens wait.
+        """
         new = of_others(budget(), decodes, WaitingPrompts(1, 3_000, 0))
         alone = seconds(decodes, 0)
         price = (seconds(decodes, new) - alone) / new
@@ -113,7 +115,7 @@ class TestBesideDecodes:
 
 
 class TestTargets:
-    """Tests that the decodes' target replaces the usual bound."""
+    """Tests that the decodes' target time replaces the usual bound of a step."""
 
     @pytest.mark.parametrize("queued", [1, 40, 400])
     @pytest.mark.parametrize("target_s", [0.02, 0.04, 0.1])
@@ -160,14 +162,16 @@ class TestTargets:
 
 
 class EvenTimes(KnownTimes):
-    """Times of 20 us a token in a step of any size, and 10 ms for decodes."""
+    """Step times of 20 us a token at any size, and 10 ms for decodes."""
 
     def seconds(self, shape: StepShape) -> float:
         return (0.01 if shape.decodes else 0.0) + 20e-6 * shape.new
 
 
 class TestAlike:
-    """Tests of the choice among sizes of equal cost, by the work that waits for the step."""
+    """Tests of the choice among sizes of equal cost per token, by the work that waits for the
+    step.
+    """
 
     def chosen(self, decodes: StepShape, queued: int) -> int:
         made = PrefillBudget(StepLimits(WHOLE, 256, MAX_STEP_S), EvenTimes())
@@ -184,7 +188,9 @@ class TestAlike:
 
 
 class MixtureTimes(KnownTimes):
-    """Times of a mixture; the predicted times of decodes alone are `too_dear` times as long."""
+    """Step times of a mixture of experts; the predicted times of decodes alone are `too_dear` times
+    too long.
+    """
 
     def __init__(self, too_dear: float) -> None:
         super().__init__()
@@ -196,7 +202,9 @@ class MixtureTimes(KnownTimes):
 
 
 class TestDecodesAlone:
-    """Tests of decodes alone: prompts do not pay for them, and their time may be mispredicted."""
+    """Tests of the time of decodes alone: prompts do not pay for it, and its prediction may be
+    wrong.
+    """
 
     def chosen(self, too_dear: float, decodes: int, queued: int) -> int:
         made = PrefillBudget(StepLimits(WHOLE, 256, MAX_STEP_S), MixtureTimes(too_dear))
@@ -214,7 +222,7 @@ class TestDecodesAlone:
 
 
 class LargeAreCheap(EvenTimes):
-    """Times in which a token of a step without a graph costs a tenth less."""
+    """Step times in which a token in a step without a graph costs a tenth less."""
 
     def seconds(self, shape: StepShape) -> float:
         return super().seconds(shape) - (2e-6 * shape.new if shape.new > MOST_NEW else 0.0)
@@ -276,7 +284,9 @@ class TestNewcomers:
 
 @given(st.lists(st.integers(0, 2 * WHOLE), min_size=1, max_size=60))
 def test_others_are_never_left_out_for_more_than_two_whole_steps(arrivals: list[int]) -> None:
-    """The bound holds for any load, even if every step is full of newcomers."""
+    """Include prompts other than newcomers after at most two full steps, even if newcomers fill
+    every step.
+    """
     made, without = budget(), 0
     for tokens in arrivals:
         newcomers = 0
@@ -290,7 +300,7 @@ def test_others_are_never_left_out_for_more_than_two_whole_steps(arrivals: list[
 
 
 def tokens_of_steps(rig: Rig) -> list[list[int]]:
-    """Return the numbers of new tokens of each step's rows, without one-token rows."""
+    """Return the numbers of new tokens of the rows in each step, except one-token rows."""
     return [[row.num_new for row in step.rows if row.num_new > 1] for step in rig.runner.steps]
 
 
@@ -316,7 +326,7 @@ def decoding(
 
 
 def ask(rig: Rig, prompts: int, tokens: int) -> None:
-    """Submit prompts that share no prefix, with each other or with the decodes."""
+    """Submit prompts that share no prefix with each other or with the decodes."""
     for number in range(prompts):
         prompt = [number, *((number + at * at) % 61 for at in range(1, tokens))]
         rig.submit(generate(f"asks-{number}", prompt, max_tokens=2, namespace=OTHER))
@@ -350,7 +360,7 @@ class TestScheduler:
 
 
 def any_mix(seed: int) -> list[Generate]:
-    """Draw short and long prompts of two flows, some with shared prefixes."""
+    """Draw random short and long prompts of two flows, some with shared prefixes."""
     drawn, asked = Random(seed), list[Generate]()
     for number in range(40):
         shared = [(7 * at) % 61 for at in range(drawn.choice([0, 100, 500]))]
@@ -363,7 +373,9 @@ def any_mix(seed: int) -> list[Generate]:
 def serve(
     asked: list[Generate], seed: int, max_step_s: float | None, target_itl_s: float | None = None
 ) -> Rig:
-    """Serve the prompts beside decodes in a pool too small for all, and cancel every fifth."""
+    """Serve the prompts beside decodes in a pool too small for all of them, and cancel every
+    fifth.
+    """
     drawn = Random(seed)
     rig = Rig(
         num_blocks=drawn.choice([500, 1_000]),
@@ -385,7 +397,7 @@ def serve(
 
 
 def is_whole(rig: Rig, request: Generate) -> bool:
-    """Return whether a request was answered up to its last token."""
+    """Return whether a request was answered to its last token."""
     return rig.finished(request.request_id).reason == "length"
 
 
@@ -407,7 +419,11 @@ def test_any_mix_is_served_whole_and_nothing_is_left(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_newcomers_beside_a_flood_never_make_a_step_too_large(seed: int) -> None:
-    """Slots and blocks are taken from others, one-token prompts come, and answers fill the step."""
+    """Keep steps small beside a flood.
+
+    Newcomers take slots and blocks from other flows, one-token prompts arrive, and answers fill the
+    step.
+    """
     drawn = Random(seed)
     rig = Rig(
         num_blocks=drawn.choice([60, 300]),

@@ -14,7 +14,7 @@ from tests.engine.rigs.rig import NAMESPACE, Rig, generate
 
 
 def shape(rig: Rig, number: int = -1) -> list[tuple[str, int, int]]:
-    """Return a step's rows: owner, start and number of tokens."""
+    """Return the rows of step `number`: owner, start and number of tokens."""
     return [
         (owner.request_id, row.start, row.num_new)
         for row, owner in zip(rig.runner.steps[number].rows, rig.runner.owners[number], strict=True)
@@ -120,7 +120,10 @@ class TestPrefixHits:
 class TestPreemption:
     @pytest.mark.parametrize("overlap_scheduling", [False, True])
     def test_the_latest_arrival_gives_way_and_comes_back(self, overlap_scheduling: bool) -> None:
-        """With steps decided ahead, the latest arrival computes the dropped pending token again."""
+        """Preempt the latest arrival, and resume it.
+
+        With overlapped steps, it computes the dropped pending token again.
+        """
         rig = Rig(
             num_blocks=8, block_size=4, max_batch_tokens=32, overlap_scheduling=overlap_scheduling
         )
@@ -133,7 +136,7 @@ class TestPreemption:
         assert rig.scheduler.active.num_preemptions > 0
         rig.expect_output(elder)
         rig.expect_output(younger)
-        # the tokens cached at its first admission
+        # reports the tokens cached at its first admission
         assert rig.finished("younger").reused.tokens == 0
         rig.expect_nothing_left()
 
@@ -145,7 +148,7 @@ class TestPreemption:
         others = [generate(str(n), [n + 30] * 4, max_tokens=12, block_size=2) for n in range(5)]
         for request in others:
             rig.submit(request)
-        for number in range(2, 17):  # one token a step, as if it ran alone
+        for number in range(2, 17):  # one token a step, as if the sequence ran alone
             rig.step()
             assert len(rig.link.tokens("oldest")) == number
         assert rig.scheduler.active.num_preemptions > 0
@@ -168,7 +171,9 @@ class TestPreemption:
         rig.expect_output(request)
 
     def test_a_sequence_that_runs_alone_may_have_to_be_preempted(self) -> None:
-        """Another sequence left the same blocks in the tree, where the preempted one finds them."""
+        """Preempt even a sequence that runs alone: the tree has the same blocks from another
+        sequence.
+        """
         rig = Rig(num_blocks=12, block_size=2, max_batch_tokens=32)
         elder = generate("elder", [1, 2, 3, 4], max_tokens=18, block_size=2)
         rig.submit(elder)
@@ -178,7 +183,7 @@ class TestPreemption:
         rig.submit(prophet)
         rig.run()
         assert rig.scheduler.active.num_preemptions == 1
-        # the request's answer ended long before
+        # the request's answer had ended long before
         assert rig.finished("prophet").completion_tokens == 1
         rig.expect_output(elder)
         rig.expect_output(prophet)
@@ -210,7 +215,8 @@ class TestFairness:
         while len(rig.link.tokens("quiet")) < 8:
             rig.step()
             steps += 1
-        assert steps <= 3 * 8  # a place becomes free within 8 steps, and the request itself takes 8
+        # a batch slot becomes free within 8 steps, and the request itself takes 8
+        assert steps <= 3 * 8
         assert rig.core.stats().waiting > 30
 
     def test_a_cold_request_is_not_starved_by_warm_ones_of_its_flow(self) -> None:
@@ -224,7 +230,7 @@ class TestFairness:
             rig.submit(generate(f"warm {n}", [*warm, n], max_tokens=2))
             rig.step(2)
         assert rig.finished("cold").reason == "length"
-        assert rig.scheduler.queue  # warm requests never ran out
+        assert rig.scheduler.queue  # cached requests never ran out
 
 
 class TestEnds:
@@ -265,7 +271,7 @@ class TestNewcomers:
         rig.expect_nothing_left()
 
     def test_no_tokens_are_kept_for_who_cannot_start(self) -> None:
-        """The other prompts have no batch slot to run in."""
+        """Reserve no tokens of a step for prompts that have no batch slot to run in."""
         rig = Rig(max_batch_tokens=16, num_blocks=128, max_running=1)
         rig.submit(generate("flood", [n % 60 for n in range(160)], flow="flood", max_tokens=1))
         rig.step()

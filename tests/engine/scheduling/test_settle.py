@@ -1,4 +1,4 @@
-"""The effects of a step on sequences: tokens, stops, cancels, failures and seconds."""
+"""The effects of a step on its sequences: tokens, stops, cancels, failures and times."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ class TestCancel:
         rig.submit(generate("b", range(40)))
         rig.run()
         finished = rig.finished("b")
-        assert finished.reused.tokens == 16  # the tokens computed by the first request are kept
+        assert finished.reused.tokens == 16  # the tokens computed by the first request stay cached
         assert finished.computed_tokens == 24
         rig.expect_nothing_left()
 
@@ -224,14 +224,14 @@ class TestWrittenAndRead:
         rig = Rig(overlap_scheduling=overlap_scheduling)
         rig.submit(generate("a", range(10), max_tokens=6, writer="ann"))
         rig.run()
-        assert rig.finished("a").cache == WrittenAndRead(12)  # the last token has no KV
+        assert rig.finished("a").cache == WrittenAndRead(12)  # the last token has no KV yet
         answer = rig.link.tokens("a")
         rig.submit(generate("b", [*range(10), *answer], max_tokens=6, writer="ben"))
         rig.run()
         assert rig.finished("b").cache == WrittenAndRead(8, {"ann": 12})
         rig.submit(generate("c", [*range(10), *answer, 5], max_tokens=1, writer="ben"))
         rig.run()
-        # the first block that b wrote
+        # read the first block that b wrote
         assert rig.finished("c").cache == WrittenAndRead(0, {"ben": 4})
         rig.expect_nothing_left()
 
@@ -287,7 +287,7 @@ class TestWrittenAndRead:
         rig.scheduler.active.preempt(sequence, rig.clock())
         rig.run()
         assert rig.scheduler.active.num_preemptions == 1
-        # The request resumes from the blocks that it wrote, and reads them.
+        # The request resumes from its own written blocks, and reads them.
         assert rig.finished("a").cache == WrittenAndRead(16, {"ann": 12})
 
     def test_a_request_that_fails_tells_what_it_found(self) -> None:
@@ -299,7 +299,7 @@ class TestWrittenAndRead:
         rig.run()
         failed = rig.failed("bad").cache
         assert failed.first_reads == {"ann": 20}
-        assert failed.written > 0  # written before it was forgotten
+        assert failed.written > 0  # the blocks were written before they were flushed
 
     def test_a_flow_that_was_forgotten_writes_nothing_more(self) -> None:
         rig = Rig(max_batch_tokens=8)
@@ -356,7 +356,7 @@ class TestSeconds:
         assert rig.finished("warm").reused.tokens == 64
         assert rig.finished("warm").reused.saved_seconds == pytest.approx(
             64, rel=0.05
-        )  # a second for each token
+        )  # one second for each token
         first = rig.link.events("warm")[0]
         assert isinstance(first, Tokens)
         assert first.reused is not None

@@ -1,4 +1,4 @@
-"""A step under construction keeps to its budget, whatever is added and dropped."""
+"""A step under construction stays within its budget, whatever rows are added and dropped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Step times: measured ones are learnt, and others predicted."""
+"""Step times: learned from measurements, and predicted for other steps."""
 
 from __future__ import annotations
 
@@ -70,7 +70,10 @@ class TestLearning:
 
     @pytest.mark.parametrize("read_once", [0.0, 0.72])
     def test_steps_of_a_gpu_are_predicted_within_some_percent(self, read_once: float) -> None:
-        """Some sizes cost hardly more than smaller ones, and only some steps share keys."""
+        """Predict a GPU's steps within some percent.
+
+        Some sizes cost hardly more than smaller ones, and only some steps share keys.
+        """
         drawn, model = random.Random(1), ProductModel(read_once=read_once)
         times = StepTimes()
         errors = []
@@ -86,7 +89,10 @@ class TestLearning:
         assert errors[270] < 0.08
 
     def test_decodes_that_get_fewer_leave_no_number_of_them_too_dear(self) -> None:
-        """A few rows of a mixture of experts cost almost as much as many; one row costs little."""
+        """Learn from ever fewer decodes without predicting too long times for any number of them.
+
+        In a mixture of experts a few rows cost almost as much as many, but one row costs little.
+        """
         times, model = StepTimes(), MixtureModel()
         alone = [StepShape(1, 1_000)] * 20
         fewer = [StepShape(rows, rows * (1_112 - 2 * rows)) for rows in range(256, 0, -1)]
@@ -105,12 +111,14 @@ class TestLearning:
         assert 0.010 < nearer < 0.015
 
     def test_the_first_step_of_a_size_says_what_it_takes(self) -> None:
-        """A size that is predicted too long from other sizes would never be tried again."""
+        """Trust the first measurement of a size: a size whose prediction is too long would never be
+        tried again.
+        """
         times = taught(StepShape(new=512))
         known, new = times.seconds(StepShape(new=512)), times.seconds(StepShape(new=1024))
         times.settled(StepShape(new=1024), 0.7 * new)
         assert times.seconds(StepShape(new=1024)) == pytest.approx(0.7 * new)
-        times.settled(StepShape(new=512), 0.7 * known)  # one outlier among many steps
+        times.settled(StepShape(new=512), 0.7 * known)  # one outlier after many steps
         assert times.seconds(StepShape(new=512)) > 0.8 * known
 
 
@@ -138,7 +146,10 @@ class TestLeast:
         assert times.least(STEP) == pytest.approx(0.02)
 
     def test_a_size_that_was_thought_dear_costs_no_more_than_it_can_have_taken(self) -> None:
-        """A size that stayed dear would not be tried again, and its time would not be learned."""
+        """Bound the predicted time of a size by what a step can have taken.
+
+        A size predicted too long would not be tried, and so its time would never be learned.
+        """
         times = taught()
         for _ in range(12):
             times.missed(STEP, 0.005)
@@ -151,7 +162,9 @@ class TestLaunches:
     TOO_LARGE = StepShape(new=2 * MOST_NEW)
 
     def known(self, took: float = 0.01) -> StepTimes:
-        """Make the times of a model whose step takes the device 10 ms and the host 25 ms."""
+        """Make the times of a model whose step takes the device 10 ms, and the host's launch
+        25 ms.
+        """
         times = taught(self.TOO_LARGE, 0.01)
         times.launched(self.TOO_LARGE, 0.025)
         times.settled(self.TOO_LARGE, took)
@@ -220,12 +233,12 @@ class TestSizes:
             assert times.sizes(8, 8_192) == sorted(set(times.sizes(8, 8_192)))
 
     def test_recorded_ones_are_filled(self) -> None:
-        assert 960 in StepTimes().sizes(60, 8_192)  # a step of 1,024 rows
+        assert 960 in StepTimes().sizes(60, 8_192)  # one of the sizes is a step of 1,024 rows
         assert not {size for size in StepTimes(256).sizes(60, 8_192) if 256 < size <= MOST_NEW}
 
 
 class TestLateRatio:
-    """Tests of the ratio of gaps to predictions that few gaps exceed."""
+    """Tests of the ratio of gaps to predictions that only few gaps exceed."""
 
     def test_it_is_exceeded_by_one_gap_in_a_hundred_at_most(self) -> None:
         times, dice = taught(), random.Random(3)

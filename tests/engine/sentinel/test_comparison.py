@@ -1,4 +1,4 @@
-"""The comparison tells rounding from real differences."""
+"""The comparison tells rounding differences from real differences."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ class Engine:
         return self.core.stats().sentinel
 
     def ask(self, name: str, prompt: list[int], sampling: SamplingParams) -> list[int]:
-        """Return the answer, and give the engine time to check it."""
+        """Return the answer, after the engine had time to check it."""
         size = self.opened.welcome.block_size
         self.link.say(generate(name, prompt, sampling=sampling, block_size=size))
         for _ in range(2):
@@ -89,7 +89,7 @@ def test_clean_answers_ring_no_alarm_and_are_as_without_the_sentinel(
         said = talk(watched)
         assert watched.stats.checked >= 4
         assert watched.stats.differed == 0
-        assert watched.stats.largest < 0.1  # far below the bound
+        assert watched.stats.largest < 0.1  # far below the bound for an alarm
     with engine(checkpoint, name, share=0.0) as alone:
         assert talk(alone) == said
         assert alone.stats == SentinelStats()
@@ -110,6 +110,6 @@ def test_one_flipped_byte_of_the_device_rings(checkpoint: MakeCheckpoint) -> Non
         assert (watched.stats.checked, watched.stats.differed) == (1, 1)
         assert watched.stats.largest > 1
         fault.flip()
-        # positive control: only the byte made it differ
+        # positive control: only the flipped byte made the answer differ
         watched.ask("mended", [*COMMON, 7], greedy)
         assert (watched.stats.checked, watched.stats.differed) == (2, 1)

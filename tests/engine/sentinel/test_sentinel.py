@@ -32,7 +32,7 @@ def ask(rig: Rig, name: str, prompt: list[int] | None = None, **fields: Any) -> 
 
 
 def answered(rig: Rig, name: str, **fields: Any) -> None:
-    """Ask, and step only until the answer is complete."""
+    """Send a request, and step only until its answer is complete."""
     ask(rig, name, **fields)
     while not any(isinstance(event, Finished) for event in rig.link.events(name)):
         rig.step()
@@ -52,7 +52,7 @@ def twice(**settings: Any) -> Rig:
     for name in ("cold", "as cold") if settings.get("num_states") else ("cold",):
         answered(made, name)
         made.run()
-    assert stats(made) == SentinelStats()  # no part of it came from the cache
+    assert stats(made) == SentinelStats()  # no part of the first answer came from the cache
     answered(made, "hot")
     return made
 
@@ -83,7 +83,7 @@ def test_without_a_share_nothing_is_computed_again() -> None:
 
 def test_of_a_share_of_a_quarter_each_fourth_answer_is_checked() -> None:
     made = rig(sentinel_share=0.25)
-    for number in range(9):  # nothing is cached for the first
+    for number in range(9):  # the first prompt finds nothing cached
         answered(made, str(number))
         made.run()
     assert stats(made).checked == 2
@@ -162,7 +162,7 @@ def test_it_gives_way_to_a_request_and_comes_back() -> None:
     made.step()
     assert not is_checking(made)
     assert [one.request_id for one in made.scheduler.running] == ["other"]
-    for _ in range(2):  # first to the end of the request, then to the end of the repeated check
+    for _ in range(2):  # first to the end of the request, then to the end of its check
         made.run()
     assert stats(made).checked == 1
 
@@ -198,7 +198,7 @@ def test_a_long_stream_does_not_keep_later_answers_from_being_checked(
     ask(made, "long", max_tokens=400)
     made.step(20)
     made.wait(waited)
-    # at `second`, the tokens of `long` so far are taken for a check
+    # At `second`, the tokens of `long` so far are taken for a check.
     for later in ("second", "third"):
         answered(made, later)
         made.wait(LATE_S + 1)
@@ -234,7 +234,7 @@ def test_nothing_is_evicted_for_it() -> None:
     made.cache.flush()
     made.run()
     made.step(20)
-    assert stats(made).checked == 1  # positive control: only room was missing
+    assert stats(made).checked == 1  # positive control: only free room was missing
 
 
 def test_it_takes_of_no_partition() -> None:

@@ -116,9 +116,9 @@ def test_numbers_that_float32_has_are_taken() -> None:
     ("prompt_len", "max_tokens", "fits"),
     [
         (10, 22, True),
-        (10, 23, False),  # more than the pool
+        (10, 23, False),  # more tokens than the pool holds
         (39, 1, False),
-        (40, 1, False),  # more than the context
+        (40, 1, False),  # more tokens than the context holds
         (10, 2**62, False),
         (31, 1, True),
     ],

@@ -33,7 +33,7 @@ PARTS = [LONG, SHORT, WITH_GAP, WHOLE]
 
 
 class Engine:
-    """An engine with a real model, behind a link of two lists."""
+    """An engine with a real model, whose link is two lists of messages."""
 
     def __init__(self, model_dir: Any, **fields: Any) -> None:
         config = EngineConfig.of(
@@ -58,7 +58,7 @@ class Engine:
         return last
 
     def kv(self, part: Part, head: Part | None = None) -> torch.Tensor:
-        """Return a module's blocks from the pool."""
+        """Return the KV of a module's blocks in the pool."""
         module = part.module(SIZE, head)
         ids = np.frombuffer(module.token_ids, np.int32)
         path = path_of(((0, module.namespace),))
@@ -71,7 +71,7 @@ class Engine:
 def reading(
     request_id: str, parts: list[Part], own: list[int], first: int, *, has_head: bool = False
 ) -> Generate:
-    """Make a request for the logits after its prompt."""
+    """Make a request that reports the logits after its prompt."""
     wish = SamplingParams(max_tokens=0)
     made = modular(request_id, parts, own, first, block_size=SIZE, has_head=has_head, sampling=wish)
     return replace(made, candidates=pack_token_ids(VOCABULARY))
@@ -97,7 +97,7 @@ def test_logits_after_modules_are_those_of_transformers(
 
 @pytest.mark.parametrize("head", [Part(random_prompt(n, seed=n), 0) for n in (3, 32, 37)])
 def test_modules_attend_to_one_head(checkpoint: MakeCheckpoint, head: Part) -> None:
-    """A head, like a module, may be less than a block, whole blocks, or more."""
+    """Attend to a head that is shorter than a block, a number of whole blocks, or longer."""
     saved, parts = checkpoint("llama"), [Part(random_prompt(20, seed=6), 40), SHORT, WHOLE]
     engine = Engine(saved.model_dir)
     first = engine.end(reading("first", [head, *parts], OWN, 200, has_head=True))
@@ -119,7 +119,7 @@ def test_modules_attend_to_one_head(checkpoint: MakeCheckpoint, head: Part) -> N
 
 
 def test_tokens_after_modules_are_those_of_transformers(checkpoint: MakeCheckpoint) -> None:
-    """This holds also beside plain prompts, in steps of few tokens, and with drafts."""
+    """Compare the answer's tokens, also beside plain prompts, in small steps, and with drafts."""
     saved = checkpoint("llama")
     engine = Engine(saved.model_dir, max_batch_tokens=48)
     plain = random_prompt(70, seed=9)

@@ -1,4 +1,4 @@
-"""Pinned prefixes in a whole engine: the real cache and scheduler, a runner without tensors."""
+"""Pinned prefixes in a whole engine: the real cache and scheduler, and a runner without tensors."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def pin_and_run(rig: Rig, wanted: Pin | None = None) -> Pinned:
 
 
 def ask(rig: Rig, name: str, tail: list[int], flow: str = "tenant") -> int:
-    """Ask with the pinned prefix; return the number of cached tokens."""
+    """Send a request with the pinned prefix; return the number of cached tokens."""
     prompt = PREFIX + tail
     request = generate(name, prompt, flow=flow, max_tokens=2)
     path = NamespacePath(((0, PUBLISHED), (4, NAMESPACE)))
@@ -86,7 +86,10 @@ def ask(rig: Rig, name: str, tail: list[int], flow: str = "tenant") -> int:
 def test_a_pinned_prefix_is_computed_once_and_is_a_hit_for_whoever_comes_first(
     num_states: int,
 ) -> None:
-    """With states this holds too, for any short prefix: the pin holds the state at its end."""
+    """Compute a pinned prefix once; its first request finds it cached.
+
+    With recurrent states, the prefix may have any length: the pin holds the state at its end.
+    """
     cold, warm = rig(num_states=num_states), rig(num_states=num_states)
     assert ask(cold, "control", [1, 2, 3]) == 0
     assert pin_and_run(warm) == Pinned(query_id="q", blocks=4)
@@ -259,7 +262,7 @@ def test_a_lost_pin_is_warmed_again_until_it_is_back() -> None:
 
 
 def test_a_prefix_that_does_not_stay_is_given_up_and_told() -> None:
-    """The prefix is repeatedly computed, and flushed before it can be leased."""
+    """Give up a pin, and report it, whose prefix is flushed each time before it can be leased."""
     warm = rig(max_batch_tokens=8)
     computed = warm.runner.tokens_computed
     warm.link.say(pin(), CLIENT)
@@ -336,7 +339,7 @@ def test_a_prefix_in_a_lower_tier_is_loaded_and_pinned_whoever_owns_it(by: str) 
     warm = Rig(num_blocks=32, context_len=64, max_batch_tokens=128, tiers=Tiers(host_blocks=64))
     for name in ("before", "again"):
         ask(warm, name, [1, 2, 3], flow=by)
-    for number in range(2):  # together they need all blocks
+    for number in range(2):  # together the pins would need all blocks
         prompt = range(number, number + 60)
         warm.submit(generate(f"large {number}", prompt, flow=f"{number}", namespace=OTHER))
     warm.run()
@@ -350,7 +353,7 @@ def test_a_prefix_in_a_lower_tier_is_loaded_and_pinned_whoever_owns_it(by: str) 
 
 
 class Awaited:
-    """Pins of a cache for which prefixes of four blocks have been fetched."""
+    """A cache's pins that wait for fetched prefixes of four blocks."""
 
     def __init__(self, most_blocks: int) -> None:
         self.cache = PrefixCache(num_blocks=32, block_size=4)

@@ -1,4 +1,4 @@
-"""Single flight, and the fate of a lease."""
+"""Requests that share one computation of a prompt, and the end of leases."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PROMPT = list(range(40))
 
 
 def cold_crowd(rig: Rig, size: int = 5) -> list[str]:
-    """Submit requests for one prompt that is not cached."""
+    """Submit requests for one uncached prompt."""
     names = [f"r{number}" for number in range(size)]
     for name in names:
         rig.submit(generate(name, PROMPT, max_tokens=2))
@@ -33,7 +33,7 @@ class TestSingleFlight:
             rig.expect_output(generate(name, PROMPT, max_tokens=2))
 
     def test_without_cache_each_computes_all(self) -> None:
-        """Positive control: the cache causes the saving above."""
+        """Disable the cache (positive control): each request then computes everything."""
         rig = Rig(max_batch_tokens=16, num_blocks=200)
         for number in range(5):
             rig.submit(generate(str(number), PROMPT, max_tokens=2, use_cache=False))
@@ -95,7 +95,8 @@ class TestSingleFlight:
         rig.run()
         for name in names[1:]:
             rig.expect_output(generate(name, PROMPT, max_tokens=2))
-        assert rig.finished("r1").reused.tokens == 16  # the tokens computed by the leader are kept
+        # the tokens computed by the first request stay cached
+        assert rig.finished("r1").reused.tokens == 16
         rig.expect_nothing_left()
 
     def test_when_the_leader_fails_the_others_compute_for_themselves(self) -> None:

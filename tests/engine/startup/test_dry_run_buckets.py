@@ -12,7 +12,9 @@ import pytest
 
 @pytest.fixture(scope="module")
 def noted() -> dict[str, set[str]]:
-    """Return the kernels of sets of buckets, from a process without the interpreter (`noting`)."""
+    """Return the kernels of each set of buckets, computed by `noting` in a process without the
+    interpreter.
+    """
     kept = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     done = subprocess.run(
         [sys.executable, "-m", "tests.engine.rigs.noting"],
@@ -37,5 +39,5 @@ def test_telling_buckets_are_what_is_dry_run(noted: dict[str, set[str]]) -> None
 
 @pytest.mark.parametrize("missing", ["decodes alone", "new tokens", "sharing"])
 def test_fewer_kinds_of_buckets_would_not_do(noted: dict[str, set[str]], missing: str) -> None:
-    """Positive control: each kind of bucket has kernels of its own."""
+    """Leave out one kind of bucket (positive control): each kind has kernels of its own."""
     assert noted[f"without {missing}"] < noted["all"]

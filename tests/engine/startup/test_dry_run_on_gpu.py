@@ -1,4 +1,6 @@
-"""On a GPU, in a process that has compiled nothing, threads compile all kernels of a start."""
+"""In a GPU process that has compiled nothing, threads compile all kernels ahead of an engine's
+start.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +62,8 @@ def test_a_start_waits_for_no_compiler_once_it_has_rehearsed(
     ahead, late = start(model_dir, tmp_path, graph_tokens=512)
     assert late == []
     assert len(ahead) > 10
-    again, late = start(model_dir, tmp_path, graph_tokens=512)  # kernels on disk are only loaded
+    # kernels cached on disk are only loaded
+    again, late = start(model_dir, tmp_path, graph_tokens=512)
     assert (sorted(again), late) == (sorted(ahead), [])
     fewer, late = start(model_dir, tmp_path, graph_tokens=0)
     assert late == []
@@ -70,7 +73,10 @@ def test_a_start_waits_for_no_compiler_once_it_has_rehearsed(
 def test_a_start_with_our_own_products_of_few_rows_compiles_everything_ahead(
     tmp_path: Path,
 ) -> None:
-    """The checkpoints above are too small for these GEMMs. 9 rows are 8 decodes and a prompt."""
+    """Compile the GEMMs of few rows ahead.
+
+    The checkpoints above are too small for these GEMMs. 9 rows are 8 decodes and a prompt.
+    """
     model_dir = model_directory("qwen3-0.6b", tmp_path)
     ahead, late = start(model_dir, tmp_path / "cache", 512, load_format="dummy")
     assert late == []

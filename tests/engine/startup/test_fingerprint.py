@@ -1,4 +1,4 @@
-"""The fingerprint changes with all that a block's bits depend on, and with nothing else."""
+"""The fingerprint changes with everything that a block's bits depend on, and with nothing else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Two origins with any difference have different fingerprints, however deep the difference is.
+"""Two block origins that differ anywhere have different fingerprints, however nested the difference
+is.
 
 The walk follows the types of fields down from `BlockOrigin`, through unions, tuples and weight
 formats, so it covers a new field of any config without a change here. `SIMPLE` has the values of
@@ -42,7 +43,7 @@ SIMPLE: dict[Any, list[Any]] = {
 
 
 def formats() -> list[type]:
-    """Return all weight formats, found by their attributes."""
+    """Return all weight formats: the dataclasses in their modules that have a format's methods."""
     modules = pkgutil.iter_modules(weight_formats.__path__, f"{weight_formats.__name__}.")
     found = chain(*(vars(import_module(one.name)).values() for one in modules))
     types = {one for one in found if isinstance(one, type) and is_dataclass(one)}
@@ -53,7 +54,7 @@ def formats() -> list[type]:
 
 
 def values(hint: Any) -> list[Any]:
-    """Return values of this type: a usual one, and others that each differ from it in one place."""
+    """Return values of this type: a usual value, and others that differ from it in one field."""
     origin, args = get_origin(hint), get_args(hint)
     if origin is Literal:
         return list(args)
@@ -76,7 +77,7 @@ def _places(usual: list[Any], hints: tuple[Any, ...]) -> Iterator[tuple[Any, ...
 
 
 def _of_fields(kind: Any) -> Iterator[Any]:
-    """Yield instances with one field changed, without those that cannot be made."""
+    """Yield instances with one field changed, except those that cannot be made."""
     hints = get_type_hints(kind)
     tried = {field.name: values(hints[field.name]) for field in fields(kind)}
     usual = kind(**{name: found[0] for name, found in tried.items()})
@@ -88,7 +89,7 @@ def _of_fields(kind: Any) -> Iterator[Any]:
 
 
 def in_blocks(origin: BlockOrigin) -> BlockOrigin:
-    """Return the origin without the fields that change no bit of a block."""
+    """Return the origin without the fields that do not change a block's bits."""
     model = replace(
         origin.model, eos_token_ids=(), dtype=None, names=PLAIN_NAMES, possible_head=None
     )

@@ -1,4 +1,4 @@
-"""The warm-up: layers and buckets that stand for all others, and every GEMM once."""
+"""The warm-up: a few layers and buckets stand for all others, and every GEMM runs once."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ from tests.engine.rigs.hand_driven import (
 from tests.engine.rigs.int4_checkpoints import KINDS, make_int4
 
 CPU = torch.device("cpu")
-UNLIKE_LAYERS = 2  # layers of a trial, where all layers are alike
+UNLIKE_LAYERS = 2  # number of layers of a trial, enough if all layers are alike
 LAYOUT = alike_layers(3, 2, head_dim=16, dtype="float32", block_size=BLOCK_SIZE)
 BOUNDS = StepBounds(
     0, max_running=12, max_model_len=64, layout=LAYOUT, graph_tokens=128, group_rows=4
@@ -59,10 +59,10 @@ BOUNDS = StepBounds(
 
 @dataclass
 class Attentions:
-    """Attention by torch that notes (decodes, other tokens, other rows, shares) of each call."""
+    """Attention by torch that records each call's (decodes, other tokens, other rows, shares)."""
 
     seen: list[tuple[int, int, int, bool]] = field(default_factory=list)
-    # the largest places to which keys were written
+    # the first and last slots to which keys were written
     kept: list[tuple[int, ...]] = field(default_factory=list)
     strides: set[tuple[int, ...]] = field(default_factory=set)  # strides of the pool's layers
 
@@ -93,7 +93,9 @@ def test_the_first_layers_are_those_of_the_whole(checkpoint: MakeCheckpoint) -> 
 
 
 def test_two_layers_compute_what_the_first_two_of_the_whole_do(checkpoint: MakeCheckpoint) -> None:
-    """Positive control: the shortcut leaves out only later layers."""
+    """Compute the first two layers alone. Positive control: the shortcut leaves out the later
+    layers.
+    """
     runner = build_runner(checkpoint("llama").model_dir)
     driven = HandDriven(runner)
     sequence = driven.add(random_prompt(9))
@@ -121,7 +123,9 @@ def test_every_telling_room_is_computed_once_a_layer(checkpoint: MakeCheckpoint)
 
 
 def test_a_rehearsals_pool_has_the_strides_of_the_one_to_come(checkpoint: MakeCheckpoint) -> None:
-    """Strides are constants of kernels, so other strides would need another compilation."""
+    """Rehearse with the strides of the coming pool: strides are constants of kernels, so others
+    would compile anew.
+    """
     attentions = Attentions()
     runner = build_runner(
         checkpoint("llama").model_dir, ops=replace(torch_ops(), paged_attention=attentions)
@@ -135,7 +139,9 @@ def test_a_rehearsals_pool_has_the_strides_of_the_one_to_come(checkpoint: MakeCh
 def test_a_copy_within_the_pool_is_rehearsed_with_blocks_of_the_same_size(
     checkpoint: MakeCheckpoint,
 ) -> None:
-    """Without the rehearsal, the first prompt that forks within a block would wait to compile."""
+    """Rehearse a copy within the pool. Otherwise the first prompt that forks within a block would
+    wait to compile.
+    """
     sizes: list[int] = []
 
     def copied(pool: Tensor, source: Tensor, target: Tensor) -> None:
@@ -152,7 +158,9 @@ def test_a_copy_within_the_pool_is_rehearsed_with_blocks_of_the_same_size(
 def test_products_of_few_rows_are_rehearsed(
     checkpoint: MakeCheckpoint, max_running: int, most: int
 ) -> None:
-    """Kernels for a few rows are compiled, and without captured graphs no bucket uses them."""
+    """Rehearse products of few rows: their kernels are compiled, and without captured graphs no
+    bucket uses them.
+    """
     rows: list[int] = []
 
     def computed(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -167,7 +175,9 @@ def test_products_of_few_rows_are_rehearsed(
 
 
 def test_products_in_int4_are_rehearsed_with_every_kernel_they_take(tmp_path: Path) -> None:
-    """GEMMs of many rows are included, although nothing else may use them."""
+    """Rehearse int4 products with all their kernels, including GEMMs of many rows that nothing else
+    may use.
+    """
     rows: list[int] = []
 
     def computed(x: Tensor, weight: Int4Matrix, bias: Tensor | None) -> Tensor:
@@ -238,7 +248,7 @@ def test_telling_buckets_are_a_fifth_of_all_buckets() -> None:
 
 @dataclass
 class Computed:
-    """A linear layer that notes the number of rows for each weight."""
+    """A linear layer that records the number of rows for each weight."""
 
     rows: defaultdict[int, list[int]] = field(default_factory=lambda: defaultdict(list))
 
@@ -279,7 +289,9 @@ def test_a_slow_device_is_left_alone_after_a_while(checkpoint: MakeCheckpoint) -
 
 
 def test_whatever_samples_is_among_them() -> None:
-    """The number of rows that sample is at most the number of running sequences."""
+    """Rehearse sampling for each number of rows, which is at most the number of running
+    sequences.
+    """
     counts = set(row_counts(256, 8_192))
     assert set(range(1, 257)) <= counts
     assert 8_192 - EVERY < max(counts) <= 8_192

@@ -1,4 +1,4 @@
-"""Opening a model: the result, and the errors."""
+"""Opening a model: the opened parts, and the errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A model's metadata before loading: a rank's part of freed windows, and models that keep them."""
+"""A model's metadata before loading: a rank's share of freed windows, and models whose windows are
+not freed.
+"""
 
 from __future__ import annotations
 

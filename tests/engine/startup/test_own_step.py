@@ -1,4 +1,4 @@
-"""An engine measures its own step at the start, and reports a target below it."""
+"""An engine measures its own step at the start, and logs a target that is shorter."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ STEP_S = 0.004
 
 
 def measured(target_itl_s: float, context_len: int = 100) -> Rig:
-    """Make an engine with steps of 4 ms that has measured them."""
+    """Make an engine with steps of 4 ms, which it has measured."""
     rig = Rig(target_itl_s=target_itl_s, context_len=context_len)
     rig.runner.takes = lambda step: rig.wait(STEP_S) if step.rows else None
     measure_step(rig.core)

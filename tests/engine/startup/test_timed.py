@@ -1,4 +1,4 @@
-"""The log lines about the parts of a start."""
+"""The log lines with the times of a start's phases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A checkpoint that is replaced during loading gives no block a wrong fingerprint."""
+"""A checkpoint that is replaced during loading gives blocks no wrong fingerprint."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def fingerprint(model_dir: Path, change: Change, **settings: Any) -> bytes:
 
 
 def replaced(model_dir: Path) -> None:
-    """Replace the files as a download does: same names and sizes."""
+    """Replace the files as a download does: with the same names and sizes."""
     for path in model_dir.glob("*.safetensors"):
         other = path.with_suffix(".new")
         shutil.copyfile(path, other)
@@ -65,7 +65,7 @@ def replaced(model_dir: Path) -> None:
 
 
 def linked(model_dir: Path) -> None:
-    """Replace the files by links, as a hub's cache does: same sizes and times."""
+    """Replace the files by links, as a hub's cache does: with the same sizes and times."""
     for path in model_dir.glob("*.safetensors"):
         blob = path.with_suffix(".blob")
         shutil.copy2(path, blob)
@@ -80,17 +80,17 @@ def written_to(model_dir: Path) -> None:
 
 
 def in_one_file(model_dir: Path) -> None:
-    """Add a file with all weights, which is preferred to an index."""
+    """Add a file with all weights, which the loader prefers to an index."""
     shutil.copy2(next(model_dir.glob("*.safetensors")), model_dir / "model.safetensors")
 
 
 def read_again(model_dir: Path) -> None:
-    """Positive control: change nothing."""
+    """Read the files again without a change (positive control)."""
     assert all(path.read_bytes() for path in model_dir.glob("*.safetensors"))
 
 
 def forgotten(model_dir: Path) -> None:
-    """Give the files new inodes, as a network file system does when it has dropped its cache."""
+    """Give the files new inodes, as a network file system does after it dropped its cache."""
     for path in model_dir.glob("*.safetensors"):
         other = path.with_suffix(".new")
         shutil.copy2(path, other)

@@ -16,7 +16,7 @@ PROMPT = [(3 * i * i) % 61 + 1 for i in range(4 * BLOCKS)]
 
 
 class FoundDisk:
-    """A disk that reports its contents."""
+    """A disk that reports the blocks it found."""
 
     def __init__(self, records: Iterable[tuple[int, BlockRecord]]) -> None:
         self.generation = 0
@@ -47,7 +47,7 @@ class FoundDisk:
 def started(num_blocks: int = 160, held: bool = False) -> tuple[Rig, list[int]]:
     """Make a rig before its first step, on the disk of an earlier rig.
 
-    Returns with it the number of moves under way at each pause.
+    Also return the number of pending moves at each pause.
     """
     tiers = Tiers(disk_blocks=256)
     before = Rig(num_blocks=160, tiers=tiers)
@@ -73,7 +73,9 @@ def started(num_blocks: int = 160, held: bool = False) -> tuple[Rig, list[int]]:
 
 
 def ask(rig: Rig) -> int:
-    """Ask for the prompt and check the answer; return its tokens that were cached on the device."""
+    """Send the prompt and check the answer; return the number of tokens that were cached on the
+    device.
+    """
     again = generate("again", PROMPT, max_tokens=4)
     rig.submit(again)
     rig.run()
@@ -130,7 +132,7 @@ def test_loads_that_fail_are_not_tried_until_the_time_is_up() -> None:
 
 
 def test_with_an_empty_disk_nothing_is_waited_for() -> None:
-    """Positive control of the waits in the other tests."""
+    """Start with an empty disk (positive control of the other tests' waits): there is no wait."""
     rig = Rig(tiers=Tiers(disk_blocks=64), disk=FoundDisk([]))
     began = rig.clock.now
     assert warm_up(rig.core.components) == 0

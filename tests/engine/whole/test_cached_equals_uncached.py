@@ -1,4 +1,4 @@
-"""Sharing, chunks, preemption, eviction and cancels never change tokens."""
+"""Sharing, chunks, preemption, eviction and cancels never change a request's tokens."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from prefix_cache.namespace import Namespace
 from tests.doubles.engine.fake_runner import expected_output
 from tests.engine.rigs.rig import Rig, generate
 
-LAST = 20  # the last step at which a request may come
+LAST = 20  # the last step at which a request may arrive
 NAMESPACES = [Namespace(b"a" * 16), Namespace(b"b" * 16)]
 
 
 @dataclass(frozen=True)
 class Request:
-    """A request of a mix: when it comes, what it shares, and when its client leaves."""
+    """A random request: when it arrives, its shared prefix, and when its client leaves."""
 
     at_step: int
-    shared: int  # tokens of the common prefix
+    shared: int  # number of tokens of the common prefix
     private: tuple[int, ...]
     max_tokens: int
     namespace: Namespace
@@ -57,7 +57,7 @@ def rigs(draw: st.DrawFn) -> Rig:
     stages = draw(st.sampled_from([1, 1, 2, 3]))
     return Rig(
         block_size=block_size,
-        # at least the blocks of the longest request, so that memory is usually short
+        # at least the blocks of the longest request, but so few that they usually run short
         num_blocks=-(-longest // block_size) + draw(st.integers(0, 40)),
         max_running=max_running,
         max_batch_tokens=max_running + draw(st.integers(0, 20)),
@@ -112,7 +112,9 @@ def test_any_mix_gives_the_tokens_of_each_alone(rig: Rig, mix: list[Request], ba
 
 
 def test_with_block_keys_that_are_all_the_same_every_output_is_right() -> None:
-    """Keys only suggest blocks. Collisions cost waiting, and nothing else."""
+    """Give all blocks one key: keys only suggest blocks, so collisions cost time but change no
+    output.
+    """
     rig = Rig(num_blocks=64, max_batch_tokens=32, deadline_s=0.02)
     requests = [
         msgspec.structs.replace(

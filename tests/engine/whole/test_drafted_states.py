@@ -42,7 +42,7 @@ def verified(rig: Rig) -> list[Row]:
 
 
 def next_turn(rig: Rig, prompt: list[int], said: list[int]) -> int:
-    """Run a next turn; return its number of cached tokens."""
+    """Run the conversation's next turn; return its number of cached tokens."""
     turn = generate("turn", [*prompt, *said, 7, 7], max_tokens=3)
     rig.submit(turn)
     rig.run()
@@ -90,7 +90,10 @@ def test_an_answer_that_ends_within_a_draft_keeps_no_state_after_its_end(
 
 
 def test_tokens_after_the_state_are_computed_again_also_without_a_draft() -> None:
-    """One draft is half right. Later steps have no drafts."""
+    """Compute the tokens after the state again, also in later steps without drafts.
+
+    The first step's draft is half right.
+    """
     wrong = ScriptedDrafting(right, VOCAB_SIZE, most=6, fewest=6)
     rig = rig_of(wrong)
     request = generate("a", PROMPT, max_tokens=20)
@@ -119,7 +122,7 @@ def test_rejected_drafts_of_a_ring_cost_no_token_again() -> None:
 
 
 def test_what_is_computed_again_is_not_written_into_the_tree_before() -> None:
-    """Blocks of the tree are read by others, so no row may write them."""
+    """Write a recomputed token to a private block: other sequences read the tree's blocks."""
     rig = rig_of(drafting(0.3))
     request = generate("a", PROMPT, max_tokens=60)
     rig.submit(request)
@@ -138,7 +141,10 @@ def test_what_is_computed_again_is_not_written_into_the_tree_before() -> None:
 @rings
 @pytest.mark.parametrize("seed", range(16))
 def test_any_drafts_among_many_requests_change_no_answer(seed: int, *, in_place: bool) -> None:
-    """Blocks and states are few. Requests are cancelled, launches fail, prompts come in chunks."""
+    """Draft at random with few blocks and states.
+
+    Requests are cancelled, launches fail, and prompts come in chunks.
+    """
     random = Random(seed)
     drafts = drafting(random.choice([0.0, 0.2, 0.7]), seed, often=random.choice([0.5, 1.0]))
     rig = rig_of(
@@ -167,7 +173,7 @@ def test_any_drafts_among_many_requests_change_no_answer(seed: int, *, in_place:
             rig.runner.raising = [MemoryError()]
     rig.run()
     for request in requests:
-        # a request fails after two launches without memory
+        # a request fails after two launches that found no memory
         last = rig.link.last(request.request_id)
         if isinstance(last, Finished) and last.reason != "cancelled":
             rig.expect_output(request)
@@ -193,9 +199,10 @@ def test_a_row_of_drafts_left_out_is_computed_again_from_its_state(
 
 
 def test_the_token_after_a_namespace_is_not_told_to_the_head_that_drafts() -> None:
-    """The head's KV at that token also serves others.
+    """Do not pass the token after a namespace's end to the draft head.
 
-    Positive control: at a chunk's end, the next token is passed to the head.
+    The head's KV at the last shared position also serves others. Positive control: at a chunk's end
+    within the namespace, the next token is passed.
     """
     rig = rig_of(None, max_batch_tokens=16)
     path = NamespacePath(((0, OTHER), (6, NAMESPACE)))

@@ -43,7 +43,7 @@ def run(core: EngineCore) -> None:
 def test_turns_of_chats_say_the_same_with_the_cache_and_without(
     checkpoint: MakeCheckpoint, name: str
 ) -> None:
-    """Chats with a shared prefix run together, in chunks, with few state slots."""
+    """Run chats with a shared prefix together, in chunks and with few state slots."""
     config = EngineConfig.of(
         model_dir=str(checkpoint(name).model_dir),
         socket="",

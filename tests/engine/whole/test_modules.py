@@ -1,4 +1,6 @@
-"""Requests with prompt modules among others: evicted, preempted, cancelled, loaded, refused."""
+"""Requests with prompt modules among others: modules are evicted, preempted, cancelled, loaded and
+refused.
+"""
 
 from __future__ import annotations
 
@@ -84,7 +86,10 @@ def test_any_mix_gives_the_tokens_of_each_alone(seed: int) -> None:
 def test_modules_return_from_a_lower_tier_and_are_not_computed_again(
     head: list[Part], loaded: int
 ) -> None:
-    """Only the last block of each module is computed, because a prompt's last token always is."""
+    """Load modules from a lower tier.
+
+    Only each module's last block is computed, since a prompt's last token always is.
+    """
     rig = Rig(num_blocks=24, tiers=Tiers(host_blocks=64), has_modules=True)
     parts, has_head = [*head, Part(list(range(1, 14)), 0)], bool(head)
     rig.submit(modular("first", parts, [50, 51], 20, flow="x", has_head=has_head))
@@ -124,7 +129,7 @@ def test_a_head_is_computed_once_and_before_the_modules_behind_it() -> None:
 
 
 def test_small_modules_are_charged_as_they_are_computed() -> None:
-    """A module of one token takes a whole block's computation, and is charged for it."""
+    """Charge a module of one token for a whole block, which it takes to compute."""
     rig = Rig(has_modules=True, max_batch_tokens=64)
     parts = [Part([7] * 5, 0), *(Part([at], 5 + at) for at in range(1, 9))]
     for number in range(3):
@@ -138,10 +143,11 @@ def test_small_modules_are_charged_as_they_are_computed() -> None:
 
 
 def test_a_head_that_is_evicted_before_its_modules_begin_is_computed_again() -> None:
-    rig = Rig(has_modules=True, max_batch_tokens=8, max_waiting=16)  # one module at a time
+    # the budget has room for one module at a time
+    rig = Rig(has_modules=True, max_batch_tokens=8, max_waiting=16)
     parts = [Part([7] * 9, 0), Part([1] * 16, 9), Part([2] * 16, 25)]
     rig.submit(modular("r", parts, [4], 60, has_head=True))
-    rig.step(3)  # until the head is computed, and a module waits to start
+    rig.step(3)  # the head is computed, and a module waits to start
     rig.cache.flush()
     rig.run()
     computed = dict.fromkeys(one.request_id for owners in rig.runner.owners for one in owners)
@@ -152,7 +158,9 @@ def test_a_head_that_is_evicted_before_its_modules_begin_is_computed_again() -> 
 
 
 def test_modules_wait_for_the_room_that_a_running_request_takes() -> None:
-    """The modules may even exceed their tenant's share of the cache."""
+    """Let modules wait until a running request ends, even if they exceed their tenant's cache
+    share.
+    """
     rig = Rig(num_blocks=20, has_modules=True, max_running=4)
     parts = [Part([at] * 16, 16 * at) for at in (1, 2, 3)]
     rig.submit(generate("hog", [5] * 36, max_tokens=12, flow="hog"))
@@ -246,7 +254,7 @@ def test_who_waits_on_for_a_module_is_charged_the_rest_of_it() -> None:
 
 
 def test_many_modules_leave_the_queue_to_the_requests_of_their_flow() -> None:
-    """One flow may take 12 of a queue's 16 places."""
+    """Leave waiting slots to a flow's requests: its modules may take only 12 of the queue's 16."""
     rig = Rig(has_modules=True, max_batch_tokens=8, max_waiting=16)
     parts = [Part([at] * 8, 8 * at) for at in range(1, 21)]
     rig.submit(modular("r", parts, [4], 200))
@@ -296,7 +304,9 @@ def test_a_module_that_is_awaited_by_another_flow_too_is_begun_once() -> None:
 def test_evicted_modules_do_not_wait_for_another_flows_long_answers(
     is_first_elsewhere: bool,
 ) -> None:
-    """A flow's long answers fill its places, so its own next sequence waits for them."""
+    """Start evicted modules at once, even if their flow's own next sequence waits for another
+    flow's long answers.
+    """
     rig = Rig(num_blocks=96, has_modules=True, max_running=4, max_batch_tokens=16)
     rig.link.say(Partition(flows={flow: FlowQuota(floor=0.45) for flow in "xy"}))
     for number in range(5):
@@ -323,7 +333,9 @@ def test_evicted_modules_do_not_wait_for_another_flows_long_answers(
 
 @pytest.mark.parametrize("is_cancelled", [True, False])
 def test_a_module_that_fails_as_its_last_request_leaves_ends_once(is_cancelled: bool) -> None:
-    """The module's head is evicted each time, so the module fails. `first` ends exactly once."""
+    """End `first` exactly once, although its module fails: the module's head is evicted each
+    time.
+    """
     ends = set[str]()
     for steps in range(8):
         rig = Rig(num_blocks=400, has_modules=True, max_batch_tokens=16, max_waiting=64)
@@ -378,7 +390,7 @@ def test_modules_that_are_computed_do_not_wait_behind_sequences_with_evicted_mod
 
 
 class CountingCache(PrefixCache):
-    """A cache that counts how often prefixes were looked up."""
+    """A cache that counts its look-ups of prefixes."""
 
     matches = 0
 
@@ -410,7 +422,7 @@ def test_few_modules_are_looked_up_between_two_steps_of_flows_in_turn() -> None:
 
 SOUND = modular("r", [Part([1, 2, 3, 4, 5], 0)], [4, 4], 8)
 [MODULE] = SOUND.modules
-# a module of only its head's last token
+# a module that has only its head's last token
 EMPTY = Part([], 5).module(4, head=Part([1, 2, 3, 4, 5], 0))
 
 

@@ -17,16 +17,17 @@ MANY = 10_000
 
 
 class Room:
-    """The cache's room on the device, which refuses one call as if other sequences held all blocks.
+    """The cache's device room, which refuses call number `refused` as if other sequences held all
+    blocks.
 
-    It refuses only while there are others, since a single sequence always gets what fits.
+    It refuses only while there are others, since a single sequence always gets blocks if it fits.
     """
 
     def __init__(self, rig: Rig, refused: int) -> None:
         capacity = rig.cache.capacity
         self._make_room, self._take_now = capacity.make_room, capacity.take_now
         self._running = rig.scheduler.running
-        self._refused = refused  # the number of the call to refuse
+        self._refused = refused  # number of the call to refuse
         self.asked = 0
 
     def make_room(self, count: int, owner: str, beside: Partial | None) -> bool:
@@ -41,9 +42,10 @@ class Room:
 
 
 def trace(fail_copy: int = MANY, fail_step: int = MANY, rig: Rig | None = None) -> tuple[Rig, int]:
-    """Run prompts that are offloaded, loaded and extended, with one failing copy or step.
+    """Run prompts that are offloaded, loaded and extended, while copy `fail_copy` or step
+    `fail_step` fails.
 
-    Returns the rig and the number of copies.
+    Return the rig and the number of copies.
     """
     rig = rig or small_rig()
     rig.mover.choose_fate = nth(fail_copy)
@@ -67,7 +69,7 @@ def trace(fail_copy: int = MANY, fail_step: int = MANY, rig: Rig | None = None) 
 
 
 def small_rig() -> Rig:
-    """Make a rig with room for two prompts on the device, and less than all in lower tiers."""
+    """Make a rig with room for two prompts on the device, and for few in the lower tiers."""
     return Rig(
         num_blocks=14,
         max_batch_tokens=24,
@@ -90,7 +92,9 @@ def nth(number: int) -> Callable[[Move], str]:
 
 
 def test_without_a_failure_blocks_go_there_and_back() -> None:
-    """Positive control: there are copies of all kinds to fail."""
+    """Run without a failure (positive control): copies of all kinds take place, and so could
+    fail.
+    """
     rig, copies = trace()
     assert 30 < copies < 40
     directions = {(source, target) for _, source, target in rig.mover.ended}
@@ -99,7 +103,9 @@ def test_without_a_failure_blocks_go_there_and_back() -> None:
 
 
 def test_one_allocation_finds_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each request for a device block, at the start or for growth, is refused in turn."""
+    """Refuse each request for a device block in turn, both at a sequence's start and when it
+    grows.
+    """
     for number in itertools.count(1):
         rig = small_rig()
         room = Room(rig, number)

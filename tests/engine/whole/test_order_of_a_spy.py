@@ -1,8 +1,8 @@
-"""The whole engine's order tells a spy nothing about a victim's cached prompts.
+"""The whole engine's order reveals to a spy nothing about a victim's cached prompts.
 
-The spy asks for its guess of the victim's prompt among its own dummies, while the victim and a
-bystander ask too, and sees in which order its requests are answered. Their times are another
-matter: with more cached tokens everybody is done sooner.
+A spy asks for its guess of the victim's prompt among its own dummies, while the victim and a
+bystander ask too. The spy sees the order of its answers. Their times are another matter: with more
+cached tokens, everybody is done sooner.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from prefix_cache.namespace import Namespace
 from tests.engine.rigs.rig import CLIENT, Rig, generate
 
 SEEDS = range(20)
-LENGTH = 32  # tokens of a prompt, half of them in the last blocks
+LENGTH = 32  # number of a prompt's tokens, half of them in the last blocks
 GUESS = 0
 
 
@@ -24,7 +24,9 @@ def prompts(seed: int, kind: str) -> list[list[int]]:
 
 
 class Scene:
-    """A victim that has asked for the secret or something else; then everybody asks at once."""
+    """A victim that has asked for the secret or for something else; then all tenants ask at
+    once.
+    """
 
     def __init__(self, seed: int, *, hit: bool, shared: bool) -> None:
         self.rig = Rig(
@@ -83,13 +85,14 @@ def test_a_spys_requests_come_in_the_same_order_whatever_the_victim_has_cached()
 
 
 def test_control_the_spys_own_cached_prompts_do_come_sooner() -> None:
-    """Positive control: prompts that the spy itself has cached do start sooner."""
+    """Cache prompts of the spy itself (positive control): these do start sooner."""
     places = [order.index("spy 2") + order.index("spy 5") for order in orders(True, shared=False)]
-    assert sum(places) / len(places) < 4  # between 0 + 1 and 6 + 7; by chance 7
+    # sum of two positions, from 0 + 1 to 6 + 7; without a cache its mean is 7
+    assert sum(places) / len(places) < 4
 
 
 def test_where_all_is_shared_the_guess_comes_sooner_if_it_is_right() -> None:
-    """Positive control: with one namespace and one flow the order reveals the guess."""
+    """Share one namespace and one flow (positive control): the order then reveals the guess."""
 
     def mean(found: list[list[str]]) -> float:
         return sum(order.index(f"spy {GUESS}") for order in found) / len(found)

@@ -1,4 +1,4 @@
-"""Sequences that wait for state slots, while decodes of others overwrite the state that they read.
+"""Sequences that wait for state slots, while decodes overwrite the states that they read.
 
 Each sequence then has one slot, and a row that is computed again has no state to start from.
 """
@@ -52,7 +52,9 @@ def most_rows(rig: Rig) -> int:
 def test_more_sequences_run_than_have_two_slots(
     num_states: int, rows: int, overlap_scheduling: bool
 ) -> None:
-    """Positive control: with slots for all, each row writes another slot than it reads."""
+    """Run more sequences than have two slots each. Positive control: with enough slots, each row
+    writes another slot than it reads.
+    """
     rig = rig_of(num_states=num_states, overlap_scheduling=overlap_scheduling)
     requests = [generate(str(n), range(n, n + 5), max_tokens=30) for n in range(8)]
     for request in requests:
@@ -84,9 +86,9 @@ def test_after_a_launch_that_failed_they_start_over(at: int, overlap_scheduling:
 
 @both
 def test_rows_that_cannot_sample_start_over_too(overlap_scheduling: bool) -> None:
-    """Memory is short while a grammar's mask is awaited.
+    """Restart rows that cannot sample, since memory is short while a grammar's mask is awaited.
 
-    A sequence with a grammar never writes in place.
+    A sequence with a grammar never overwrites the state that it reads.
     """
     rig = rig_of(overlap_scheduling=overlap_scheduling)
     rig.submit(bound("fails", range(6), 30))

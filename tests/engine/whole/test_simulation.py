@@ -19,7 +19,10 @@ def tally() -> Tally:
 
 
 def test_every_request_was_told_what_its_prompt_gives_alone(tally: Tally) -> None:
-    """A wrong answer would have raised an error. The tally shows how much was tested."""
+    """Check the counts of events, which show how much was tested.
+
+    A wrong answer would already have raised an error.
+    """
     assert tally.steps >= STEPS
     assert tally.ends["length"] > STEPS / 20
 

@@ -1,4 +1,4 @@
-"""A model with recurrent layers: each token is right whatever state its sequence started from.
+"""A model with recurrent layers: every token is right, whichever state its sequence started from.
 
 `StatefulRunner` raises if a row reads the state of another sequence or position.
 """
@@ -28,7 +28,7 @@ both = pytest.mark.parametrize("overlap_scheduling", [False, True])
 
 @pytest.fixture(scope="module", params=[False, True])
 def tally(request: pytest.FixtureRequest) -> Tally:
-    """Simulate a model with recurrent states, or with rings, which decodes write in place."""
+    """Simulate a model with recurrent states, or with rings that decodes overwrite."""
     return simulate(STEPS, seed=2, check_every=8, has_states=True, in_place=request.param)
 
 
@@ -59,7 +59,7 @@ def text(length: int) -> list[int]:
 
 
 class TestPositions:
-    """Tests of the positions at which states are kept, where the next request can start."""
+    """Tests of the positions whose states are kept, at which a later request can start."""
 
     @both
     def test_the_next_turn_begins_at_the_end_of_the_answer(self, overlap_scheduling: bool) -> None:
@@ -83,7 +83,10 @@ class TestPositions:
 
     @pytest.mark.parametrize(("length", "rows"), [(128, [128]), (129, [128, 1]), (7, [7])])
     def test_a_short_prompt_is_computed_in_one_step(self, length: int, rows: list[int]) -> None:
-        """No state is kept at its end. The next prompt computes more, in equally many steps."""
+        """Compute a short prompt in one step, without a state at its end.
+
+        The next prompt computes more tokens, but in equally many steps.
+        """
         rig = rig_of(max_batch_tokens=256)
         rig.submit(generate("1", text(length), max_tokens=1))
         rig.run()
@@ -174,7 +177,11 @@ class TestPositions:
     def test_no_state_is_kept_at_a_question_in_what_others_read_too(
         self, question: int, rows: list[int]
     ) -> None:
-        """A state there would reveal where a prompt forks. In a request's own text it is kept."""
+        """Keep no state at the fork of a prompt whose text others read too, which would reveal the
+        fork.
+
+        Within a request's own text the state is kept.
+        """
         rig = rig_of(max_batch_tokens=512, num_blocks=128)
         path, prompt = NamespacePath(((0, OTHER), (39, NAMESPACE))), text(316)
         keys = block_keys(path, np.array(prompt, np.int32), 4)
@@ -205,7 +212,9 @@ class TestPositions:
 
 
 class TestTiers:
-    """Tests of blocks that stay on the device, whose slots are too few for the states."""
+    """Tests of lower tiers for a device with blocks for all prompts, but too few slots for their
+    states.
+    """
 
     def pushed_out(self) -> tuple[Rig, list[int]]:
         rig = rig_of(

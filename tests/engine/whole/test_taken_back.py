@@ -1,8 +1,8 @@
-"""Room that a flow lends to others' answers comes back for each of its requests.
+"""Room that a flow lends to other flows' answers comes back when the flow's requests need it.
 
-Two flows flood a small engine with long answers. A third sends several requests at once, for which
-its share has enough blocks. It gets its first tokens as if there were no floods, its sequences are
-never preempted, and every request of the floods ends with the right tokens.
+Two flows flood a small engine with long answers. A third flow sends several requests at once, which
+fit into its share. It gets its first tokens as if there were no floods, its sequences are never
+preempted, and every request of the floods ends with the right tokens.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from tests.examples import in_the_zoo
 
 BUDGET = 64
 FLOODS, QUIET = ("flood0", "flood1"), "quiet"
-PROMPT, ANSWER = 10, 6  # tokens of each quiet request, which fill four blocks
-BACKLOG = 6  # waiting requests of each flood
+PROMPT, ANSWER = 10, 6  # numbers of tokens of each quiet request, which fill four blocks
+BACKLOG = 6  # number of waiting requests of each flood
 
 
 @dataclass
@@ -35,7 +35,7 @@ class AnswersHeard:
     """The engine's answers, by request."""
 
     tokens: dict[str, list[int]] = field(default_factory=dict)
-    first: dict[str, int] = field(default_factory=dict)  # step of the first token
+    first: dict[str, int] = field(default_factory=dict)  # number of the step with the first token
     ended: set[str] = field(default_factory=set)
 
 
@@ -77,7 +77,9 @@ class FloodedEngine:
                     self.heard.ended.add(name)
 
     def burst(self, at_once: int) -> list[int]:
-        """Send several quiet requests at once; return the steps until each has its first token."""
+        """Send several quiet requests at once; return how many steps each waits for its first
+        token.
+        """
         names = [f"{QUIET}/{len(self.asked) + n}" for n in range(at_once)]
         for name in names:
             self.ask(name, PROMPT, ANSWER, QUIET)
@@ -109,7 +111,9 @@ class FloodedEngine:
 
 
 def divided(random: Random, **settings: object) -> tuple[FloodedEngine, int]:
-    """Return an engine with a share for each flow, and how many requests the quiet share holds."""
+    """Return an engine with a share for each flow, and the number of requests that fit into the
+    quiet flow's share.
+    """
     blocks = random.randint(110, 180)
     flooded = FloodedEngine(random, num_blocks=blocks, context_len=100, **settings)
     weights = {flow: random.choice([1.0, 2.0]) for flow in (*FLOODS, QUIET)}
@@ -151,7 +155,7 @@ def test_blocks_that_are_copied_down_first_come_back_too(seed: int) -> None:
 @pytest.mark.parametrize("seed", FEW)
 @pytest.mark.parametrize("short", ["batch slots", "state slots", "both, pooled", "rings"])
 def test_slots_come_back_too(short: str, seed: int) -> None:
-    """Each flow may have a third of the slots at once; answers take up to 60 steps."""
+    """Divide the slots among three flows, whose answers take up to 60 steps."""
     states = {"batch slots": 0, "state slots": 25}.get(short, 61)
     running = 64 if short == "state slots" else 12
     flooded = FloodedEngine(
@@ -177,7 +181,9 @@ def test_slots_come_back_too(short: str, seed: int) -> None:
 
 @pytest.mark.parametrize("seed", FEW)
 def test_requests_larger_than_parts_end_too(seed: int) -> None:
-    """The device holds less than two of the longest requests, so these run alone."""
+    """End all requests on a device with less room than two of the longest, which therefore run
+    alone.
+    """
     random = Random(seed)
     flooded = FloodedEngine(random, num_blocks=36, context_len=130, max_running=6)
     flows = {flow: FlowQuota() for flow in (*FLOODS, QUIET)}
@@ -193,7 +199,9 @@ def test_requests_larger_than_parts_end_too(seed: int) -> None:
 @pytest.mark.parametrize("seed", FEW)
 @pytest.mark.parametrize("how", ["drafts", "stages"])
 def test_growing_answers_take_back_from_elder_ones(how: str, seed: int) -> None:
-    """No request waits, so each step may have drafts."""
+    """Take blocks back for growing answers while no request waits, so that each step may have
+    drafts.
+    """
     random = Random(seed)
     settings = {"stages": 2} if how == "stages" else {"drafting": drafting(0.3)}
     flooded = FloodedEngine(random, num_blocks=80, context_len=72, max_running=16, **settings)

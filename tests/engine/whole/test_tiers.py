@@ -1,4 +1,6 @@
-"""Lower tiers during steps: prefixes that are loaded, fail to load, or are no longer wanted."""
+"""Lower tiers during steps: prefixes that load, that fail to load, or that nobody needs any
+more.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ BOTH = Tiers(host_blocks=16, disk_blocks=64)
 
 
 def lowered(tiers: Tiers = HOST, **settings: Any) -> Rig:
-    """Make a rig that was asked PROMPT twice, and whose device then took another long prompt."""
+    """Make a rig that served PROMPT twice; another long prompt then pushed it from the device."""
     rig = Rig(num_blocks=16, max_batch_tokens=64, tiers=tiers, **settings)
     for name in ("first", "second"):
         rig.submit(generate(name, PROMPT, max_tokens=1))
@@ -36,7 +38,7 @@ def lowered(tiers: Tiers = HOST, **settings: Any) -> Rig:
 
 
 def step_until_loading(rig: Rig, names: str = "a") -> None:
-    """Step until these sequences load; first other blocks are offloaded to make room."""
+    """Step until these sequences load; before that, other blocks are offloaded to make room."""
     for _ in range(20):
         rig.step()
         if [sequence.request_id for sequence in rig.scheduler.loading] == [*names]:
@@ -45,7 +47,7 @@ def step_until_loading(rig: Rig, names: str = "a") -> None:
 
 
 def scheduled_at_launches(rig: Rig) -> list[int]:
-    """Return a list that gets, at each launch, the number of moves begun since now."""
+    """Return a list that gets, at each launch, the number of moves begun since this call."""
     counts, plans = list[int](), len(rig.mover.plans)
     rig.runner.takes = lambda _: counts.append(
         sum(len(plan.moves) for plan in rig.mover.plans[plans:])
@@ -75,7 +77,7 @@ class TestThereAndBack:
         rig.expect_nothing_left()
 
     def test_without_tiers_it_is_computed(self, tiers: Tiers, overlap_scheduling: bool) -> None:
-        """Positive control: only the tiers keep the prefix."""
+        """Compute the prefix without tiers (positive control): only the tiers keep it."""
         del tiers
         rig = lowered(Tiers(), overlap_scheduling=overlap_scheduling)
         rig.submit(generate("again", PROMPT, max_tokens=6))
@@ -92,7 +94,10 @@ class TestOrderOfAStep:
     def test_a_device_with_nothing_to_do_gets_its_step_before_copies_down_begin(
         self, overlap_scheduling: bool, are_begun: bool
     ) -> None:
-        """Without steps ahead, the step would end before the copies begin."""
+        """Launch an idle device's step before copies down begin.
+
+        Without overlapped steps, the step would end before the copies begin.
+        """
         rig = lowered(self.AHEAD, overlap_scheduling=overlap_scheduling)
         before = scheduled_at_launches(rig)
         rig.submit(generate("a", range(50, 62), max_tokens=1))
@@ -166,12 +171,15 @@ class TestWaiting:
         assert loads(rig) == 9
         assert [rig.finished(name).reused.tokens for name in "ab"] == [36, 36]
         assert rig.finished("a").reused.tiers == TierTokens(host=36)
-        # loaded for the other request
+        # the blocks were loaded for the other request
         assert rig.finished("b").reused.tiers == TierTokens(device=36)
         rig.expect_nothing_left()
 
     def test_a_lease_that_waits_for_others_loads_copies_nothing_of_its_own(self) -> None:
-        """When the wait is over, the source of a partial block may no longer exist."""
+        """Copy nothing for a lease that waits for another's load.
+
+        When that wait is over, the source of a partial block may no longer exist.
+        """
         rig = lowered()
         rig.mover.held.add(Tier.DEVICE)
         rig.submit(generate("a", PROMPT, max_tokens=2))
@@ -199,7 +207,9 @@ class TestPromises:
         rig.expect_nothing_left()
 
     def test_what_it_computes_is_shared_at_once(self) -> None:
-        """The load is settled before the step: the tree appends the step's block to loaded ones."""
+        """Settle a load before the step, so that the tree can append the step's block to loaded
+        blocks.
+        """
         rig = lowered(faults=Faults(promising=1.0))
         rig.mover.held.add(Tier.DEVICE)
         longer = [*PROMPT[:36], *range(50, 60)]

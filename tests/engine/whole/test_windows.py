@@ -1,4 +1,6 @@
-"""Windows that free the blocks behind them: the same tokens, from a pool with more room."""
+"""Models with windows, whose older blocks are freed: the same tokens, from a pool with more
+room.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,7 @@ models = pytest.mark.parametrize("name", ["gpt-oss", "gemma2", "gemma3", "olmo3"
 
 @dataclass
 class NotingRunner:
-    """A runner that notes the writer of each slot."""
+    """A runner that records which sequence wrote each slot."""
 
     runner: Runner
     writers: defaultdict[int, set[int]] = field(default_factory=lambda: defaultdict(set))
@@ -65,7 +67,9 @@ def run(core: EngineCore) -> None:
 
 
 def said(opened: OpenedModel, *, use_cache: bool) -> tuple[list[list[int]], int]:
-    """Run concurrent chats with a shared prefix, in chunks; return answers and cached tokens."""
+    """Run concurrent chats with a shared prefix, in chunks; return their answers and numbers of
+    cached tokens.
+    """
     link, size = MemoryLink(), opened.welcome.block_size
     core = engine_of(opened, link)
     common, cached = random_prompt(117, seed=9), 0
@@ -113,7 +117,10 @@ def test_turns_of_chats_say_the_same_freed_and_whole(checkpoint: MakeCheckpoint,
 def test_a_window_that_is_given_back_is_another_sequences_and_no_answer_changes(
     checkpoint: MakeCheckpoint,
 ) -> None:
-    """One long answer runs beside a series of short ones, with slots for two sequences."""
+    """Reuse the freed slots of a window.
+
+    One long answer runs beside a series of short ones, with slots for two sequences.
+    """
     config = EngineConfig.of(
         model_dir=str(checkpoint("gemma3").model_dir),
         socket="",

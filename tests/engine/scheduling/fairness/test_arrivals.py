@@ -1,4 +1,4 @@
-"""The arrival and departure of flows, on a clock that tests move."""
+"""The arrival and departure of flows, on a clock that tests set."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from engine.sequences.sequence import Sequence
 from prefix_cache.leases.lease import Lease
 from tests.engine.rigs.sequences import waiting
 
-HELD = cast(Lease, "a lease")  # a lease that nobody reads
+HELD = cast(Lease, "a lease")  # a lease that no test reads
 
 
 class Day:
-    """A flood that has worked since 0, and other flows that come."""
+    """A flow that has flooded the engine since time 0, and other flows that arrive."""
 
     def __init__(self) -> None:
         self.arrivals = Arrivals()
@@ -67,7 +67,9 @@ class TestNewcomers:
         assert (day.arrivals.newcomers() == [again]) is is_newcomer
 
     def test_one_that_was_not_let_in_first_is_none(self) -> None:
-        """Batch work, or a flow that owes much, has waited for its turn."""
+        """Count no batch work and no flow with debt as a newcomer, since these wait for their
+        turn.
+        """
         day = Day()
         guest = waiting("guest", flow="guest")
         guest.arrived, guest.lease = 1.0, HELD

@@ -1,4 +1,4 @@
-"""The costs of work: computed tokens in full, cached tokens little, sampled tokens more."""
+"""The costs of work: full for computed tokens, low for cached tokens, higher for sampled tokens."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.engine.rigs.sequences import waiting
 
 
 class Till(FairQueue):
-    """A queue that notes each charge."""
+    """A queue that records each charge."""
 
     def __init__(self) -> None:
         super().__init__(QueueLimits())
@@ -35,7 +35,9 @@ class Till(FairQueue):
 
 
 def decode(flow: str, *, samples: bool = True) -> ScheduledRow:
-    """Return a one-token row that samples, or a row that ends one token before that."""
+    """Return a one-token row, whose token completes the prompt and so is followed by a sample, or
+    does not.
+    """
     sequence = waiting(flow, flow=flow)
     return row_of(sequence, 1, sequence.length - (1 if samples else 2))
 
@@ -81,7 +83,10 @@ def test_a_flow_is_charged_once_for_all_of_its_decodes(rows: int) -> None:
 
 
 def test_decodes_of_both_classes_are_charged_to_their_own() -> None:
-    """With one common charge, a tenant would pay for one class with the other class's turns."""
+    """Charge each class for its own decodes.
+
+    With one common charge, a tenant would pay for batch work with interactive turns.
+    """
     rows = [decode("a") for _ in range(4)]
     for row in rows[1:]:
         row.sequence.priority = "batch"

@@ -1,4 +1,4 @@
-"""The time that a refused sequence is told to wait before a retry."""
+"""The wait before a retry that a refused request is given."""
 
 from __future__ import annotations
 

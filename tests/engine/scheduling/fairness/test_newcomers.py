@@ -1,4 +1,5 @@
-"""A small request waits for the running step and its own prefill, whatever others flood with.
+"""A small request waits only for the running step and its own prefill, whatever floods other flows
+send.
 
 Waits are counted in steps of the real queue, scheduler and cache. The engine looks for messages
 after a running step, so a request in the next step has waited for 0 steps.
@@ -39,7 +40,9 @@ def market_of(
     backlog: int = 200,
     max_step_s: float | None = None,
 ) -> Market:
-    """Make an engine that one tenant asks few questions and `flooders` tenants many."""
+    """Make an engine with one tenant that asks a few questions, and `flooders` tenants that ask
+    many.
+    """
     crowd = [
         Shopper(f"flood{n}", **FLOODS[flood], backlog=backlog, flow=flow) for n in range(flooders)
     ]
@@ -62,7 +65,8 @@ def market_of(
             if len(quiet.queued_steps) == number:
                 break
             market.run(1)
-        # Reading the answer takes so long that others may have computed as much meanwhile.
+        # Reading an answer takes the quiet tenant some time, in which others may have computed as
+        # much.
         market.run((10 + drawn.randrange(20)) * max(1, prompt // 150))
     market.core.check_invariants()
     assert all(shopper.sent > backlog for shopper in crowd)
@@ -70,7 +74,7 @@ def market_of(
 
 
 def flooded(flood: str, **more: Any) -> list[int]:
-    """Return the steps that each question of the quiet tenant waited for its first token."""
+    """Return how many steps each of the quiet tenant's questions waited for its first token."""
     return market_of(flood, **more).shoppers[-1].queued_steps
 
 
@@ -82,9 +86,10 @@ def test_a_question_is_in_the_next_step(flood: str, max_step_s: float | None) ->
 
 @pytest.mark.parametrize("flood", [name for name, sent in FLOODS.items() if sent["output"] > 2])
 def test_the_step_that_it_waits_for_is_a_small_one(flood: str) -> None:
-    """Beside the decodes the step has the question, and as many tokens of other prompts.
+    """Wait for a small step: the decodes, the question, and as many tokens of other prompts.
 
-    This holds where the flood always has a running request. Otherwise it is sometimes new itself.
+    This holds if the flood always has a running request. Otherwise the flood itself is sometimes a
+    newcomer.
     """
     prompt = 24
     steps = market_of(flood, prompt=prompt, max_step_s=MAX_STEP_S).runner.steps
@@ -92,12 +97,13 @@ def test_the_step_that_it_waits_for_is_a_small_one(flood: str) -> None:
     assert len(asked) == QUESTIONS
     assert max(tokens.total() for tokens in asked) <= 2 * prompt + BATCH_SLOTS
     if "prompts" in flood:
-        assert max(tokens.total() for tokens in steps) == BUDGET  # positive control
+        # positive control: other steps use the whole budget
+        assert max(tokens.total() for tokens in steps) == BUDGET
 
 
 @pytest.mark.parametrize("flood", [name for name in FLOODS if "long prompts" in name])
 def test_beside_a_newcomer_others_have_little_of_a_step(flood: str) -> None:
-    """The step that the newcomer waits for is small. Its fixed cost alone decides its size."""
+    """Keep the step that a newcomer waits for small: only a step's fixed cost decides its size."""
     prompt, small = 24, BUDGET // 2 + BATCH_SLOTS
     runner = market_of(flood, prompt=prompt, max_step_s=MAX_STEP_S).runner
     asked = [number for number, step in enumerate(runner.steps) if step["quiet"] > 1]
@@ -105,7 +111,8 @@ def test_beside_a_newcomer_others_have_little_of_a_step(flood: str) -> None:
     assert max(runner.steps[number].total() for number in asked) <= small
     assert max(runner.steps[number - 1].total() for number in asked[2:]) <= small
     assert sum(step["flood0"] for step in runner.steps) > 10 * QUESTIONS * prompt
-    assert max(step.total() for step in runner.steps) == BUDGET  # positive control
+    # positive control: other steps use the whole budget
+    assert max(step.total() for step in runner.steps) == BUDGET
 
 
 def test_a_flow_that_is_alone_gets_the_whole_first_step() -> None:
@@ -136,7 +143,7 @@ def test_a_question_is_in_the_next_step_beside_several_floods(
 def test_a_question_is_in_the_next_step_beside_a_flood_that_holds_every_block(
     max_step_s: float | None,
 ) -> None:
-    """There is room for seven of the flood's sequences. The blocks of one go to the newcomer."""
+    """Give the newcomer the blocks of one of the flood's sequences, of which seven fit."""
     waited = flooded("long prompts and answers", num_blocks=7 * 170, max_step_s=max_step_s)
     assert waited == [0] * QUESTIONS
 
@@ -145,7 +152,9 @@ def test_a_question_is_in_the_next_step_beside_a_flood_that_holds_every_block(
 def test_a_question_is_in_the_next_step_beside_answers_that_outgrow_the_room(
     *, is_divided: bool
 ) -> None:
-    """Some steps preempt sequences of the flood for other sequences' tokens."""
+    """Answer in the next step, although some steps preempt a sequence of the flood for another's
+    tokens.
+    """
     rig = Rig(num_blocks=128, max_running=32, max_batch_tokens=64, context_len=48, check_every=50)
     if is_divided:
         rig.link.say(Partition(flows={"flood": FlowQuota(), "quiet": FlowQuota()}))
@@ -165,7 +174,9 @@ def test_a_question_is_in_the_next_step_beside_answers_that_outgrow_the_room(
 
 @pytest.mark.parametrize("flood", ["long answers on every slot", "long prompts"])
 def test_a_question_in_one_flow_with_the_flood_waits(flood: str) -> None:
-    """Positive control: the load is a flood, and the question is answered after it."""
+    """Send the question in the flood's own flow (positive control): it is answered after the
+    flood.
+    """
     waited = flooded(flood, flow="all", backlog=20)
     assert waited
     assert min(waited) > 20

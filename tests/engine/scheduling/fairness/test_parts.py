@@ -1,4 +1,4 @@
-"""The sequences that give up slots or blocks for another flow, and cannot take them back."""
+"""The sequences that give up slots or blocks to another flow, and cannot take them back."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ from tests.engine.rigs.sequences import waiting
 
 
 def arrivals(*flows: str) -> list[Sequence]:
-    """Make one sequence for each flow, named by flow and place, a second apart."""
+    """Make sequences that arrive a second apart, one for each of `flows`, named by flow and
+    number.
+    """
     found = []
     for at, flow in enumerate(flows):
         sequence = waiting(f"{flow}{at}", flow=flow)
@@ -97,7 +99,7 @@ class TestSlots:
 
 @dataclass
 class UsedBlocks:
-    """A sequence cache that knows each flow's used blocks and its share."""
+    """A double of the sequence cache, which knows each flow's used blocks and its share."""
 
     used: dict[str, int]
     parts: dict[str, int]

@@ -26,7 +26,7 @@ def queue_of(**limits: int) -> FairQueue:
 
 
 def pop(queue: FairQueue, ranks: dict[str, int | None] | None = None) -> str | None:
-    """Serve one sequence; return its id."""
+    """Select one sequence and charge for it; return its id."""
     ranks = ranks or {}
     sequence = queue.select(lambda waiting: ranks.get(waiting.request_id, 0))
     if sequence is None:
@@ -36,7 +36,9 @@ def pop(queue: FairQueue, ranks: dict[str, int | None] | None = None) -> str | N
 
 
 class Load:
-    """Flows that always have a waiting request, served one at a time and charged at once."""
+    """Flows that always have a waiting request. Each request is served alone and charged at
+    once.
+    """
 
     def __init__(self, sizes: dict[str, int], weights: dict[str, float] | None = None) -> None:
         self.queue = queue_of()
@@ -133,7 +135,7 @@ class TestOrderWithinAFlow:
 
 
 class TestShorter:
-    """Tests of the sequences that may precede a prompt that their flow has begun."""
+    """Tests of the sequences that may overtake a prompt of their flow that has begun."""
 
     def begun(self, flow: str = "flow") -> Sequence:
         return waiting("begun", prompt_len=100, flow=flow)
@@ -264,7 +266,9 @@ class TestFairness:
         assert split.served["me"] == pytest.approx(whole.served["me"], rel=0.01)
 
     def test_two_flows_get_twice_of_one(self) -> None:
-        """Positive control of the test above: two flows do gain."""
+        """Serve one tenant in two flows (positive control of the test above): it gets twice as
+        much.
+        """
         load = Load({"rival": 50, "me": 64, "me too": 64})
         while sum(load.served.values()) < 50_000:
             load.serve()
@@ -294,7 +298,9 @@ class TestFairness:
         assert load.served["alone"] == load.served["newcomer"]
 
     def test_debt_survives_being_idle(self) -> None:
-        """A flow cannot avoid its debt by sending one request at a time."""
+        """Keep the debt of an idle flow, which otherwise could send one request at a time to avoid
+        it.
+        """
         queue = queue_of()
         served: Counter[str] = Counter()
         for flow in ("steady", "one by one"):
@@ -309,10 +315,14 @@ class TestFairness:
         assert served["steady"] == pytest.approx(served["one by one"], rel=0.02)
 
     def test_debt_is_paid_off_by_what_others_have_for_nothing(self) -> None:
-        """A flow with debt waits until other flows have received as much service, and no longer."""
+        """Let a flow with debt wait until other flows have received as much service, and no
+        longer.
+        """
 
         def wait_after(alone: int) -> int:
-            """Count the other flow's requests that precede the return of a flow that owed 1,000."""
+            """Count the other flow's requests that precede the next request of a flow with a debt
+            of 1,000.
+            """
             queue = queue_of()
             for number in range(2):
                 queue.push(waiting(f"first {number}", flow="flood"))
@@ -408,7 +418,7 @@ class TestNewcomers:
         assert queue.newcomer({"here": 0}, nothing_cached) is None
         new = self.push(queue, "b", "new")
         assert queue.newcomer({"here": 0}, nothing_cached) is new
-        # the cache has no room to start it
+        # the cache has no room to start the flow's request
         assert queue.newcomer({"here": 0}, lambda one: None) is None
 
     @pytest.mark.parametrize(("owed", "is_next"), [(0, True), (99, True), (100, False)])
@@ -439,7 +449,10 @@ class TestNewcomers:
         assert queue.newcomer({"flood": 0}, nothing_cached) is again
 
     def test_tokens_that_running_flows_have_begun_count_as_owed(self) -> None:
-        """A flow is served one request at a time, and pays all of it before its next turn."""
+        """Count the tokens that a running flow has begun as debt.
+
+        Each flow has one request at a time, and pays for all of it before its next turn.
+        """
         queue = queue_of()
         self.push(queue, "waits too", "flood")
         first = self.push(queue, "first", "debtor")

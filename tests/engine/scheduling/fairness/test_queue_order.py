@@ -1,8 +1,8 @@
-"""The queue's order tells no tenant what another has cached.
+"""The queue's order reveals to no tenant what another has cached.
 
 A spy guesses a prompt, and watches when its guesses are served among its own dummies. It must see
-the same order whatever a victim has in the cache. As a positive control, one queue sorts all flows
-by cached prefix: there the order reveals the guess.
+the same order whatever a victim has cached. As a positive control, one queue sorts all flows by
+cached prefix: there the order reveals the guess.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ from engine.sequences.sequence import Sequence
 from tests.engine.rigs.sequences import waiting
 
 VICTIM, SPY, OTHER = "victim", "spy", "bystander"
-COST = 60  # tokens of each request, cached or not, since the work itself would be another channel
+# tokens computed for each request, cached or not, since a difference would reveal the cache too
+COST = 60
 
 
 def order(cached: dict[str, int], seed: int, *, one_flow: bool = False) -> list[str]:
-    """Return the ids in the order in which a mix of three tenants' requests is served."""
+    """Serve a mix of three tenants' requests; return the ids in the order of service."""
     drawn = random.Random(seed)
     mix = [f"{flow}-{n}" for flow in (VICTIM, SPY, OTHER) for n in range(6)]
     drawn.shuffle(mix)
@@ -60,13 +61,15 @@ def test_others_are_served_in_the_same_order_whatever_a_tenant_has_cached(seed: 
 
 
 def test_the_victims_own_order_does_follow_its_cache() -> None:
-    """Positive control: within the victim's own flow the order does depend on the cache."""
+    """Order the victim's own requests (positive control): within its flow the order depends on the
+    cache.
+    """
     changed = [order(victims_cache(seed), seed) != order({}, seed) for seed in range(25)]
     assert sum(changed) > 20
 
 
 def spies_place(hit: bool, seed: int, *, shared: bool) -> int:
-    """Return the place at which a spy's guess is served among its dummies, on a hit or a miss.
+    """Return the position at which a spy's guess is served among its dummies, on a hit or a miss.
 
     With `shared`, there is one queue, and the victim's prefix counts for the spy too.
     """
@@ -81,7 +84,9 @@ def spies_places(hit: bool, *, shared: bool) -> list[int]:
 
 
 def test_the_place_of_a_guess_is_independent_of_the_victim() -> None:
-    """The places agree exactly in each mix, so no statistics could find a difference."""
+    """Compare the guess's positions: they are equal in each mix, so no statistics could find a
+    difference.
+    """
     assert spies_places(True, shared=False) == spies_places(False, shared=False)
 
 

@@ -14,7 +14,7 @@ BUDGET = 10
 
 
 def prompt(number: int, tokens: int) -> list[int]:
-    """Return tokens of a prompt that shares no prefix with others."""
+    """Return a prompt of `tokens` tokens that shares no prefix with other numbers' prompts."""
     return [number % 60, number // 60, *(number * at % 60 for at in range(tokens - 2))]
 
 
@@ -50,7 +50,7 @@ class TestWithinAFlow:
 
     def test_what_is_left_counts(self) -> None:
         rig = begun()
-        rig.step(3)  # ten tokens are left
+        rig.step(3)  # ten tokens of the prompt are left
         rig.submit(generate("equal", prompt(2, 10), max_tokens=1))
         rig.step()
         assert shape(rig) == [("long", 40, 10)]
@@ -59,9 +59,12 @@ class TestWithinAFlow:
     def test_a_long_prompt_is_passed_over_a_bounded_number_of_times(
         self, patience: int, first: int
     ) -> None:
-        """Positive control: without the bound, the last case waits for as long as others come."""
+        """Let shorter prompts overtake a long one, but only `patience` times.
+
+        Positive control: without the bound, the last case waits as long as short prompts arrive.
+        """
         rig = begun(patience=patience)
-        for number in range(2, 42):  # each takes one step
+        for number in range(2, 42):  # each short prompt takes one step
             rig.submit(generate(f"short{number}", prompt(number, BUDGET), max_tokens=1))
         rig.step(50)
         computed = [row[0] for step in range(len(rig.runner.steps)) for row in shape(rig, step)]
@@ -73,7 +76,7 @@ class TestAmongFlows:
     def test_no_other_flow_gives_way(self) -> None:
         rig = begun()
         rig.submit(generate("other's long", prompt(2, 30), flow="other", max_tokens=1))
-        rig.step()  # begun too, since its flow had nothing running
+        rig.step()  # this prompt has begun too, since nothing of its flow was running
         rig.submit(generate("short", prompt(3, 4), flow="other", max_tokens=1))
         rig.step(2)
         rows = shape(rig, -2) + shape(rig)
@@ -85,7 +88,9 @@ class TestAmongFlows:
     def test_a_flow_gains_nothing_by_prompts_of_many_lengths(
         self, patience: int, seed: int
     ) -> None:
-        """The two flows always have waiting prompts, and get equal service."""
+        """Send prompts of many lengths in one of two flows that always have waiting prompts: both
+        get equal service.
+        """
         drawn, quantum, running, largest = random.Random(seed), 16, 4, 60
         rig = Rig(
             max_batch_tokens=BUDGET,

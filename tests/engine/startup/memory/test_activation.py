@@ -1,4 +1,4 @@
-"""The memory for unmerged outputs of decodes: its bound, and the memory used."""
+"""The memory for the split outputs of decodes: its bound, and the memory really used."""
 
 from __future__ import annotations
 
@@ -43,7 +43,9 @@ def together(model: ModelConfig) -> int:
 def decodes(
     model: ModelConfig, rows: int, context: int, *, shares: bool, device: str
 ) -> BatchLayout:
-    """Make a layout of decodes over the same blocks; half of them are read together if `shares`."""
+    """Make a layout of decodes over the same blocks; if `shares`, half of the blocks are read
+    together.
+    """
     blocks = -(-context // BLOCK_SIZE)
     positions = torch.full((rows,), context - 1, device=device)
     layout = BatchLayout(
@@ -100,7 +102,10 @@ def test_the_bound_for_an_8b_model_with_sharing_is_about_100_megabytes() -> None
 def test_no_layout_takes_more_memory_than_the_bound(
     model: ModelConfig, rows: int, context: int, shares: bool
 ) -> None:
-    """The layout is computed as in the kernel's launch, on tensors without memory."""
+    """Compare the memory of layouts with the bound.
+
+    Tensors on the meta device stand for the layout's memory, as computed for the kernel's launch.
+    """
     layout = decodes(model, rows, context, shares=shares, device="meta")
     parts = decode_attention.launch_parts(
         query(model, rows, "meta"), layer(model, 16, "meta"), layout
@@ -123,7 +128,7 @@ def test_memory_allocated_on_a_device_is_within_the_bound(model: ModelConfig, sh
     q, kv = query(model, rows, "cuda"), layer(model, context, "cuda")
     layout = with_units(layout, kv, heads_of(model).num_heads)
     attend = triton_ops().paged_attention
-    # compiles the kernel, and allocates what it keeps
+    # compiles the kernel, and allocates its persistent memory
     attend(q, kv, layout, AttentionVariant(0.1), None)
     torch.cuda.synchronize()
     torch.cuda.reset_peak_memory_stats()
@@ -132,4 +137,5 @@ def test_memory_allocated_on_a_device_is_within_the_bound(model: ModelConfig, sh
     torch.cuda.synchronize()
     taken = torch.cuda.max_memory_allocated() - before - out.numel() * out.element_size()
     counted = bound(model, rows, shares=shares)
-    assert counted / 4 < taken <= counted + (1 << 20)  # plus the places of parts, and counters
+    # plus the indices of the splits, and counters
+    assert counted / 4 < taken <= counted + (1 << 20)

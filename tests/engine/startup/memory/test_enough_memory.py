@@ -1,4 +1,6 @@
-"""A start without enough memory ends with one line, and the status of a failed start."""
+"""A start without enough memory ends with a one-line error and the exit status of a failed
+start.
+"""
 
 from __future__ import annotations
 
@@ -67,7 +69,7 @@ def test_a_cache_that_is_larger_than_the_memory_is_warned_of(
 
 
 def start(socket: str, address_space: int, cache_tokens: int | None = None) -> tuple[int, str]:
-    """Run an engine with limited mapped memory until it ends; return its status and output."""
+    """Run an engine with limited address space until it ends; return its exit status and output."""
     config = EngineConfig.of(
         model_dir=str(ROOT / "handbook" / "model"),
         socket=socket,

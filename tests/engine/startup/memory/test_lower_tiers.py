@@ -1,4 +1,4 @@
-"""The tiers below the device, opened with a host tier made ahead, or made at once."""
+"""The tiers below the device, opened with a host pool that was allocated ahead, or only now."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ DEADLINE_S = 30.0
 
 @dataclass
 class HeldPools:
-    """A factory that returns pools of CPU memory when it is released, and notes the requests.
+    """A factory that returns pools of CPU memory once a test releases it, and records the requests.
 
     If `fails` is set, it is raised instead.
     """
@@ -172,7 +172,7 @@ def test_memory_that_does_not_fit_is_an_error_for_whoever_takes_it() -> None:
         with pytest.raises(PoolDoesNotFit, match="too much"):
             ahead.result()
     with host_ahead(settings(), BLOCK_BYTES, CUDA, pools):
-        pass  # nobody takes the pool, as when the model cannot be opened
+        pass  # nothing takes the pool, as if the model could not be opened
     assert len(pools.asked) == 2
 
 
@@ -227,7 +227,7 @@ def test_a_size_that_was_asked_for_is_the_size() -> None:
 
 
 def test_a_size_that_leaves_no_room_for_opening_the_model_does_not_fit() -> None:
-    """The size is refused before real memory is allocated."""
+    """Refuse a host tier that leaves no memory for opening the model, before allocating it."""
     gib = (host_free_bytes() + OPENING_BYTES) / 2**30
 
     def unpinned(

@@ -94,7 +94,9 @@ def test_ranks_with_unequal_parts_of_a_block_have_as_many_of_them(gib: float | N
 
 
 def test_weights_in_host_memory_come_before_the_host_tier() -> None:
-    """With two ranks, each has its own host tier."""
+    """Give host memory to offloaded weights first, then to the host tier. With two ranks, each has
+    its own tier.
+    """
     free = 64 * GIB
     plain = EngineConfig.of(model_dir="", socket="")
     kept = EngineConfig.of(model_dir="", socket="", cpu_offload_gb=20.0, tensor_parallel=2)
@@ -104,7 +106,7 @@ def test_weights_in_host_memory_come_before_the_host_tier() -> None:
 
 
 STATE = 64 * 1024**2
-FEW = StateSizes(STATE, max_running=4, cache_ratio=0.25)  # 12 states, and the unused one
+FEW = StateSizes(STATE, max_running=4, cache_ratio=0.25)  # 12 states, and the reserved one
 
 
 def test_states_of_running_sequences_come_first_and_the_rest_is_divided_by_the_ratio() -> None:
