@@ -21,9 +21,8 @@ from gateway.dialects.gemini.cached import CachedContents, NamedContent, Stored
 from gateway.dialects.gemini.cached_schema import Creation, Expiry
 from gateway.dialects.gemini.chats.prompts import chat_prompt
 from gateway.dialects.gemini.chats.tools import DeclaredTools
-from gateway.dialects.gemini.chats.turns import contents_of
 from gateway.dialects.gemini.joining import joined, marked_prefix
-from gateway.dialects.gemini.parts import GeminiContent, GeminiPart
+from gateway.dialects.gemini.parts import GeminiContent, GeminiPart, listed
 from gateway.dialects.gemini.reading import GeminiReader
 from gateway.dialects.gemini.schema import GeminiPrefix, GeminiPrompt
 from gateway.dialects.gemini.spelling import CreationDecoder, EitherDecoder
@@ -119,7 +118,7 @@ class CachedContentWriter:
         def understand() -> GenerationRequest:
             tools = DeclaredTools.of(prefix.tools)
             wire = joined(GeminiPrompt(contents=[_NEXT]), prefix)
-            cached = len(contents_of(prefix.contents))
+            cached = len(listed(prefix.contents))
             prompt, _ = chat_prompt(wire, tools, bounds.max_messages, cached)
             return GenerationRequest(
                 request_id=request_id,
@@ -159,7 +158,7 @@ class CachedContentWriter:
 
     def _check(self, read: Creation) -> None:
         wire, most = read.wire, self.parts.bounds.max_response_bytes
-        if not contents_of(wire.contents) and wire.system_instruction is None and not wire.tools:
+        if not listed(wire.contents) and wire.system_instruction is None and not wire.tools:
             raise BadRequest("there is nothing to cache", param="contents")
         if len(memoryview(read.prefix)) > most:
             raise BadRequest(f"a cached content has at most {most} bytes", param="contents")

@@ -6,7 +6,8 @@ from typing import TypeVar
 from msgspec import structs
 
 from gateway.dialects.gemini.chats.tools import DeclaredTools
-from gateway.dialects.gemini.chats.turns import contents_of, messages_of, system_of
+from gateway.dialects.gemini.chats.turns import messages_of, system_of
+from gateway.dialects.gemini.parts import listed
 from gateway.dialects.gemini.schema import GeminiPrefix, GeminiPrompt
 from gateway.errors import BadRequest
 from gateway.prompts.generation_request import CacheMark, ChatPrompt
@@ -25,12 +26,12 @@ def joined(wire: Wire, prefix: GeminiPrefix) -> Wire:
                 " system_instruction, tools or tool_config; they belong into the cached content",
                 param=field.encode_name,
             )
-    own = contents_of(wire.contents)
+    own = listed(wire.contents)
     if not own:
         raise BadRequest("there is nothing to answer", param="contents")
     return structs.replace(
         wire,
-        contents=[*contents_of(prefix.contents), *own],
+        contents=[*listed(prefix.contents), *own],
         system_instruction=prefix.system_instruction,
         tools=prefix.tools,
         tool_config=prefix.tool_config,
@@ -41,7 +42,7 @@ def marked_prefix(
     prefix: GeminiPrefix, tools: DeclaredTools, prompt: ChatPrompt, seconds: float
 ) -> CacheMark:
     """Write the breakpoint at the end of `prefix`, which is the beginning of `prompt`."""
-    contents = contents_of(prefix.contents)
+    contents = listed(prefix.contents)
     messages = (
         *system_of(prefix.system_instruction),
         *messages_of(contents, cached=len(contents)),

@@ -4,9 +4,18 @@ Unknown fields are ignored, and so are signatures of thoughts. `Raw` fields are 
 supported: a value that would have an effect is refused.
 """
 
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from msgspec import Meta, Raw, Struct, field
+
+T = TypeVar("T")
+
+
+def listed(given: list[T] | T | None) -> list[T]:
+    """Return the values of a field. The API also takes one value in place of a list."""
+    if given is None:
+        return []
+    return given if isinstance(given, list) else [given]
 
 
 class GeminiCall(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -45,7 +54,7 @@ class GeminiPart(Struct, frozen=True, kw_only=True, rename="camel"):
     tool_response: Raw = field(default_factory=Raw)
 
 
-Parts = list[GeminiPart] | GeminiPart  # the API also takes one part in place of a list
+Parts = list[GeminiPart] | GeminiPart
 
 
 class GeminiContent(Struct, frozen=True, kw_only=True, rename="camel"):

@@ -18,8 +18,8 @@ from gateway.dialects.gemini.answers.rendering import PAUSE, GeminiRendering
 from gateway.dialects.gemini.cached import CachedContents, NamedContent, missing
 from gateway.dialects.gemini.chats.prompts import chat_prompt
 from gateway.dialects.gemini.chats.tools import DeclaredTools
-from gateway.dialects.gemini.chats.turns import contents_of
 from gateway.dialects.gemini.joining import joined, marked_prefix
+from gateway.dialects.gemini.parts import listed
 from gateway.dialects.gemini.schema import (
     CountTokensRequest,
     GeminiGenerationConfig,
@@ -70,7 +70,7 @@ class GeminiReader:
             prefix = None if found is None else found.prefix()
             whole = wire if prefix is None else joined(wire, prefix)
             tools = DeclaredTools.of(whole.tools)
-            cached = 0 if prefix is None else len(contents_of(prefix.contents))
+            cached = 0 if prefix is None else len(listed(prefix.contents))
             bounds, defaults = self.bounds, self.card.defaults
             wanted = generation_request(whole, tools, request_id, bounds, defaults, cached)
             if found is not None and prefix is not None:
@@ -155,7 +155,7 @@ def generation_request(
             param=f"{_CONFIG}.candidateCount",
         )
     prompt, form = chat_prompt(wire, tools, bounds.max_messages, cached)
-    stops = checked_stops(config.stop_sequences or (), bounds, f"{_CONFIG}.stopSequences")
+    stops = checked_stops(listed(config.stop_sequences), bounds, f"{_CONFIG}.stopSequences")
     return GenerationRequest(
         request_id=request_id,
         prompts=(prompt,),
@@ -200,7 +200,7 @@ def shows_thoughts(config: GeminiGenerationConfig | None) -> bool:
 
 def _refuse(config: GeminiGenerationConfig) -> None:
     refuse_unsupported(config, f"{_CONFIG}.")
-    if {one.upper() for one in config.response_modalities or ()} - {"TEXT"}:
+    if {one.upper() for one in listed(config.response_modalities)} - {"TEXT"}:
         raise unsupported(f"{_CONFIG}.responseModalities", "it is TEXT alone")
     if config.logprobs is not None and not config.response_logprobs:
         raise BadRequest("`logprobs` needs `responseLogprobs`", param=f"{_CONFIG}.logprobs")

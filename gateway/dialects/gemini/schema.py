@@ -1,8 +1,8 @@
 """Gemini's requests as Structs: field names, types and ranges.
 
-Unknown fields are ignored. `None` means the same as an absent field. `Raw` fields are known but not
-supported: a value that would have an effect is refused. Tools that Google's servers run are
-ignored, not refused.
+One value may stand in place of a list. Unknown fields are ignored. `None` means the same as an
+absent field. `Raw` fields are known but not supported: a value that would have an effect is
+refused. Tools that Google's servers run are ignored, not refused.
 """
 
 from typing import Annotated, Any, ClassVar
@@ -20,7 +20,7 @@ MAX_TOOLS = 512
 
 
 class FunctionDeclaration(Struct, frozen=True, kw_only=True, rename="camel"):
-    """A function that the model may call. Its parameters are Gemini's schema or JSON Schema."""
+    """A function that may be called, with Gemini's schema or JSON Schema."""
 
     name: Annotated[str, Meta(min_length=1, max_length=128)]
     description: str | None = None
@@ -31,7 +31,7 @@ class FunctionDeclaration(Struct, frozen=True, kw_only=True, rename="camel"):
 class GeminiTool(Struct, frozen=True, kw_only=True, rename="camel"):
     """Declared functions, or a tool that Google's servers run."""
 
-    function_declarations: list[FunctionDeclaration] | None = None
+    function_declarations: list[FunctionDeclaration] | FunctionDeclaration | None = None
     google_search: Raw = field(default_factory=Raw)
     google_search_retrieval: Raw = field(default_factory=Raw)
     google_maps: Raw = field(default_factory=Raw)
@@ -48,7 +48,7 @@ class FunctionCalling(Struct, frozen=True, kw_only=True, rename="camel"):
     """The choice of which functions must or may be called."""
 
     mode: str | None = None
-    allowed_function_names: list[str] | None = None
+    allowed_function_names: list[str] | str | None = None
 
 
 class GeminiToolConfig(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -73,7 +73,7 @@ class GeminiGenerationConfig(Struct, frozen=True, kw_only=True, rename="camel"):
     top_k: Annotated[float, Meta(ge=0, le=2**31 - 1)] | None = None
     candidate_count: Count | None = None
     max_output_tokens: Count | None = None
-    stop_sequences: list[str] | None = None
+    stop_sequences: list[str] | str | None = None
     seed: Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)] | None = None
     presence_penalty: Penalty | None = None
     frequency_penalty: Penalty | None = None
@@ -82,7 +82,7 @@ class GeminiGenerationConfig(Struct, frozen=True, kw_only=True, rename="camel"):
     response_mime_type: str | None = None
     response_schema: dict[str, Any] | None = None
     response_json_schema: dict[str, Any] | bool | None = None
-    response_modalities: list[str] | None = None
+    response_modalities: list[str] | str | None = None
     thinking_config: GeminiThinking | None = None
     speech_config: Raw = field(default_factory=Raw)
 
@@ -92,7 +92,7 @@ class GeminiPrefix(Struct, frozen=True, kw_only=True, rename="camel"):
 
     contents: list[GeminiContent] | GeminiContent | None = None
     system_instruction: GeminiContent | None = None
-    tools: list[GeminiTool] | None = None
+    tools: list[GeminiTool] | GeminiTool | None = None
     tool_config: GeminiToolConfig | None = None
 
 

@@ -9,6 +9,7 @@ import msgspec
 
 from engine.link.messages import Grammar
 from gateway.dialects.gemini.chats.schemas import closed, json_schema
+from gateway.dialects.gemini.parts import listed
 from gateway.dialects.gemini.schema import FunctionCalling, GeminiGenerationConfig, GeminiPrompt
 from gateway.dialects.tool_choice import must_call, only
 from gateway.errors import BadRequest
@@ -33,12 +34,12 @@ def answer_form(wire: GeminiPrompt, specs: Sequence[ToolSpec]) -> AnswerForm:
 
 
 def _called(form: AnswerForm, calling: FunctionCalling) -> AnswerForm:
-    mode, names = (calling.mode or "AUTO").upper(), calling.allowed_function_names
+    mode, names = (calling.mode or "AUTO").upper(), listed(calling.allowed_function_names)
     if mode == "NONE":
         return replace(form, most_calls=0)
     if mode not in ("AUTO", "MODE_UNSPECIFIED", "ANY", "VALIDATED"):
         raise unsupported(f"{_CALLING}.mode", "it is AUTO, ANY, VALIDATED or NONE")
-    unknown = set(names or ()) - {tool.name for tool in form.tools}
+    unknown = set(names) - {tool.name for tool in form.tools}
     if unknown:
         raise BadRequest(
             "this names a function that is not declared", param=f"{_CALLING}.allowedFunctionNames"

@@ -7,7 +7,8 @@ import msgspec
 
 from gateway.dialects.gemini.chats.answer_form import answer_form
 from gateway.dialects.gemini.chats.tools import DeclaredTools
-from gateway.dialects.gemini.chats.turns import contents_of, messages_of, system_of
+from gateway.dialects.gemini.chats.turns import messages_of, system_of
+from gateway.dialects.gemini.parts import listed
 from gateway.dialects.gemini.schema import GeminiPrompt, GeminiThinking
 from gateway.errors import BadRequest
 from gateway.prompts.chats.messages import Message, Text
@@ -24,7 +25,7 @@ def chat_prompt(
 
     The first `cached` contents of `wire` come from a cached content.
     """
-    contents = contents_of(wire.contents)
+    contents = listed(wire.contents)
     if len(contents) > max_messages:
         raise BadRequest(f"there are more than {max_messages} contents", param="contents")
     form = answer_form(wire, tools.specs)

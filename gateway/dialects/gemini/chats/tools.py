@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Raw
 
 from gateway.dialects.gemini.chats.schemas import json_schema
+from gateway.dialects.gemini.parts import listed
 from gateway.dialects.gemini.schema import MAX_TOOLS, FunctionDeclaration, GeminiTool
 from gateway.errors import BadRequest
 from gateway.prompts.chats.chat_json import asks_something
@@ -33,9 +34,10 @@ class DeclaredTools:
     passed_over: tuple[PassedOver, ...]
 
     @classmethod
-    def of(cls, tools: Sequence[GeminiTool] | None) -> DeclaredTools:
+    def of(cls, given: list[GeminiTool] | GeminiTool | None) -> DeclaredTools:
         """Read the tools; raise BadRequest for too many, a repeated name, or a wrong schema."""
-        declared = [*_declared(tools or ())]
+        tools = listed(given)
+        declared = [*_declared(tools)]
         if len(declared) > MAX_TOOLS:
             raise BadRequest(f"there are more than {MAX_TOOLS} functions", param="tools")
         forms, specs, names = list[Tool](), list[ToolSpec](), set[str]()
@@ -47,12 +49,12 @@ class DeclaredTools:
             said = {"name": function.name, "description": function.description or ""}
             forms.append({"type": "function", "function": {**said, "parameters": parameters}})
             specs.append(ToolSpec(function.name, parameters))
-        return cls(tuple(forms), tuple(specs), tuple(_hosted(tools or ())))
+        return cls(tuple(forms), tuple(specs), tuple(_hosted(tools)))
 
 
 def _declared(tools: Sequence[GeminiTool]) -> Iterator[tuple[str, FunctionDeclaration]]:
     for place, tool in enumerate(tools):
-        for number, function in enumerate(tool.function_declarations or ()):
+        for number, function in enumerate(listed(tool.function_declarations)):
             yield f"tools[{place}].functionDeclarations[{number}]", function
 
 

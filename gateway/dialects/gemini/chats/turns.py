@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from gateway.dialects.gemini.parts import GeminiContent, GeminiPart, GeminiResult
+from gateway.dialects.gemini.parts import GeminiContent, GeminiPart, GeminiResult, listed
 from gateway.errors import BadRequest
 from gateway.prompts.chats.chat_json import asks_something, refuse_unsupported, unsupported
 from gateway.prompts.chats.messages import Message, Part, Reasoning, Text, ToolCall, ToolResult
@@ -44,11 +44,6 @@ class _Calls:
                 del self._open[place]
                 return call_id
         return result.id or ""
-
-
-def contents_of(given: list[GeminiContent] | GeminiContent | None) -> list[GeminiContent]:
-    """Return the turns of a field, which may be a single turn, as a list."""
-    return [given] if isinstance(given, GeminiContent) else given or []
 
 
 def messages_of(contents: Sequence[GeminiContent], cached: int = 0) -> Iterator[Message]:
@@ -98,7 +93,7 @@ def _role_of(where: str, turn: GeminiContent) -> str:
 
 
 def _parts(turn: GeminiContent, where: str) -> Iterator[_Placed]:
-    parts = [turn.parts] if isinstance(turn.parts, GeminiPart) else turn.parts or []
+    parts = listed(turn.parts)
     for number, part in enumerate(parts):
         at = f"{where}.parts[{number}]"
         refuse_unsupported(part, f"{at}.")

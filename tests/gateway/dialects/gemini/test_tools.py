@@ -48,6 +48,20 @@ def test_a_call(gemini: genai.Client, engine: FakeEngine) -> None:
     assert shown(engine) == f"{SHOWN}|user:hi|assistant:"
 
 
+def test_one_value_may_stand_in_place_of_a_list(http: httpx.Client, engine: FakeEngine) -> None:
+    """Effect's client sends its tools so."""
+    engine.script = saying(CALL)
+    answer = post(
+        http,
+        tools={"functionDeclarations": CLOCK},
+        toolConfig={"functionCallingConfig": {"mode": "ANY", "allowedFunctionNames": "clock"}},
+        generationConfig={"stopSequences": "noon", "responseModalities": "TEXT"},
+    )
+    [part] = answer.json()["candidates"][0]["content"]["parts"]
+    assert part["functionCall"]["args"] == {"zone": "UTC"}
+    assert shown(engine) == f"{SHOWN}|user:hi|assistant:"
+
+
 def test_calls_are_streamed_whole(gemini: genai.Client, engine: FakeEngine) -> None:
     engine.script = saying(f"{CALL}\n{CALL.replace('UTC', 'CET')}")
     *chunks, last = streamed(gemini, tools=TOOLS)
