@@ -5,7 +5,8 @@ have a user's turn there. The template therefore renders the content to the same
 prompts.
 """
 
-from contextlib import suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 
 import msgspec
@@ -26,8 +27,9 @@ from gateway.dialects.gemini.parts import GeminiContent, GeminiPart, listed
 from gateway.dialects.gemini.reading import GeminiReader
 from gateway.dialects.gemini.schema import GeminiPrefix, GeminiPrompt
 from gateway.dialects.gemini.spelling import CreationDecoder, EitherDecoder
-from gateway.errors import BadRequest, NotFound
+from gateway.errors import BadRequest, Forbidden, NotFound, Unavailable
 from gateway.http.request_head import request_id_of, running_request
+from gateway.processes.tenant_turns import seen_out
 from gateway.prompts.generation_request import GenerationRequest, TextRules
 from gateway.requests.permits import Permit
 from gateway.tenant_limits import Limits
@@ -57,7 +59,6 @@ class CachedContentWriter:
         self._check(read)
         asked = await self._asked(request, permit, model.name, wire, wire.cache_salt, seconds)
         marked = await self._marked(asked, permit.caller)
-        await self._compute(request, permit, asked)
         stored = Stored(
             model=model.name,
             display_name=wire.display_name,
@@ -67,7 +68,27 @@ class CachedContentWriter:
             prefix=read.prefix,
         )
         key = await self._key(marked)
-        return await self.contents.keep(permit.caller.tenant_id, stored, seconds, key)
+        async with self._stored(permit.caller.tenant_id, stored, seconds, key) as content:
+            await self._compute(request, permit, asked)
+        return content
+
+    @asynccontextmanager
+    async def _stored(
+        self, tenant_id: str, stored: Stored, seconds: float, key: bytes
+    ) -> AsyncIterator[NamedContent]:
+        """Store a content before it is computed. Delete the content again if that fails.
+
+        A deletion of an equal content meanwhile finds the stored content, and leaves its KV.
+        """
+        content = await self.contents.keep(tenant_id, stored, seconds, key)
+        is_computed = False
+        try:
+            yield content
+            is_computed = True
+        finally:
+            if not is_computed:
+                with suppress(Forbidden, Unavailable):
+                    await seen_out(self.contents.delete(content))
 
     async def renew(self, request: Request, permit: Permit, name: str) -> NamedContent:
         """Set the time at which a content expires. Compute its KV again if the KV was evicted."""

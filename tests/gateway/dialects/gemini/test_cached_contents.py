@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -14,11 +17,13 @@ import pytest
 from google import genai
 from google.genai import errors, types
 
+from engine.errors import QueueFull
+from engine.link.messages import Generate
 from gateway.config import Bounds
 from gateway.dialects.gemini.cached import CachedContents, Stored
 from gateway.dialects.stored_records import StoredRecords
 from gateway.errors import Forbidden
-from tests.doubles.engine.fake_engine import FakeEngine, saying
+from tests.doubles.engine.fake_engine import FakeEngine, at_once, failing_at, saying
 from tests.doubles.gateway.served import MODEL, Served, config_of, serving
 from tests.gateway.dialects.gemini.asking import (
     CALL,
@@ -211,6 +216,40 @@ def test_equal_contents_leave_the_cache_with_the_last(
     assert len(marked(served)) == 1, "the control"
     gemini.caches.delete(name=name_of(longer))
     assert not marked(served)
+
+
+def test_a_deletion_leaves_the_kv_of_an_equal_content_that_is_being_created(
+    gemini: genai.Client, engine: FakeEngine, served: Served
+) -> None:
+    one, computed = create(gemini), threading.Event()
+
+    async def until_computed(_: Generate, __: int) -> None:
+        await asyncio.to_thread(computed.wait)
+
+    engine.pace = until_computed
+    with ThreadPoolExecutor(1) as others:
+        other = others.submit(create, gemini)
+        try:
+            assert engine.wait_until(lambda engine: engine.running == 1)
+            gemini.caches.delete(name=name_of(one))
+            prefixes = marked(served)
+        finally:
+            computed.set()
+        assert len(prefixes) == 1
+        gemini.caches.delete(name=name_of(other.result()))
+    assert not marked(served), "the control"
+
+
+def test_a_content_that_could_not_be_computed_is_not_stored(
+    gemini: genai.Client, engine: FakeEngine
+) -> None:
+    engine.pace = failing_at(0, QueueFull("full"))
+    with pytest.raises(errors.APIError):
+        create(gemini)
+    assert not list(gemini.caches.list())
+    engine.pace = at_once
+    create(gemini)
+    assert len(list(gemini.caches.list())) == 1, "the control"
 
 
 async def test_a_content_that_is_gone_meanwhile_is_missing() -> None:
