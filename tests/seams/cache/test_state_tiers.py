@@ -16,6 +16,7 @@ from engine.link.messages import SamplingParams
 from engine.startup.warm_up import warm_up
 from tests.doubles.waiting import wait_for
 from tests.engine.rigs.checkpoints import RECIPES, Checkpoint, make_checkpoint
+from tests.examples import in_the_zoo
 from tests.seams.support.mix import NAMESPACES
 from tests.seams.support.real_engine import Bounds, RealEngine
 
@@ -91,8 +92,15 @@ def test_the_next_turn_begins_from_a_state_that_only_the_host_has(
     engine.close()
 
 
-@pytest.mark.parametrize("has_host", [False, True])
-@pytest.mark.parametrize("change", ["nothing", "records of states are gone"])
+@pytest.mark.parametrize(
+    ("change", "has_host"),
+    [
+        ("nothing", False),
+        ("nothing", True),
+        ("records of states are gone", False),
+        *in_the_zoo(("records of states are gone", True)),
+    ],
+)
 def test_a_restart_brings_the_states_back(
     saved: Checkpoint,
     told: Told,

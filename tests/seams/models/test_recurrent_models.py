@@ -37,7 +37,7 @@ def alone(saved: Checkpoint) -> Alone:
     return alone_on(saved.model_dir)
 
 
-@pytest.mark.parametrize("graph_tokens", [0, 64])
+@pytest.mark.parametrize("graph_tokens", [64, *in_the_zoo(0)])
 def test_any_reuse_gives_the_tokens_of_each_request_alone(
     saved: Checkpoint, alone: Alone, graph_tokens: int
 ) -> None:
@@ -53,7 +53,7 @@ def test_any_reuse_gives_the_tokens_of_each_request_alone(
     engine.expect_nothing_left()
 
 
-@pytest.mark.parametrize(("wrong", "graph_tokens"), [(0.0, 64), (0.3, 0), (1.0, 64)])
+@pytest.mark.parametrize(("wrong", "graph_tokens"), [(0.3, 0), (1.0, 64), *in_the_zoo((0.0, 64))])
 def test_drafts_change_no_answer(
     saved: Checkpoint, alone: Alone, *, wrong: float, graph_tokens: int
 ) -> None:
