@@ -39,14 +39,14 @@ class CacheBreakpoint(Struct, frozen=True):
 
 
 class CacheControl(Struct, frozen=True):
-    """Anthropic's cache breakpoint, which many clients send to any server."""
+    """Anthropic's cache breakpoint, which many clients send."""
 
     type: Literal["ephemeral"]
     ttl: Literal["5m", "1h"] | None = None
 
 
 class TextPart(Struct, frozen=True, tag_field="type", tag="text"):
-    """A text part of a message."""
+    """A text within a message."""
 
     text: str
     prompt_cache_breakpoint: CacheBreakpoint | None = None
@@ -63,12 +63,18 @@ class PlainText(Struct, frozen=True):
 
 
 class ThoughtPart(Struct, frozen=True, tag_field="type", tag="thinking"):
-    """The assistant's reasoning, as Mistral's clients send it back."""
+    """Reasoning that Mistral's clients send back."""
 
     thinking: list[PlainText]
 
 
-SaidPart = TextPart | ThoughtPart
+class RefusalPart(Struct, frozen=True, tag_field="type", tag="refusal"):
+    """The text in which a model has refused to answer. It may come from another server."""
+
+    refusal: str
+
+
+SaidPart = TextPart | ThoughtPart | RefusalPart
 
 
 class ReasoningDetail(Struct, frozen=True):
@@ -114,6 +120,7 @@ class ChatMessage(Struct, frozen=True, kw_only=True):
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
     content: str | list[SaidPart] | None = None
+    refusal: str | None = None  # the text of an assistant's message without content
     name: str | None = None
     tool_call_id: str | None = None
     tool_calls: list[Annotated[SaidCall, Meta(extra_json_schema=_CALL)]] | None = None
@@ -130,18 +137,12 @@ class ChatMessage(Struct, frozen=True, kw_only=True):
     audio: Raw = field(default_factory=Raw)
 
 
-# A message without content consists of tool calls.
+# Only the assistant has messages without content, such as calls, a refusal, or a thought alone.
 _SAID = {
     "required": ["role"],
     "anyOf": [
         {"required": ["content"], "properties": {"content": {"not": NULL}}},
-        {
-            "required": ["tool_calls"],
-            "properties": {
-                "role": {"enum": ["assistant"]},
-                "tool_calls": {"type": "array", "minItems": 1},
-            },
-        },
+        {"properties": {"role": {"enum": ["assistant"]}}},
     ],
 }
 SaidMessage = Annotated[ChatMessage, Meta(extra_json_schema=_SAID)]
@@ -169,7 +170,9 @@ def message_of(message: ChatMessage, place: int) -> Message:
     where = f"messages[{place}]"
     calls = _calls_of(message, where)
     content = message.content
-    if content is None and not calls:
+    if content is None and message.role == "assistant":
+        content = message.refusal or ""
+    if content is None:
         raise BadRequest(f"message {place} has no content", param=f"{where}.content")
     text = content if isinstance(content, str) else "\n".join(_texts_of(content or ()))
     # `developer` is the newer name of the role `system`; templates know only the older name.
@@ -185,7 +188,8 @@ def message_of(message: ChatMessage, place: int) -> Message:
 
 
 def _texts_of(content: Iterable[SaidPart]) -> list[str]:
-    return [part.text for part in content if isinstance(part, TextPart)]
+    said = (part for part in content if not isinstance(part, ThoughtPart))
+    return [part.text if isinstance(part, TextPart) else part.refusal for part in said]
 
 
 def _thought_in(message: ChatMessage, where: str) -> str:

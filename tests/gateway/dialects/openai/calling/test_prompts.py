@@ -88,6 +88,28 @@ def test_no_arguments_are_an_empty_object(
     assert b'{"name": "weather", "arguments": {}}' in prompt
 
 
+WITHOUT_CONTENT: dict[str, tuple[dict[str, Any], str]] = {
+    "null": ({"content": None}, ""),
+    "absent": ({}, ""),
+    "a thought alone": ({"content": None, "reasoning_content": "Hm."}, ""),
+    "a refusal": ({"content": None, "refusal": "No."}, "No."),
+    "a refusal's part": ({"content": [{"type": "refusal", "refusal": "No."}]}, "No."),
+}
+
+
+@pytest.mark.parametrize("case", WITHOUT_CONTENT)
+def test_an_assistants_turn_needs_no_content(
+    client: openai.OpenAI, engine: FakeEngine, case: str
+) -> None:
+    fields, text = WITHOUT_CONTENT[case]
+    turns: list[Any] = [{"role": "assistant", **fields}, {"role": "assistant", "content": text}]
+    sent, plain = (shown(client, engine, messages=[*HI, one, *HI]) for one in turns)
+    assert sent == plain
+    with pytest.raises(openai.BadRequestError) as refused:
+        shown(client, engine, messages=[*HI, {"role": "user", "content": None}])
+    assert refused.value.param == "messages[1].content", "the control"
+
+
 DEEP = '{"a":' * (MAX_INNER_DEPTH + 1) + "1" + "}" * (MAX_INNER_DEPTH + 1)
 BAD: dict[str, tuple[Any, str]] = {
     "no JSON": ('{"city": ', "messages[1].tool_calls[0].function.arguments"),
