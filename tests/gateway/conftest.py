@@ -39,7 +39,7 @@ def served(
 
 @pytest.fixture
 def engine(module_engine: FakeEngine) -> Iterator[FakeEngine]:
-    """Return the served gateway's engine; check that nothing runs after the test."""
+    """Return the engine behind the served gateway; afterwards check that no request runs."""
     module_engine.reset()
     module_engine.welcome = WELCOME
     yield module_engine
@@ -56,5 +56,5 @@ def client(served: Served, engine: FakeEngine) -> Iterator[openai.OpenAI]:
 
 @pytest.fixture
 def traced(tiny_model: Path, tmp_path: Path) -> Traced:
-    """Run a gateway with traces, an engine and a data directory of its own."""
+    """Run a gateway with tracing, and with an engine and a data directory of its own."""
     return Traced(tiny_model, tmp_path / "data")

@@ -1,4 +1,6 @@
-"""Fixtures: the operator's office, for every test of the admin routes."""
+"""Fixtures: the operator's HTTP client and the parts behind it, for every test of the admin
+routes.
+"""
 
 from __future__ import annotations
 

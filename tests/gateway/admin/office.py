@@ -1,4 +1,4 @@
-"""The admin routes with real parts: SQLite, keyring and metrics; the engine is a double."""
+"""The admin routes with a real SQLite store, keyring and metrics, and a fake engine."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ PEPPER = b"pepper".ljust(32, b".")
 
 @dataclass
 class Office:
-    """The operator's client, and the parts behind the routes. `/me` answers tenants."""
+    """The operator's client, and the parts behind the admin routes. `/me` answers tenants."""
 
     app: FastAPI
     operator: httpx.AsyncClient
@@ -136,7 +136,7 @@ async def open_office(data_dir: Path, *, open_metrics: bool = False) -> AsyncIte
     await store.close()
 
 
-@cache  # takes half the time of making an office
+@cache  # making these parts takes half the time of making an office
 def tiny_tokens() -> PrefixTokens:
     with TemporaryDirectory() as directory:
         model = write_tiny_model(Path(directory) / "tiny")
@@ -163,6 +163,6 @@ def body(answer: httpx.Response) -> dict[str, Any]:
 
 
 def error_of(answer: httpx.Response) -> tuple[int, str, str | None]:
-    """Return (status, code, param) of a refusal."""
+    """Return the status, code and param of an error response."""
     error = body(answer)["error"]
     return answer.status_code, error["code"], error["param"]

@@ -13,7 +13,7 @@ from tests.gateway.support.manual_clock import ManualClock
 
 
 class FullLog(MemoryStore):
-    """An audit log that takes no entries."""
+    """A store whose audit log accepts no entries."""
 
     async def append_audit(self, entry: AuditEntry) -> None:
         raise Unavailable("full")

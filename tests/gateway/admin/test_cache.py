@@ -192,7 +192,7 @@ async def test_each_tenant_s_numbers_stand_under_its_id_and_name(office: Office)
 
 
 class AwayStore(MemoryStore):
-    """A store that cannot be reached now."""
+    """A store that cannot be reached."""
 
     async def every(self, kind: type[R]) -> list[R]:
         raise Unavailable("away")
@@ -261,7 +261,7 @@ async def test_a_flush_that_names_no_tenant_of_ours_forgets_nothing(office: Offi
     for content, status in (
         ({"tenant": "tn_none"}, 404),
         ({"tenant": ""}, 404),
-        ({"tenant": "acme"}, 404),  # a name in place of an id
+        ({"tenant": "acme"}, 404),  # a tenant's name in place of its id
         ({"tenat": tenant["id"]}, 400),
         ({"tenant": [tenant["id"]]}, 400),
         ([], 400),

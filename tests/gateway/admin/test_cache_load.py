@@ -1,4 +1,4 @@
-"""`cache.load` in a request of the operator, or of tenants if the operator allows it."""
+"""The `cache.load` field in a request of the operator, or of tenants if the operator allows it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The routes of exports and imports: refusals, and imports that publish nothing."""
+"""The routes that export and import prefixes: refusals, and imports that publish nothing."""
 
 from __future__ import annotations
 

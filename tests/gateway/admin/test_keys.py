@@ -30,7 +30,7 @@ async def test_a_key_is_shown_once_and_opens(office: Office) -> None:
 async def test_no_answer_with_a_key_may_be_kept_by_a_cache(office: Office) -> None:
     tenant = await office.tenant()
     answer = await office.operator.post(f"/admin/tenants/{tenant['id']}/keys")
-    assert answer.status_code == 201  # no body counts as an empty body
+    assert answer.status_code == 201  # a missing body counts as an empty body
     assert answer.headers["cache-control"] == "no-store"
 
 

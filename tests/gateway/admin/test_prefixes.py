@@ -8,7 +8,7 @@ from engine.errors import NoRoomToPin
 from gateway.state.records import PublishedPrefix
 from tests.gateway.admin.office import Office, body, error_of
 
-RULES = "Be brief. Be kind. " * 3  # 57 tokens of one byte each
+RULES = "Be brief. Be kind. " * 3  # 57 characters, each of which is one token
 SYSTEM = [{"role": "system", "content": RULES}]
 TOOLS = [{"type": "function", "function": {"name": "clock"}}]
 SHOWN = len('tools:[{"type": "function", "function": {"name": "clock"}}]')
@@ -31,7 +31,8 @@ async def listed(office: Office) -> list[tuple[str, int]]:
 
 async def test_a_prefix_is_published_shown_and_taken_back(office: Office) -> None:
     made = await publish(office, messages=SYSTEM)
-    tokens = 2 + len("system:") + len(RULES) + 1  # bos and two turn tokens; one turn is left open
+    # BOS and two turn tokens; the next turn has only begun
+    tokens = 2 + len("system:") + len(RULES) + 1
     assert (made["version"], made["scope"]) == (1, "all")
     assert (made["tokens"], made["blocks"]) == (tokens, tokens // 16 + 1)
     assert set(made) == {
@@ -52,7 +53,7 @@ async def test_a_prefix_is_published_shown_and_taken_back(office: Office) -> Non
 
 async def test_tools_are_published_with_messages_and_alone(office: Office) -> None:
     alone = await publish(office, tools=TOOLS)
-    assert alone["tokens"] == 2 + SHOWN + 1  # bos and two turn tokens; one turn is left open
+    assert alone["tokens"] == 2 + SHOWN + 1  # BOS and two turn tokens; the next turn has only begun
     assert (await shown(office, alone["id"]))["state"] == "warm"
     both = await publish(office, tools=TOOLS, messages=SYSTEM)
     assert both["tokens"] == alone["tokens"] + len("system:") + len(RULES) + 1
@@ -74,7 +75,7 @@ async def test_a_new_version_takes_the_place_of_the_old_one(office: Office) -> N
     await shown(office, other["id"])
     assert set(office.engine.pinned) == {second["id"], other["id"]}
     await office.operator.delete(f"/admin/prefixes/{second['id']}")
-    assert await listed(office) == [("others", 1)]  # the first prefix does not come back
+    assert await listed(office) == [("others", 1)]  # the first prefix is not listed again
     assert (await publish(office, text=RULES))["version"] == 3
 
 
@@ -155,7 +156,7 @@ async def test_what_cannot_be_published_is_refused(
 async def test_together_they_are_bounded_but_a_new_version_replaces_the_old(
     office: Office,
 ) -> None:
-    await publish(office, text="x" * 96)  # uses six of eight blocks
+    await publish(office, text="x" * 96)  # this prefix takes six of the eight blocks
     await office.operator.get("/admin/prefixes")
     full = await office.operator.post("/admin/prefixes", json={"name": "b", "text": "y" * 64})
     assert error_of(full)[:2] == (409, "no_room_to_pin")
@@ -199,7 +200,7 @@ async def test_a_handbook_may_be_larger_than_other_bodies(office: Office) -> Non
     answer = await office.operator.post(
         "/admin/prefixes", json={"name": "long", "text": "x" * 200_000}
     )
-    assert error_of(answer)[1] == "context_length_exceeded"  # rather than request_too_large
+    assert error_of(answer)[1] == "context_length_exceeded"  # and not request_too_large
     answer = await office.operator.post(
         "/admin/prefixes", json={"name": "long", "text": "x" * (4 << 20)}
     )

@@ -1,4 +1,6 @@
-"""`/admin/receipts`: a deleted tenant's erasure is signed, and kept in the audit log."""
+"""`/admin/receipts`: a deleted tenant's erasure gets a signed receipt, which the audit log
+keeps.
+"""
 
 from __future__ import annotations
 

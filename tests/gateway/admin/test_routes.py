@@ -63,7 +63,7 @@ UNDESCRIBED = {
 
 
 async def test_the_routes_are_these(office: Office) -> None:
-    # The schema shows what the application serves, however its routers are nested.
+    # The schema has exactly the application's routes, however its routers are nested.
     found = {
         (method.upper(), path)
         for path, methods in office.app.openapi()["paths"].items()
@@ -89,8 +89,10 @@ async def test_only_the_operator_gets_in(office: Office) -> None:
             for method, path in ROUTES | UNDESCRIBED:
                 url = path.format(**ids)
                 answer = await http.request(method, url, content=b"{" * 100)
-                assert answer.status_code == 401, url  # refused before the body is read
-    assert (await office.me(issued["key"])).status_code == 200  # nothing was changed
+                # the request is refused before its body is read
+                assert answer.status_code == 401, url
+    # the refused requests changed nothing
+    assert (await office.me(issued["key"])).status_code == 200
     assert office.engine.flushes == []
 
 
@@ -177,7 +179,7 @@ async def test_on_a_bind_of_its_own_metrics_need_no_key_and_the_rest_does(tmp_pa
 
 
 async def test_two_tenants_live_side_by_side(office: Office) -> None:
-    """The operator creates two tenants with keys, and deletes one; the other stays."""
+    """Create two tenants with keys, and delete one of them; the other is not affected."""
     one, two = await office.tenant("one"), await office.tenant("two", weight=2.0)
     key_one, key_two = await office.key(one["id"]), await office.key(two["id"])
     assert (await office.me(key_one["key"])).json()["id"] == one["id"]

@@ -163,7 +163,11 @@ async def test_disabling_by_patch_flushes_too(office: Office) -> None:
 
 
 async def test_a_tenant_s_blocks_go_when_its_group_changes(office: Office) -> None:
-    """With its old blocks, a tenant could see when its former group reads what it wrote for it."""
+    """Flush a tenant's blocks when its group changes.
+
+    From a hit on its old blocks, the tenant could learn that its former group read what it had
+    written.
+    """
     groups = [
         body(await office.operator.post("/admin/groups", json={"name": name}))["id"]
         for name in ("first", "second")
@@ -176,14 +180,17 @@ async def test_a_tenant_s_blocks_go_when_its_group_changes(office: Office) -> No
         flushes += is_change
         assert office.engine.flushes == [tenant] * flushes, group
         [due] = await office.store.flushes()
-        has_left = flushes > 1  # before the first change it had no group
+        has_left = flushes > 1  # before its first change the tenant had no group
         assert (due.again_s is not None) == has_left, "once all gateways know of the change"
 
 
 async def test_what_is_due_is_recorded_before_the_group_changes(
     office: Office, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A process that ends between the record and the change leaves the tenant in its old group."""
+    """Record a pending flush before the group changes.
+
+    If the process ends in between, the tenant is still in its old group.
+    """
     group = body(await office.operator.post("/admin/groups", json={"name": "first"}))["id"]
     tenant = (await office.tenant(group_id=group))["id"]
 
@@ -203,7 +210,10 @@ async def test_what_is_due_is_recorded_before_the_group_changes(
 async def test_an_erasure_is_recorded_before_the_tenant_is_deleted(
     office: Office, monkeypatch: pytest.MonkeyPatch, fails: str
 ) -> None:
-    """Else a tenant would be gone whose blocks stay in the cache, and that has no receipt."""
+    """Record an erasure before its tenant is deleted.
+
+    Otherwise a deleted tenant's blocks could stay in the cache without a receipt.
+    """
     tenant = (await office.tenant())["id"]
     path, order = f"/admin/tenants/{tenant}", {"tenant": tenant}
 
@@ -242,7 +252,8 @@ async def test_deleting_ends_keys_and_cache_of_that_tenant_alone(office: Office)
     assert (await office.me(other_key)).status_code == 200
     assert office.engine.flushes == [tenant["id"]]
     assert body(await office.operator.get("/admin/tenants")) == {"tenants": [bystander]}
-    assert (await office.tenant("acme"))["id"] != tenant["id"]  # the cache is not inherited
+    # the new tenant of the same name does not inherit the cache
+    assert (await office.tenant("acme"))["id"] != tenant["id"]
 
 
 async def test_changes_stand_while_no_engine_is_there(office: Office) -> None:

@@ -1,4 +1,4 @@
-"""Keyrings over plain stores, some of which are away, slow or have lost their data."""
+"""Keyrings over stores in memory. Some stores are unreachable, slow, or have lost their data."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ACME = Tenant(id="tn_acme", name="acme", created_at=1.0, weight=2.0)
 
 
 class AwayStore(MemoryStore):
-    """A store that refuses to find keys while it is away."""
+    """A store that raises an error for key lookups while it is unreachable."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -39,7 +39,7 @@ class AwayStore(MemoryStore):
 
 
 class LostStore(AwayStore):
-    """A store that has lost its state once `lost` is set."""
+    """A store whose state is lost once `lost` is set."""
 
     lost = False
 
@@ -50,7 +50,7 @@ class LostStore(AwayStore):
 
 
 class PausingStore(MemoryStore):
-    """A store that finds a key at once, but answers only after `go`."""
+    """A store that finds a key at once, but returns it only after `go` is set."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -65,7 +65,7 @@ class PausingStore(MemoryStore):
 
 
 class SlowStore(MemoryStore):
-    """A store that answers at once for existing keys, and after `go` for others."""
+    """A store that answers at once for existing keys, and after `go` is set for others."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -83,7 +83,7 @@ class SlowStore(MemoryStore):
 
 @dataclass
 class Ring:
-    """A keyring over a plain store, with clocks that tests move. The tenant `acme` exists."""
+    """A keyring over a store in memory, with clocks that tests set. The tenant `acme` exists."""
 
     store: MemoryStore
     clock: ManualClock

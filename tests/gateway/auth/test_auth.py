@@ -27,7 +27,9 @@ Headers = list[tuple[str, str]]
 
 
 def guarded_app(keyring: Keyring) -> FastAPI:
-    """Make an application with `/me` for tenants and `/admin` for the operator."""
+    """Make an application whose `/me` accepts tenants' keys and whose `/admin` accepts the
+    operator's.
+    """
     operator = AdminAuthenticator(PEPPER, key_digest(PEPPER, ADMIN))
     authenticator = Authenticator(keyring, operator)
     admin = APIRouter(dependencies=[Depends(operator)])
@@ -51,7 +53,7 @@ def guarded_app(keyring: Keyring) -> FastAPI:
 
 @dataclass
 class Door:
-    """The guarded application, its store, and one valid tenant key."""
+    """The application with guarded routes, its store, and one valid tenant key."""
 
     store: MemoryStore
     keyring: Keyring
@@ -86,12 +88,12 @@ REFUSAL = (
 
 
 def told(response: httpx.Response) -> tuple[int, Any]:
-    """Return an answer's status and body."""
+    """Return a response's status and JSON body."""
     return response.status_code, response.json()
 
 
 def forms(key: str) -> list[Headers]:
-    """Return every way to send one key."""
+    """Return headers for every way to send one key."""
     return [
         [("Authorization", f"Bearer {key}")],
         [("authorization", f"bearer {key}")],

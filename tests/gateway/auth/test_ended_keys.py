@@ -106,7 +106,7 @@ async def test_the_successor_lives_as_long_as_the_old_key_did(ring: Ring) -> Non
 async def test_rotated_again_during_its_overlap_a_key_still_has_a_full_successor(
     ring: Ring,
 ) -> None:
-    """An operator rotates again if the first answer was lost."""
+    """Rotate again within the overlap, as an operator does whose first answer was lost."""
     forever = await ring.keyring.issue(ACME.id)
     hundred = await ring.keyring.issue(ACME.id, expires_at=ring.clock.now + 100)
     await ring.keyring.rotate(forever.record.id, overlap_s=10)
@@ -141,7 +141,7 @@ async def test_a_disabled_tenant_is_forbidden_by_its_good_keys_only(ring: Ring) 
 
 
 class TestOnSqlite:
-    """Tests that need a real file."""
+    """Tests that need a real database file."""
 
     @pytest.fixture
     async def store(self, tmp_path: Path) -> AsyncIterator[SqliteStore]:
@@ -208,6 +208,6 @@ class TestOnSqlite:
 
 
 def parts_of(secret: str) -> list[bytes]:
-    """Return every run of eight characters of the random part, longer than the hint may show."""
+    """Return every run of eight characters of the key's random part; the hint may show fewer."""
     body = secret.removeprefix("sk-").encode()
     return [body[i : i + 8] for i in range(len(body) - 7)]

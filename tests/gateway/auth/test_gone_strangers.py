@@ -1,4 +1,4 @@
-"""Lookups of made-up keys stop when their clients have gone."""
+"""Lookups of made-up keys stop once their clients have disconnected."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ STRANGERS = 100
 
 
 class PacedStore(MemoryStore):
-    """A store that finds one key for each `permit`."""
+    """A store that finds one key for each release of `permit`."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Keys: issuing, distinguishing, and floods of made-up keys."""
+"""Keys: issuing them, recognising them, and floods of made-up keys."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ async def test_the_record_holds_the_hmac_and_a_hint(ring: Ring) -> None:
     assert issued.record.created_at == ring.clock.now
     hint = issued.record.hint
     assert hint == f"{issued.secret[:7]}...{issued.secret[-4:]}"
-    assert len(hint.replace("sk-", "").replace(".", "")) == 8  # 208 bits stay secret
+    assert len(hint.replace("sk-", "").replace(".", "")) == 8  # 208 bits of the key stay secret
 
 
 async def test_another_pepper_knows_no_key(ring: Ring) -> None:
@@ -137,7 +137,7 @@ async def turns(count: int = 10) -> None:
 
 
 def flood(ring: Ring) -> list[asyncio.Task[GatewayError]]:
-    """Look up made-up keys that take all places for unknown keys."""
+    """Look up made-up keys until all slots for unknown keys are taken."""
     return [
         asyncio.create_task(refusal(ring.keyring, key_of(bytes([number]) * KEY_BYTES)))
         for number in range(2 * STRANGE_AT_ONCE)
@@ -150,7 +150,8 @@ async def test_an_old_key_that_was_found_during_a_change_waits_with_no_stranger(
     old = await issue_unmarked(store, PEPPER, ACME.id)
     first = asyncio.create_task(ring.keyring.identify(old))
     await store.found.wait()
-    ring.keyring.reload()  # a lookup from before the reload may be outdated, so it is not kept
+    # The lookup began before the reload and may be outdated, so its result is not cached.
+    ring.keyring.reload()
     store.go.set()
     await first
     store.go.clear()
@@ -185,7 +186,8 @@ async def test_only_the_issuer_s_pepper_makes_the_mark(ring: Ring) -> None:
     assert ring.keyring.read(issued).is_marked
     assert not other.read(issued).is_marked
     for at in range(len("sk-"), len(issued)):
-        changed = "A" if issued[at] != "A" else "E"  # differs in bits that the last letter has too
+        # differs from the original also in the bits that a key's last letter encodes
+        changed = "A" if issued[at] != "A" else "E"
         assert not ring.keyring.read(issued[:at] + changed + issued[at + 1 :]).is_marked
 
 

@@ -1,4 +1,4 @@
-"""Identities kept between lookups, through changes and outages."""
+"""Identities cached between lookups, through changes and outages."""
 
 from __future__ import annotations
 
@@ -72,7 +72,8 @@ async def test_a_flood_of_wrong_keys_neither_grows_nor_pushes_out_good_ones(ring
     assert await opens(ring.keyring, issued.secret)
     assert not await opens(ring.keyring, f"sk-{MAX_IDENTITIES + 499:043d}")
     assert ring.store.lookups == lookups
-    assert not await opens(ring.keyring, f"sk-{0:043d}")  # the oldest of too many keys
+    # the cache holds too many keys, so it has forgotten the oldest
+    assert not await opens(ring.keyring, f"sk-{0:043d}")
     assert ring.store.lookups == lookups + 1
 
 
@@ -111,7 +112,9 @@ async def test_a_lookup_under_way_is_remembered_when_nothing_changed() -> None:
 
 
 async def test_a_lookup_under_way_does_not_outlive_news_that_may_have_been_missed() -> None:
-    """Changes may have been missed while the gateway did not listen."""
+    """Drop the result of a lookup that ran while the gateway did not listen: it may have missed a
+    change.
+    """
     store = PausingStore()
     ring = a_ring(store)
     issued = await ring.keyring.issue(ACME.id)
@@ -125,7 +128,9 @@ async def test_a_lookup_under_way_does_not_outlive_news_that_may_have_been_misse
 
 
 async def test_whoever_listens_anew_looks_wrong_keys_up_again_as_well(ring: Ring) -> None:
-    """The key may have been created elsewhere while the gateway did not listen."""
+    """Look up wrong keys again after a pause in listening, since another gateway may have created
+    them.
+    """
     bits = bytes(range(RANDOM_BYTES))
     key = ring.keyring.key_with_mark(bits)
     assert not await opens(ring.keyring, key)
@@ -224,12 +229,12 @@ async def test_of_a_state_that_was_lost_nothing_is_remembered() -> None:
     await keyring.identify(issued.secret)
     clock.advance(IDENTITY_TTL_S)
     store.away = True
-    await keyring.identify(issued.secret)  # positive control: an outage is no loss
+    await keyring.identify(issued.secret)  # positive control: an outage loses no data
     store.lost = True
     with pytest.raises(StateLost):
         await keyring.identify(issued.secret)
     store.lost = False
-    with pytest.raises(Unavailable):  # identities from before the loss are refused too
+    with pytest.raises(Unavailable):  # the identities cached before the loss are refused too
         await keyring.identify(issued.secret)
     store.away = False
     await keyring.identify(issued.secret)

@@ -1,4 +1,4 @@
-"""Running requests end when their key does, and other requests do not."""
+"""Running requests are cut off when their key ends, and other requests are not."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ OTHER = Tenant(id="tn_other", name="other", created_at=1.0)
 
 
 class AwayStore(MemoryStore):
-    """A store that refuses to find keys while it is away."""
+    """A store that raises an error for key lookups while it is unreachable."""
 
     away = False
 
@@ -36,7 +36,9 @@ class AwayStore(MemoryStore):
 
 @dataclass
 class House:
-    """Keys in a plain store, clocks that tests move, and requests that run until cut off."""
+    """Keys in a store in memory, clocks that tests set, and requests that run until they are cut
+    off.
+    """
 
     store: AwayStore
     clock: ManualClock
@@ -46,7 +48,7 @@ class House:
     tasks: list[asyncio.Task[bool]] = field(default_factory=list)
 
     async def enter(self, key: IssuedKey) -> RunningRequest:
-        """Admit a request that runs."""
+        """Admit a request, which then runs."""
         await self.keyring.identify(key.secret)
         task = asyncio.create_task(asyncio.Event().wait())
         self.tasks.append(task)
@@ -55,7 +57,9 @@ class House:
         return request
 
     async def cut_off(self) -> list[int]:
-        """Run a check; return the numbers of the requests that it cuts off."""
+        """Check the keys of running requests; return the numbers of the requests that are cut
+        off.
+        """
         await self.running.check()
         await asyncio.sleep(0)
         return [place for place, task in enumerate(self.tasks) if task.cancelled()]

@@ -39,7 +39,7 @@ def test_the_oldest_makes_room() -> None:
     for key in "abcd":
         cache.put(key, 1)
     assert [cache.get(key) for key in "abcd"] == [None, 1, 1, 1]
-    cache.put("b", 2)  # now the newest
+    cache.put("b", 2)  # makes "b" the newest entry
     cache.put("e", 1)
     assert [cache.get(key) for key in "bcde"] == [2, None, 1, 1]
 
@@ -56,7 +56,7 @@ def test_it_agrees_with_a_plain_model() -> None:
     rng = random.Random(3)
     clock = ManualClock()
     cache = a_cache(clock, max_entries=4)
-    entries: list[tuple[str, int, float]] = []  # the oldest first
+    entries: list[tuple[str, int, float]] = []  # model of the cache, with the oldest entry first
     for step in range(5_000):
         clock.advance(rng.choice([0.0, 0.0, 0.5, 2.0]))
         key = rng.choice("abcdefgh")

@@ -1,4 +1,4 @@
-"""A key issued before keys had a mark, which cannot be told from a made-up key."""
+"""A key issued before keys had a mark, which looks like a made-up key."""
 
 from __future__ import annotations
 

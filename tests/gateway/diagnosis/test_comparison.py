@@ -19,7 +19,7 @@ ADA = "ada"
 
 
 def prompt(text: str, request_id: str = "new", salt: str | None = None) -> SeenPrompt:
-    """Return one token for each byte."""
+    """Make a prompt with one token for each byte of `text`."""
     packed = np.frombuffer(text.encode(), np.uint8).astype("<i4").tobytes()
     return SeenPrompt(request_id, packed, (), False, b"model", None, digest_of_salt(salt))
 
@@ -143,7 +143,10 @@ def test_less_than_a_block_is_not_lost(cached: int, reason: str, lost: int) -> N
 def test_what_is_lost_after_the_time_of_its_mark_has_expired(
     later: float, cached: int, reason: str
 ) -> None:
-    """The first 40 tokens of 100 were marked for five minutes."""
+    """Report an expired mark.
+
+    The first 40 tokens of 100 were marked for five minutes.
+    """
     clock = ManualClock()
     seen = SeenPrompts(Bounds(), clock)
     seen.remember(ADA, replace(prompt("a" * 100), marks=(Mark(40, 300.0),)))
@@ -160,7 +163,10 @@ def test_what_is_lost_after_the_time_of_its_mark_has_expired(
 def test_what_matched_beyond_its_state_is_said(
     matched: int, reason: str, shown: int | None
 ) -> None:
-    """Whole blocks hold 96 tokens of the earlier prompt; a state was kept after the first 16."""
+    """Report the tokens that matched after the last state.
+
+    Whole blocks hold 96 tokens of the earlier prompt, but a state was kept only after the first 16.
+    """
     miss = cache_miss(compared(memory(prompt("a" * 100)), "a" * 120), 16, None, matched)
     assert (miss.reason, miss.token, miss.lost_tokens) == (reason, 16, 80)
     assert miss.matched_tokens == (msgspec.UNSET if shown is None else shown)
@@ -175,14 +181,17 @@ def test_without_a_mark_nothing_expires() -> None:
 
 
 def test_a_change_near_the_end_costs_nothing() -> None:
-    """The earlier prompt ends with the text that opens an answer."""
+    """Report no loss after a change to the end of a prompt, which only opens the answer."""
     seen = memory(prompt("a" * 90 + "b" * 10))
     for text, cached, reason in (("a" * 90, 90, "none"), ("a" * 79, 79, "messages_changed")):
         assert cache_miss(compared(seen, text + "c" * 40), cached, None).reason == reason
 
 
 def test_the_larger_loss_is_named_where_there_are_two() -> None:
-    """The second half of 128 tokens has changed; a replica may also lack some of the first half."""
+    """Name the larger of two losses.
+
+    The second half of 128 tokens has changed; a replica may also lack some of the first half.
+    """
     seen = memory(prompt("a" * 64 + "b" * 64))
     changed = compared(seen, "a" * 64 + "c" * 64)
     none, less, one = (cache_miss(changed, cached, None) for cached in (0, 16, 64))

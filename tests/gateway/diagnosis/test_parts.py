@@ -13,7 +13,7 @@ SYSTEM = PromptPart("system", "system", " You never guess. ")
 FIRST = PromptPart("messages[0]", "messages", "hi")
 SECOND = PromptPart("messages[1]", "messages", "What time is it? " * 9)
 PARTS = (*TOOLS, SYSTEM, FIRST, SECOND)
-# A template that trims texts, adds a date, and shows tools after the system text.
+# A template's output: texts are trimmed, a date is added, and tools follow the system text.
 PROMPT = (
     'Today: Monday\n<system>You never guess.\n# This is for tools\n[{"name": "clock"},'
     ' {"name": "alarm", "which": 1}]\n<user>hi<user>' + SECOND.text.strip() + "<assistant>"
@@ -72,7 +72,7 @@ def test_texts_that_are_nearly_there_are_looked_for_once() -> None:
     assert (within.part, within.side) == (there, "inside")
 
 
-LEFT_OUT = 3_000  # number of parts that almost occur in a prompt of 300 KB
+LEFT_OUT = 3_000  # number of parts that nearly occur in a prompt of 300 KB
 LONG = "a" + " a" * 150_000
 
 
@@ -97,7 +97,9 @@ def test_parts_that_a_template_leaves_out_are_sought_in_steps_and_not_without_en
 
 
 def test_some_parts_that_a_template_leaves_out_hide_no_other() -> None:
-    """Positive control: a long conversation has as many parts."""
+    """Find a part although a template leaves out some others. Positive control: a long conversation
+    has as many parts.
+    """
     lost = PromptPart("lost", "messages", "aa")
     at = len(LONG) + 5
     assert part_at([SECOND, *[lost] * 300], LONG + SECOND.text, at) == Within(SECOND, "inside")

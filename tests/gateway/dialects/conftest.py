@@ -1,4 +1,4 @@
-"""Fixtures: the two stores in which dialects keep conversations."""
+"""Fixtures: the two kinds of store in which dialects keep conversations."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.doubles.gateway.redis_server import RedisServer, redis_server
 def redis(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[RedisServer | None]:
-    """Return the Redis with the state; None if the state is a file."""
+    """Return the Redis that stores the state, or None if a file stores it."""
     if request.param == "sqlite":
         yield None
         return

@@ -1,4 +1,4 @@
-"""`drafts`: a request of any dialect can switch them off, and usage counts them."""
+"""The `drafts` field: a request of any dialect can switch drafts off, and usage counts them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def ask(served: Served, path: str, *, stream: bool = False, **fields: Any) -> ht
 
 
 def drafted(usage: dict[str, Any]) -> dict[str, Any] | None:
-    """Return the counts of drafts in a usage; None if it has none."""
+    """Return the counts of drafts in a usage, or None if it has no counts."""
     [details] = [usage[name] for name in DETAILS if name in usage]
     ratoon = details.get("ratoon")
     return None if ratoon is None else ratoon["drafts"]

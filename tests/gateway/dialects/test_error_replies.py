@@ -1,4 +1,4 @@
-"""Every error of the gateway has an answer in every dialect, with any arguments."""
+"""Every error of the gateway has a reply in every dialect, with any arguments."""
 
 from __future__ import annotations
 
@@ -42,14 +42,16 @@ def test_an_error_has_an_answer_and_stays_as_it_is(dialect: Dialect, error: Gate
 
 
 def test_googles_clients_are_told_not_to_retry_what_no_retry_mends() -> None:
-    """gemini-cli gives up at once if the delay is longer than 5 minutes."""
+    """Ask Google's clients for a delay of more than 5 minutes, at which gemini-cli gives up at
+    once.
+    """
     body = msgspec.to_builtins(gemini_error(BudgetSpent("nothing is left")))
     [retry] = [one for one in body["error"]["details"] if "retryDelay" in one]
     assert float(retry["retryDelay"].removesuffix("s")) > 300
 
 
 def test_openais_text_of_a_too_long_prompt_has_the_code() -> None:
-    """LangChain looks for the code in the text of OpenAI's error, which is only the message."""
+    """Put the code into the message too: LangChain looks for it in the text of OpenAI's error."""
     error = BadRequest("it is too long", code="context_length_exceeded", param="messages")
     assert (
         error_body(error, error.param).error.message == "it is too long (context_length_exceeded)"
@@ -57,7 +59,9 @@ def test_openais_text_of_a_too_long_prompt_has_the_code() -> None:
 
 
 def test_clients_of_flat_errors_find_the_reason_beside_error() -> None:
-    """Mistral's, Cerebras' and Cohere's clients show `message` of the body itself."""
+    """Repeat the message beside `error`: Mistral's, Cerebras' and Cohere's clients show the body's
+    `message`.
+    """
     for param in ("messages", None):
         body = msgspec.to_builtins(error_body(ERRORS[0], param))
         nested = body.pop("error")

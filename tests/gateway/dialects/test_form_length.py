@@ -1,4 +1,4 @@
-"""In every dialect, a format that is longer than the longest grammar is refused."""
+"""Every dialect refuses an answer format that is longer than the longest grammar."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _nested(text: str) -> Fields:
     return part
 
 
-# For each: the route, a long format, and the field that the error names.
+# For each: the route, a long answer format, and the field that the error names.
 FORMS: dict[str, tuple[str, Callable[[str], Fields], str]] = {
     "a named schema": (
         CHAT,

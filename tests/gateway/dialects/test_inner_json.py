@@ -1,4 +1,4 @@
-"""JSON in the strings of a request: every dialect bounds all strings together."""
+"""JSON within the strings of a request: every dialect limits the total of all strings."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from tests.doubles.engine.fake_engine import FakeEngine
 from tests.doubles.gateway.served import MODEL, Served
 
-HELD = 3_000  # lists in one string; two such strings are within the bound
+HELD = 3_000  # number of lists in one string; two such strings are within the limit
 FEW, MANY = 2, 30
 ARGUMENTS = '{"a": [' + ",".join(["[]"] * HELD) + "]}"
 USER = {"role": "user", "content": "hi"}

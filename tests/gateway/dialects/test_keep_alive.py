@@ -89,7 +89,7 @@ def served(
 
 
 def late(then: Pace) -> Pace:
-    """Send nothing until a few pauses are over, then the tokens of `then`."""
+    """Send nothing for a few pauses, then the tokens of `then`."""
 
     async def pace(request: Generate, at: int) -> None:
         if at == 0:

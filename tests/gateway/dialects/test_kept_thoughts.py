@@ -1,4 +1,4 @@
-"""Thoughts that a template drops are kept: the prompt continues the earlier one."""
+"""Thoughts that a template would drop are kept, so that the prompt continues the earlier one."""
 
 from __future__ import annotations
 
@@ -34,7 +34,9 @@ def ask(zoo: ZooGateway, chat: list[Any], **fields: Any) -> Any:
 
 
 def sent_back(message: Any) -> dict[str, Any]:
-    """Return the chat of a client that drops thoughts, and spells arguments in its own way."""
+    """Return the assistant message as a client sends it back that drops thoughts and respells
+    arguments.
+    """
     said = message.to_dict()
     said.pop("reasoning_content", None)
     said.pop("reasoning", None)
@@ -50,7 +52,8 @@ def test_a_request_keeps_what_was_thought(name: str, keeps: bool, tmp_path: Path
     with zoo_gateway(one, tmp_path) as zoo:
         chat: list[Any] = [{"role": "user", "content": "What time is it?"}]
         written = f"<think>\nOslo, surely.\n</think>\n\n{CALL[str(one.tools)]}"
-        opened = "" if name == "qwen3" else "<think>\n"  # opened by the prompt
+        # the text that the prompt itself already opens
+        opened = "" if name == "qwen3" else "<think>\n"
         zoo.says(written.removeprefix(opened))
         call = ask(zoo, chat, **options)
         before = zoo.prompt()
@@ -86,7 +89,9 @@ def test_a_turn_that_is_not_remembered_is_as_the_template_has_it(tmp_path: Path)
 
 @pytest.mark.parametrize("keeps", [True, False])
 def test_a_chat_whose_tools_a_template_moves(keeps: bool, tmp_path: Path) -> None:
-    """Nemo's template shows tools only before the last question."""
+    """Keep thoughts although Nemo's template moves the tools, which it shows only before the last
+    question.
+    """
     options = KEPT if keeps else {}
     with zoo_gateway(family("mistral-nemo"), tmp_path) as zoo:
         chat: list[Any] = [

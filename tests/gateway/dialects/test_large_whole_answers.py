@@ -1,4 +1,6 @@
-"""A large whole answer is encoded off the event loop in pieces, with the same result as at once."""
+"""A large unstreamed answer is encoded off the event loop in pieces, with the same result as at
+once.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,7 @@ FIELDS: dict[str, Any] = {
 
 
 class Apart:
-    """A replacement of `Admission` that notes the size of the work done off the loop."""
+    """A double of `Admission` that records the size of the work done off the event loop."""
 
     def __init__(self) -> None:
         self.sizes: list[int] = []
@@ -51,7 +53,7 @@ class Apart:
 
 
 class Permitted:
-    """A replacement of a `Permit`."""
+    """A double of a `Permit`."""
 
     caller = Caller("tn", "key")
 
@@ -62,7 +64,7 @@ def scores(random: Random, tops: int) -> TokenLogprobs:
 
 
 async def answer(choices: int, tokens: int, tops: int) -> AsyncIterator[Event]:
-    """Return choices whose tokens come one by one, in turns."""
+    """Yield the events of several choices, one token of each choice in turn."""
     random = Random(0)
     told = tuple(scores(random, tops) for _ in range(2))
     for at in range(tokens):

@@ -1,4 +1,4 @@
-"""JSON in fragments equals JSON encoded at once, and only a few items exist at a time."""
+"""JSON encoded in fragments equals JSON encoded at once, and only a few items exist at a time."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Branch(msgspec.Struct):
 
 
 def grown(random: Random, listed: type[LazyList[Any]] | Any, depth: int = 3) -> Any:
-    """Return a random value, the same for the same seed with either kind of list."""
+    """Return a random value, which depends only on the seed, with lists of type `listed`."""
     seeds = [random.randrange(1 << 30) for _ in range(random.choice((0, 1, 2, 16, 17, 40)))]
     if not depth:
         return random.choice((None, 1.25, "a\0\n\"'é😀", [], {}))

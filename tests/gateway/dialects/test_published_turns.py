@@ -1,4 +1,4 @@
-"""Agents' turns, with published templates: each turn finds the one before it in the cache.
+"""Agents' turns with published templates: each turn finds the turn before it in the cache.
 
 The model spells calls in its own way, and thinks before each call if its template keeps thoughts.
 """
@@ -38,7 +38,8 @@ _THINK = ("<think>\n", "\n</think>\n\n")
 _HARMONY = ("<|channel|>analysis<|message|>", "<|end|><|start|>assistant")
 _NONE = (None, "")
 _TAGS = ("<think>", "</think>")
-# How models of each family think; None: not at all, or their template does not show it.
+# The thoughts that each family's model writes. None: no thoughts, or the template does not show
+# them.
 FAMILIES = {
     "qwen2.5": _NONE,
     "qwen3": _THINK,
@@ -55,7 +56,7 @@ FAMILIES = {
     "lfm2": _NONE,
     "lfm2.5": _TAGS,
 }
-# Families that only `make test-zoo` has.
+# Families that only `make test-zoo` tests.
 MORE_FAMILIES = {
     "glm4.6": ("\n<think>", "</think>\n"),
     "glm4.7-flash": ("", "</think>"),
@@ -85,7 +86,7 @@ DROPPING = {
     "gpt-oss": _HARMONY,
     "mistral-v13-thinks": ("[THINK]", "[/THINK]"),
 }
-# Families whose templates rewrite text before a turn, or its markers, as a chat grows.
+# Families whose templates rewrite text or markers before a turn as a chat grows.
 REWRITING = {
     "bielik": _THINK,
     "hermes2-pro": _NONE,
@@ -102,7 +103,7 @@ KEPT = '{"preserve_thinking": true}'
 
 @dataclass(frozen=True)
 class ZooModel(ToolModel):
-    """A model of a family, with its template and control tokens."""
+    """A model of a published family, with its template and control tokens."""
 
     family: Family
 
@@ -131,7 +132,9 @@ def play_all(stage: Stage, agent: Agent) -> list[float]:
 
 
 def follow_up(stage: Stage, agent: OpenAIAgent) -> list[float]:
-    """Return the reused shares when questions follow the last turn and each of two more turns."""
+    """Ask questions after the last turn, and two more; return the share of each turn that was
+    reused.
+    """
     stage.play([*RECORDED, RECORDED[-1], *RECORDED[:2], RECORDED[-1]])
     turns = [agent.turn() for _ in RECORDED]
     for question in ("And tomorrow?", "And then?", None, None):
@@ -142,7 +145,9 @@ def follow_up(stage: Stage, agent: OpenAIAgent) -> list[float]:
 
 
 def by_turns(here: Iterable[str], in_the_zoo: Iterable[str] = ()) -> list[Any]:
-    """Pair each family with one dialect, since dialects differ only before a template is used."""
+    """Pair each family with one dialect. One is enough, since dialects differ only before a
+    template is used.
+    """
     kept = set(zip(here, cycle(AGENTS), strict=False))
     return [
         pytest.param(*pair, marks=() if pair in kept else pytest.mark.zoo)
@@ -173,7 +178,7 @@ def test_where_thoughts_are_kept_a_turn_finds_the_last_one_whatever_the_template
 
 @pytest.mark.parametrize("one", [*SERVED[::3], *in_the_zoo(*SERVED[1::3], *SERVED[2::3])], ids=str)
 def test_a_chats_next_turn_finds_the_last_one(one: Family, tmp_path: Path) -> None:
-    """Every third family is tested, with thoughts kept; the zoo has all."""
+    """Test every third family with thoughts kept; `make test-zoo` tests all."""
     model = model_of(one.name, tmp_path / "model")
     settings = {"default_chat_template_kwargs": KEPT} if one.reasons else {}
     with staged(model, tmp_path / "data", **settings) as stage, stage.client() as http:

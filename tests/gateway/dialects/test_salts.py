@@ -1,4 +1,4 @@
-"""In every dialect, a salt separates a prompt's blocks from those without it."""
+"""In every dialect, a salt separates a prompt's blocks from those of the same prompt without it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.doubles.gateway.served import MODEL, Served
 SAID = [{"role": "user", "content": "x" * 200}]
 CONTENTS = [{"parts": [{"text": "x" * 200}]}]
 CHAT = "/v1/chat/completions"
-# for each route: its body, and the name of the salt's field
+# for each route: a body, and the name of the salt's field
 ROUTES: dict[str, tuple[dict[str, Any], str]] = {
     CHAT: ({"messages": SAID, "max_tokens": 2}, "cache_salt"),
     "/v1/completions": ({"prompt": "x" * 200, "max_tokens": 2}, "cache_salt"),

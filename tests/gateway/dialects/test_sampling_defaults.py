@@ -30,7 +30,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "/v1/responses": {"input": "Hi", "store": False},
     "/v1/messages": {"messages": MESSAGES, "max_tokens": 50},
 }
-# the dialect's default, or the request's own
+# the dialect's default length, or the length that the request gives
 OWN_LENGTH = {"/v1/completions": 16, "/v1/messages": 50}
 
 
@@ -61,7 +61,7 @@ def ignoring(
 def asked(
     gateway: Served, engine: FakeEngine, path: str, **fields: Any
 ) -> tuple[SamplingParams, dict[str, Any]]:
-    """Return an answer, and the sampling parameters of its request."""
+    """Send a request; return the answer, and the sampling parameters that the engine got."""
     answer = httpx.post(
         gateway.url + path,
         json={"model": MODEL, **BODIES[path], **fields},

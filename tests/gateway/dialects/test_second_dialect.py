@@ -1,4 +1,4 @@
-"""A dialect that no product code knows, beside OpenAI's, in the real gateway over a socket.
+"""A dialect defined only in this test, beside OpenAI's, in the real gateway over a socket.
 
 Errors at its paths are in its form. Positive control: the same errors at OpenAI's paths.
 """
@@ -105,7 +105,7 @@ def test_errors_before_and_in_routes(http: httpx.Client, served: Served) -> None
         assert speaks(http.post(path, content=b"x", headers=zipped), 415, "unsupported_encoding")
         assert speaks(http.post(path, content=b"{"), 400, "invalid_json")
     assert is_openai(http.get("/linesmen"), 404, "unknown_url"), "no path below its prefix"
-    # Last, since this error ends the connection.
+    # Last, since this error closes the connection.
     assert is_lines(http.get("/lines/broken"), 500, "internal_error")
 
 
@@ -139,7 +139,9 @@ def sent(served: Served, data: bytes) -> Answer:
 
 
 def test_a_connection_refuses_a_body_in_its_path_s_dialect(served: Served) -> None:
-    """Two errors: one after the head, and a head that is too large."""
+    """Refuse two bodies in the dialect of their path: one after its head was read, one whose head
+    is too large.
+    """
     chunked, unreadable = "transfer-encoding: chunked", b"zz\r\n"
     line = sent(served, head(served, "/lines/generate", chunked) + unreadable)
     assert (line.status, line.body) == (400, b"wrong invalid_http\n")
@@ -189,7 +191,7 @@ def test_the_description_has_the_errors_of_each_dialect(http: httpx.Client) -> N
 
 
 def told(event: threading.Event) -> Any:
-    """Send two tokens, then nothing until the request is cancelled."""
+    """Send two tokens and set `event`, then send nothing until the request is cancelled."""
     hang = hanging_at(2)
 
     async def pace(request: Generate, at: int) -> None:
@@ -227,7 +229,7 @@ def test_shutdown_is_told_in_each_dialect(tiny_model: Path, tmp_path: Path, stre
 
 
 class Inner(Lines):
-    """A dialect below another one's path, like `/v1/messages` below `/v1`."""
+    """A dialect with a path below another dialect's, like `/v1/messages` below `/v1`."""
 
     prefixes: ClassVar[tuple[str, ...]] = ("/lines/inner",)
     suffixes: ClassVar[tuple[str, ...]] = ()

@@ -1,4 +1,4 @@
-"""An operator's defaults of template variables: they keep thoughts that a template drops."""
+"""An operator's default template variables, which keep thoughts that a template would drop."""
 
 from __future__ import annotations
 

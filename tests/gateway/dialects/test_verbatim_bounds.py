@@ -1,7 +1,7 @@
-"""The turns that are put back as their generated tokens, and those that are rendered.
+"""The earlier turns that a prompt repeats token for token, and those that it renders anew.
 
-The choice depends on the tenant, on what the client sends back, on what the model wrote, and on the
-template.
+The choice depends on the tenant, on the messages that the client sends back, on the tokens that the
+model generated, and on the template.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def plain(model: ToolModel, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 def prompt(
     stage: Stage, messages: Messages, key: str | None = None, salt: str | None = None
 ) -> list[int]:
-    """Return the prompt of these messages."""
+    """Return the prompt that these messages make."""
     stage.play(RECORDED[-1:])
     with stage.client(key) as http:
         used = OpenAIAgent(http, messages=deepcopy(messages), salt=salt).turn()
@@ -53,7 +53,7 @@ def prompt(
 
 
 def first_turn(stage: Stage, **how: Any) -> Messages:
-    """Return the messages after one turn, including the result of its call."""
+    """Play one turn; return the messages, including the result of the model's call."""
     stage.play(RECORDED[:1])
     with stage.client() as http:
         agent = OpenAIAgent(http, **how)
@@ -120,7 +120,9 @@ def test_a_chat_that_was_changed_is_rendered(
 
 
 def test_a_chat_that_nobody_generated_is_rendered(stage: Stage, plain: Stage) -> None:
-    """The client sends another tenant's turn as its own: the text is known, its tokens are not."""
+    """Render a turn that another tenant's model generated: the client may know its text, but not
+    its tokens.
+    """
     messages = first_turn(plain)
     assert prompt(stage, messages) == prompt(plain, messages)
 
@@ -129,7 +131,10 @@ def test_a_chat_that_nobody_generated_is_rendered(stage: Stage, plain: Stage) ->
 def test_control_tokens_that_a_model_was_made_to_write_are_not_put_back(
     stage: Stage, plain: Stage, forged: str
 ) -> None:
-    """With biases a client can make the model generate any token, which its text does not show."""
+    """Render a turn with control tokens that its text does not show.
+
+    With biases a client can make the model generate any token.
+    """
     token = stage.model.inner.token_to_id(forged)
     written = [
         *b"Hi",
@@ -166,7 +171,7 @@ def test_a_call_that_was_not_closed_is_rendered(stage: Stage, plain: Stage) -> N
 
 
 def test_a_template_that_drops_reasoning_has_its_way(stage: Stage, plain: Stage) -> None:
-    """Qwen3's template keeps thoughts since the last question, and drops earlier ones."""
+    """Let Qwen3's template drop thoughts before the last question, and keep those after it."""
     stage.play(RECORDED)
     with stage.client() as http:
         agent = OpenAIAgent(http)

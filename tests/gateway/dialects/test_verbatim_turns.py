@@ -1,7 +1,7 @@
-"""Agents' turns that come back: five turns of a recorded conversation, in each format of calls.
+"""Agents' turns that are sent back: five turns of a recorded conversation, in each format of calls.
 
-The model spells calls in another way than its template, and thinks before each. With the memory of
-turns a following request finds the cached tokens, and without the memory it misses them.
+The model spells calls in another way than its template, and thinks before each. If generated turns
+are stored, the next request finds their tokens in the cache; otherwise it misses them.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from tests.gateway.support.tool_models import write_tool_model
 from tests.gateway.turn_formats.formats import FORMATS
 
 REUSED = 0.95
-# Every third format with one dialect, since dialects differ before a format is used; the zoo has
-# all.
+# Every third format, each with one dialect, since dialects differ before a format is used. `make
+# test-zoo` tests all formats.
 KEPT = set(zip([*FORMATS][::3], cycle(AGENTS), strict=False))
 PAIRS = [
     pytest.param(*pair, marks=() if pair in KEPT else pytest.mark.zoo)
@@ -47,7 +47,8 @@ def play_all(stage: Stage, agent: Agent) -> list[float]:
 
 
 def parts_of(stage: Stage, dialect: str, *ways: bool) -> dict[bool, list[float]]:
-    """Return the shares that an agent's turns reuse, by whether the agent sends reasoning back.
+    """Return the shares that an agent's turns reuse, for agents that send reasoning back or drop
+    it.
 
     The two runs begin with different words, so that neither finds the other's blocks.
     """

@@ -1,4 +1,4 @@
-"""Requests that only compute the prompt, in each dialect: nothing is generated."""
+"""Requests that only compute their prompt, in each dialect: no token is generated."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def claude(served: Served, engine: FakeEngine) -> Iterator[anthropic.Anthropic]:
 
 
 def expect_the_prompt_alone(engine: FakeEngine) -> None:
-    """Check that the last request asked for no tokens and no grammar, and had the whole prompt."""
+    """Check that the last request asked for no tokens and no grammar, but had the whole prompt."""
     request = engine.requests[-1]
     assert (request.sampling.max_tokens, request.sampling.grammar) == (0, None)
     assert len(prompt_of(request)) > len(LONG)

@@ -1,4 +1,4 @@
-"""Reasons for a miss in every dialect, with the official clients and a fake engine."""
+"""Reasons for a cache miss in every dialect, with the official clients and a fake engine."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ WEATHER, CLOCK, ALARM = (
 def chat(
     client: openai.OpenAI, system: str, *, extra: dict[str, Any] | None = None, **fields: Any
 ) -> Any:
-    """Ask after `system`, or with other messages in `fields`; return the answer."""
+    """Send a question after `system`, or other messages in `fields`; return the answer."""
     asked = {"messages": [said("system", system), said("user", "Who?")], **fields}
     return client.chat.completions.create(model=MODEL, max_tokens=4, extra_body=extra, **asked)
 
@@ -46,7 +46,7 @@ def miss_of(answer: Any) -> dict[str, Any]:
 
 
 def prompt_text(engine: FakeEngine, number: int) -> bytes:
-    """Return the prompt of a request, one character for each token."""
+    """Return the prompt of request `number`, one character for each token."""
     return bytes(min(one, 255) for one in prompt_of(engine.requests[number]))
 
 
@@ -310,7 +310,10 @@ def raw(served: Served, key: str, text: str, ratoon: dict[str, Any]) -> str:
 def test_nothing_of_one_tenant_is_in_the_answer_to_another(
     served: Served, engine: FakeEngine
 ) -> None:
-    """The prompt differs from the canary in one word, so an excerpt would contain the rest."""
+    """Show nothing of one tenant's prompt to another.
+
+    The prompts differ in one word, so an excerpt would contain the rest of the first.
+    """
     engine.script = saying("Aye.")
     question = CANARY.replace("Wilhelmina", "somebody else, and nobody knows by whom") * 2
     named = json.loads(raw(served, served.key, CANARY * 2, {}))["id"]

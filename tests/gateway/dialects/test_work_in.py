@@ -1,4 +1,4 @@
-"""The work of parsing a body, which decides whether it is done off the event loop."""
+"""The estimated work of parsing a body, which decides whether to parse it off the event loop."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SAID = {"role": "user", "content": "x"}
 @pytest.mark.parametrize(
     ("fields", "is_inline"),
     [
-        ({"prompt": [100_000] * 32_000}, True),  # 220 KiB in one list
+        ({"prompt": [100_000] * 32_000}, True),  # 220 KiB of numbers in one list
         ({"prompt": [100_000] * 40_000}, False),
         ({"prompt": "x" * 200_000}, True),
         ({"messages": [_SAID] * 32}, True),

@@ -14,7 +14,7 @@ BYTES = Tokenizer(byte_tokenizer())
 
 
 def sentencepiece_like() -> Tokenizer:
-    """Make a tokenizer of words that begin with a mark for the space, and of bytes."""
+    """Make a tokenizer of bytes and of words, which begin with a mark in place of the space."""
     words = ["<unk>", "\u2581Hello", "\u2581world", "!", "\u2581"]
     vocabulary = {word: place for place, word in enumerate(words)}
     vocabulary |= {f"<0x{byte:02X}>": len(words) + byte for byte in range(256)}
@@ -102,7 +102,7 @@ def test_the_bytes_of_tokens_with_byte_fallback() -> None:
 
 
 class LooksAround:
-    """A decoder that gives no text for single tokens."""
+    """A decoder that returns no text for a single token."""
 
     def __init__(self, inner: Tokenizer) -> None:
         self.inner = inner

@@ -213,7 +213,7 @@ async def test_a_slow_reader_holds_the_engines_stream_back() -> None:
 
 
 class _OddEngine(FakeEngine):
-    """An engine that ends its streams in a forbidden way."""
+    """An engine that ends its streams with an event that is not allowed there."""
 
     def __init__(self, last: Finished | None) -> None:
         super().__init__()

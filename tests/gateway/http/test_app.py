@@ -54,12 +54,13 @@ def routes_within(router: object) -> Iterator[BaseRoute]:
 
 # Called only by the pages' scripts, with a cookie: tests/gateway/page.
 NOT_DESCRIBED = ("/openapi.json", "/v1/responses/compact")  # the second path is refused by name
-# Only for `ratoon prefixes export` and `import`.
+# Routes used only by `ratoon prefixes export` and `import`.
 CARRIED = (
     *(f"/admin/prefixes/{{prefix_id}}/{one}" for one in ("export", "units", "signature")),
     "/admin/imports",
 )
-SAME_AS_BETA = ("/v1/cachedContents", "/v1/models/{model:path}:")  # described below /v1beta
+# the same routes are described below /v1beta
+SAME_AS_BETA = ("/v1/cachedContents", "/v1/models/{model:path}:")
 OF_THE_PAGES = ("/admin/ui", "/admin/session", "/usage", "/docs")
 
 

@@ -1,4 +1,6 @@
-"""Room for bodies, by tenant and in all. Requests without room wait in turn, for a limited time."""
+"""Memory for request bodies, per tenant and in all. Requests without room wait in turn, for a
+limited time.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,7 @@ async def test_what_is_taken_is_given_back_once_however_it_ends() -> None:
     async def request() -> None:
         with bodies.lease("a") as lease:
             await lease.grow(MIB)
-            await lease.grow(MIB // 2)  # less than the lease already has
+            await lease.grow(MIB // 2)  # smaller than the lease already is
             assert len(bodies) == MIB
             lease.release()
             lease.release()
@@ -106,7 +108,7 @@ async def test_who_leaves_while_waiting_holds_nobody_up() -> None:
         gone = asyncio.create_task(large.grow(2 * MIB))
         next_one = asyncio.create_task(small.grow(MIB))
         await turns()
-        assert not next_one.done()  # the next waiter keeps its place in the queue
+        assert not next_one.done()  # the next waiting request keeps its position in the queue
         gone.cancel()
         await next_one
         assert len(bodies) == 4 * MIB
@@ -120,7 +122,7 @@ async def test_a_request_that_leaves_as_it_is_let_in_gives_back() -> None:
         waiting = asyncio.create_task(b.grow(MIB))
         await turns()
         a.release()
-        waiting.cancel()  # the room has been granted, but the task does not know it yet
+        waiting.cancel()  # the waiting task has been granted the room, but does not know it yet
         await asyncio.gather(waiting, return_exceptions=True)
     assert len(bodies) == 0
 
@@ -132,7 +134,8 @@ async def test_waits_that_end_together_hold_nothing_and_break_nobody() -> None:
         with bodies.lease("a") as lease:
             await lease.grow(MIB)
             await turns()
-            await lease.grow(2 * MIB)  # each of the four holds one, and there is no fifth
+            # each of the four requests holds 1 MiB, and there is no fifth MiB
+            await lease.grow(2 * MIB)
 
     ended = await asyncio.gather(*(request() for _ in range(4)), return_exceptions=True)
     assert {type(error) for error in ended} == {TooManyRequests, type(None)}

@@ -1,4 +1,4 @@
-"""HTTP behaviour that clients expect of any web server, through the real gateway."""
+"""HTTP behaviour that clients expect of any web server, tested through the real gateway."""
 
 from __future__ import annotations
 
@@ -224,7 +224,9 @@ class TestOpenRoutersPaths:
     def test_every_answer_and_chunk_names_its_provider(
         self, http: httpx.Client, web: Served
     ) -> None:
-        """pydantic-ai's model for OpenRouter refuses an answer without it."""
+        """Name a provider in every answer and chunk: pydantic-ai's model for OpenRouter refuses an
+        answer without it.
+        """
         prompt = {"model": MODEL, "prompt": "Hi"}
         for path, body in (("chat/completions", CHAT), ("completions", prompt)):
             whole = http.post(f"/api/v1/{path}", headers=bearer(web), json=body).json()
@@ -302,7 +304,7 @@ class TestRequestIds:
 
 
 def broken_body(*fields: str) -> bytes:
-    """Make a whole head, and a chunk without a size."""
+    """Return a complete request head, and a chunk without its size."""
     more = "".join(f"{field}\r\n" for field in fields)
     return (
         f"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\n{more}"
@@ -364,7 +366,9 @@ def told_of_cors(answer: httpx.Response) -> list[str]:
 
 
 def test_the_operators_own_port_is_for_no_origin(tiny_model: Path, tmp_path: Path) -> None:
-    """If there are two addresses, only the tenants' address has CORS."""
+    """Send no CORS fields on the operator's port: with two addresses, only the tenants' address has
+    CORS.
+    """
     import asyncio
     import time
 
@@ -406,7 +410,7 @@ class TestAccessLog:
             ]
             keys = [web.key, web.admin_key]
         said = capfd.readouterr().out
-        # Servers of other tests may still log, so these lines are found by their ids.
+        # Servers of other tests may still write to the log, so the lines are found by their ids.
         lines = [json.loads(line) for line in said.splitlines() if line.startswith("{")]
         by_id = {one["client_id"] or one["id"]: one for one in lines}
         ours = [by_id.get(answer.headers["x-request-id"]) for answer in answers]

@@ -1,4 +1,4 @@
-"""Requests that are cut off at the end of a gateway's grace period, or of their key."""
+"""Requests that are cut off when a gateway's grace period ends, or when their key ends."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _often() -> Iterator[None]:
 
 
 def hanging_after(position: int, told: threading.Event) -> Pace:
-    """Send `position` tokens, report it, and send nothing more until the request is cancelled."""
+    """Send `position` tokens, set `told`, and send nothing more until the request is cancelled."""
 
     async def pace(_: Generate, at: int) -> None:
         if at >= position:
@@ -215,7 +215,9 @@ def test_a_key_that_ends_while_its_body_is_awaited_lets_nothing_in(
 def test_a_reader_that_takes_nothing_cannot_keep_the_engine_busy(
     served: Served, engine: FakeEngine
 ) -> None:
-    """Unread answers wait for their client; the engine does not."""
+    """Bound the engine's work for a client that reads nothing: the answer waits for the client, the
+    engine does not.
+    """
     office = Office(served)
     tenant_id = office.tenant()
     issued = office.key(tenant_id)
@@ -240,9 +242,12 @@ def test_a_reader_that_takes_nothing_cannot_keep_the_engine_busy(
 def test_what_was_reserved_may_be_used_although_the_budget_is_spent_meanwhile(
     served: Served, engine: FakeEngine
 ) -> None:
-    """A budget refuses a request that does not fit. It ends no request that fitted when it came."""
+    """Let a request use its reservation, though the budget is spent meanwhile.
+
+    A budget refuses a request that does not fit. It ends no request that fitted when it arrived.
+    """
     office, go = Office(served), threading.Event()
-    # the cost of one request
+    # the greatest cost of one request
     most = Prices().cost(TokenCounts(computed=len("abcdefgh") + 1, generated=16))
     tenant_id = office.tenant(limits={"budget": {"units": 2 * most / 1e6}})
     key = office.key(tenant_id)["key"]
@@ -273,5 +278,5 @@ def test_a_request_that_ends_within_the_grace_is_not_cut_off(
         answer = ask(served, stream=True)
         served.server.should_exit = True
     assert answer.text.endswith("data: [DONE]\n\n")
-    # plus the first and last tokens
+    # plus BOS and the first generated token
     assert asyncio.run(generated(tmp_path)) == [len("abcdefgh") + 2]

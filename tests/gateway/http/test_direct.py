@@ -1,6 +1,6 @@
-"""Direct routes bypass the framework, but answer, refuse and are described like all others.
+"""Direct routes bypass FastAPI, but answer, refuse and are described like all other routes.
 
-Positive control of each test: the same handler as a route of the framework.
+Positive control of each test: the same handler as one of FastAPI's routes.
 """
 
 # No `from __future__ import annotations`: FastAPI evaluates the handlers' annotations, which name
@@ -30,7 +30,7 @@ Fault = BadRequest | QueueFull | RuntimeError
 
 
 class Noting(Response):
-    """A response that notes when it has been sent."""
+    """A response that records when it has been sent."""
 
     def __init__(self, said: Said) -> None:
         super().__init__(b"answer")
@@ -43,7 +43,7 @@ class Noting(Response):
 
 
 def routed(said: Said, fault: Fault | None = None) -> TestClient:
-    """Make an application with one handler at two paths, which notes calls or fails."""
+    """Make an application with one handler at two paths; it records calls, or raises `fault`."""
 
     async def caller(request: Request) -> str:
         if "x-caller" not in request.headers:

@@ -1,4 +1,4 @@
-"""A request stops using the engine when its client leaves, in any way."""
+"""A request stops using the engine once its client has disconnected in any way."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_a_stream_that_is_read_to_its_end_cancels_nothing(
 
 
 def test_fifty_resets_do_not_starve_the_others(served: Served, engine: FakeEngine) -> None:
-    """A generator that never really waits does not keep the loop once its client has gone."""
+    """Serve other clients while fifty disconnect, even if the engine's answers never wait."""
 
     async def never_waits(_: object, __: int) -> None:
         return

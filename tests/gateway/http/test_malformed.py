@@ -1,4 +1,4 @@
-"""Every malformed request gets exactly one typed answer, and leaves no state behind."""
+"""Every malformed request gets exactly one typed answer, and leaves no state in the gateway."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def completion(**changes: Any) -> bytes:
 
 
 def chat_with(raw: bytes) -> bytes:
-    """Write a valid chat with one more field, spelled as `raw`."""
+    """Return the body of a valid chat with one more field, written as `raw`."""
     return chat()[:-1] + b", " + raw + b"}"
 
 
@@ -418,7 +418,10 @@ def test_a_declared_length_over_the_limit_is_not_waited_for(
 async def test_a_client_that_sends_all_before_it_reads_sees_that_it_was_too_much(
     served: Served, fields: dict[str, str], is_chunked: bool
 ) -> None:
-    """httpx without threads reads nothing while it sends, and no answer from a lost connection."""
+    """Answer a client that sends its whole body before it reads.
+
+    httpx without threads does so, and gets no answer from a connection that is lost meanwhile.
+    """
     piece, pieces = b" " * (1 << 20), 8
 
     async def in_pieces() -> AsyncIterator[bytes]:
@@ -476,7 +479,8 @@ def test_a_body_in_gzip_is_read_one_in_another_encoding_is_not(
         assert read_answer(connection).error["code"] == "invalid_encoding"
         connection.sendall(head(served, CHAT, f"content-length: {len(chat())}") + chat())
         assert read_answer(connection).status == 200
-    assert post(served, CHAT, body).error["code"] == "invalid_json"  # compressed without saying so
+    # the body is compressed, but the header does not say so
+    assert post(served, CHAT, body).error["code"] == "invalid_json"
 
 
 @pytest.mark.parametrize("key", ["", "sk-wrong", "x" * 10_000, "é", "sk-" + "a" * 43])

@@ -1,4 +1,4 @@
-"""Generated requests from `/openapi.json`, valid and invalid: no 5xx, and only documented answers.
+"""Requests generated from `/openapi.json`, valid and invalid: no 5xx, and only documented answers.
 
 A request that is valid by its schema may still be refused (an unknown model, a long salt), so
 `positive_data_acceptance` is off. Invalid data must be refused.
@@ -30,8 +30,7 @@ from tests.doubles.engine.fake_engine import FakeEngine
 from tests.doubles.gateway.served import MODEL, Served
 
 EVENTS = "text/event-stream"
-# Generating such a body takes a tenth of a second, so these operations have a third of the
-# examples.
+# Generating one of these bodies takes 0.1 s, so these operations get a third of the examples.
 LARGE = (
     *("/v1/chat/completions", "/tokenize", "/admin/prefixes"),
     *("/v1/messages", "/v1/messages/count_tokens"),
@@ -41,7 +40,7 @@ LARGE = (
     "/v1beta/models/{model}:batchEmbedContents",
     *("/v1/cache/probe", "/v1/cache/warm", "/v1/decisions", "/v1/modules"),
 )
-# Examples of each operation, in each mode.
+# Number of examples of each operation, in each mode.
 examples = pytest.mark.parametrize("most", [6, pytest.param(90, marks=pytest.mark.zoo)])
 HANG_S = 60.0
 FUZZ = settings(
@@ -63,7 +62,7 @@ def description(served: Served, engine: FakeEngine) -> dict[str, Any]:
     described: dict[str, Any] = httpx.get(f"{served.url}/openapi.json").json()
     for path in described["paths"].values():
         for operation in path.values():
-            # The library compares an event with the schema, but not its contents.
+            # The library compares an event's type with the schema, but not its contents.
             content = operation["responses"].get("200", {}).get("content", {})
             content.update({EVENTS: {"schema": {}}} if EVENTS in content else {})
     return described | {"servers": [{"url": served.url}]}
@@ -108,7 +107,7 @@ def is_operators(operation: Any) -> bool:
 def answers(
     operation: Any, mode: GenerationMode, checks: list[Any], key: str, most: int
 ) -> list[Any]:
-    """Send generated requests, check their answers, and return them."""
+    """Send generated requests and check their answers; return the answers."""
     came: list[Any] = []
     most //= 3 if operation.path in LARGE else 1
     with requests.Session() as session:
@@ -134,7 +133,10 @@ def fuzz(operation: Any, mode: GenerationMode, checks: list[Any], key: str, most
 def test_bad_data_is_refused(
     description: dict[str, Any], served: Served, operators: bool, most: int
 ) -> None:
-    """The requests name the served model, since another name would be refused first."""
+    """Refuse invalid data.
+
+    The requests name the served model, since another name would be refused first.
+    """
     key = served.admin_key if operators else served.key
     refused = 0
     for operation in operations_of(of_the_model(description)):
@@ -144,8 +146,8 @@ def test_bad_data_is_refused(
     assert refused > most
 
 
-# Refusals that no schema can express: existing state, relations of two fields, spelling of numbers
-# (`1.0` is an integer in a schema), and rules of a model's template.
+# Refusals that no schema can express: existing state, relations between two fields, the spelling of
+# numbers (`1.0` is an integer in a schema), and rules of a model's template.
 BEYOND_SCHEMAS = [
     r"no such (tenant|key|group|prefix|response|adapter|deleted tenant)",
     r"this tenant may not load adapters",
@@ -234,7 +236,7 @@ BEYOND_SCHEMAS = [
 ]
 
 
-# The bodies of these routes contain the body of another route, which has its own schema.
+# The bodies of these routes contain another route's body, which has its own schema.
 OF_ANOTHER_ROUTE = ("/v1/cache/probe", "/v1/cache/warm")
 
 
@@ -294,7 +296,9 @@ def test_schema_and_parser_say_the_same_of_a_part(
 
 
 def test_every_route_says_what_it_answers(description: dict[str, Any]) -> None:
-    """Without a schema, the tests above have nothing to compare an answer with."""
+    """Describe every route's answers: without a schema, the tests above would have nothing to
+    compare.
+    """
     silent = [
         f"{method} {path} {status}"
         for path, operations in description["paths"].items()

@@ -1,4 +1,4 @@
-"""No pattern of a request's field lets a line break in at the text's end.
+"""No pattern of a request's field accepts a final line break by mistake.
 
 msgspec searches with Python's `re`, whose `$` also matches before a final line break.
 """
@@ -18,7 +18,7 @@ SAMPLES = ("a", "A1", "5s", "1.5s")
 
 
 def patterns() -> Iterator[tuple[str, str]]:
-    """Each pattern that msgspec checks, with its file."""
+    """Yield each pattern that msgspec checks, with its file."""
     for path in sorted(ROOT.rglob("*.py")):
         for call in ast.walk(ast.parse(path.read_text())):
             if not (isinstance(call, ast.Call) and ast.unparse(call.func).endswith("Meta")):

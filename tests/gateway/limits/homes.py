@@ -1,4 +1,4 @@
-"""Every store of limits, on a clock that a test moves."""
+"""Every kind of store of limits, on a clock that tests set."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MANUAL_CLOCK = "{redis.call('HGET', 'clock', 's'), redis.call('HGET', 'clock', '
 
 @dataclass
 class Home:
-    """A limiter, a second limiter over the same store, and their clock."""
+    """A limiter, a second limiter over the same store, and their common clock."""
 
     limiter: Limiter
     sibling: Limiter
@@ -65,7 +65,7 @@ class Home:
 
 
 class RedisClock:
-    """A clock for the scripts of a test, in place of Redis's time."""
+    """A clock that tests set, which Redis's scripts read in place of Redis's time."""
 
     def __init__(self, server: RedisServer) -> None:
         self._client: redis.Redis = redis.Redis(port=server.port)
@@ -73,7 +73,7 @@ class RedisClock:
 
     def set(self, now: float) -> None:
         self.now = now
-        micros = int(now * 1e6)  # like `Clocks`
+        micros = int(now * 1e6)  # rounded like the time of `Clocks`
         for name, value in (("s", micros // 1_000_000), ("us", micros % 1_000_000)):
             self._client.hset("clock", name, str(value))
 
@@ -98,7 +98,7 @@ def sqlite_home(directory: Path) -> Home:
 
 
 class LoneLimiter(RedisLimiter):
-    """A limiter with its own link, which it closes."""
+    """A limiter with its own connection to Redis, which it closes."""
 
     def __init__(self, link: RedisLink, *, clock: str = scripts.CLOCK) -> None:
         super().__init__(link, clock=clock)

@@ -1,4 +1,6 @@
-"""The reservation for answers without a set length adapts to their lengths, by tenant."""
+"""The tokens reserved for answers without a given maximum adapt to the lengths of the tenant's
+answers.
+"""
 
 from __future__ import annotations
 

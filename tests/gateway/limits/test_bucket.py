@@ -1,4 +1,4 @@
-"""The bucket in whole numbers, compared with GCRA's original form in exact fractions."""
+"""The token bucket in whole numbers, compared with GCRA's original form in exact fractions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MINUTE = 60_000_000  # microseconds
 
 
 class VirtualScheduling:
-    """GCRA by its definition: a theoretical arrival time, a period later for each request."""
+    """GCRA by its definition: each request moves a theoretical arrival time one period later."""
 
     def __init__(self, rate: int, room: Fraction) -> None:
         self.period = Fraction(MINUTE, rate)
@@ -32,7 +32,7 @@ class VirtualScheduling:
 
 
 class Counting:
-    """The bucket, used as in an account."""
+    """The bucket, used as in an account of a tenant."""
 
     def __init__(self, rate: int, burst_s: float) -> None:
         self.rate, self.room = rate, capacity(rate, burst_s)

@@ -1,4 +1,4 @@
-"""A tenant's share of the cache, as it is set and sent."""
+"""A tenant's share of the cache, as the operator sets it and the engine receives it."""
 
 from __future__ import annotations
 

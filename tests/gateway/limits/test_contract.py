@@ -1,4 +1,4 @@
-"""Properties of every store of the limits: a process, a file, a real Redis."""
+"""Properties of every kind of store of the limits: in a process, in a file, in a real Redis."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from gateway.limits.limiter import HOLD_S, Amount, Demand, Denied, Granted, Verd
 from gateway.tenant_limits import MICRO, Allowance, Budget, Limits, RateStatus
 from tests.gateway.limits.homes import NOTHING, START, Home
 
-A_MINUTE = Limits(requests_per_minute=6, burst_s=20)  # two at once, then one every ten seconds
-TOKENS = Limits(tokens_per_minute=600)  # ten tokens a second
+# two requests at once, then one every ten seconds
+A_MINUTE = Limits(requests_per_minute=6, burst_s=20)
+TOKENS = Limits(tokens_per_minute=600)  # ten tokens per second
 UNITS = Limits(budget=Budget(units=1.0))
 
 
@@ -131,14 +132,17 @@ async def test_a_months_budget_is_whole_again_in_the_next(home: Home) -> None:
         granted = await home.granted(limits, units(1), name="a", tenant=tenant)
         await home.limiter.charge(granted.hold, units(1))
         assert await home.refuses(limits, units(0.1), name="b", tenant=tenant)
-    home.advance(3600)  # November ends
+    home.advance(3600)  # the month of November ends
     assert await home.grants(UNITS, units(1), name="c")
     assert await home.refuses(forever, units(0.1), name="c", tenant="tn_b")
 
 
 @pytest.mark.parametrize("year", [2027, 2028, 2099, 2100])
 async def test_a_month_ends_with_the_calendar_s(home: Home, year: int) -> None:
-    """In a month's last second the budget is still spent. Leap years and a century are tested."""
+    """Renew a month's budget at the calendar month's end, also in leap years and at a century.
+
+    In the month's last second the budget is still spent.
+    """
     now = datetime(year, 1, 1, tzinfo=UTC).timestamp()
     home.advance(now - START)
     for number in range(1, 14):
@@ -162,7 +166,10 @@ async def test_a_calendar_that_goes_back_gives_no_budget(home: Home) -> None:
 
 
 async def test_a_calendar_that_was_years_ahead_once_keeps_no_month_back(home: Home) -> None:
-    """When the calendar is right again, nothing is given back. The next month is as usual."""
+    """Return no budget after the clock was years ahead and is right again.
+
+    The next month begins as usual.
+    """
     month, years = 31 * 86400, 10 * 366 * 86400
     for name, moved in (("before", 0), ("ahead", years)):
         home.advance(moved)
@@ -220,7 +227,8 @@ async def test_a_budget_counts_a_lapsed_hold_whole(home: Home) -> None:
     granted = await home.granted(UNITS, units(0.9), name="a")
     home.advance(HOLD_S)
     assert await home.refuses(UNITS, units(0.2), name="b")
-    await home.limiter.charge(granted.hold, units(0.1))  # too late, the hold has lapsed
+    # the charge is too late: its hold has lapsed
+    await home.limiter.charge(granted.hold, units(0.1))
     assert await home.refuses(UNITS, units(0.2), name="b")
     assert await home.grants(UNITS, units(0.1), name="b")
 
@@ -278,7 +286,7 @@ async def test_200_at_once_do_not_overshoot_a_budget_for_10(home: Home, used: fl
     async def in_order(numbers: range) -> int:
         return sum([await one(number) for number in numbers])
 
-    # 200 tasks, few enough of them at a time that none times out.
+    # 200 tasks in 8 lanes, few enough at a time that none times out.
     lanes = await asyncio.gather(*(in_order(range(lane, 200, 8)) for lane in range(8)))
     spent = sum(lanes)
     assert spent <= 10 * MICRO
@@ -300,7 +308,7 @@ async def test_a_request_that_has_begun_reserves_its_tokens_without_being_counte
     refused = await ask_on(Amount(tokens=101, cost=1))
     assert isinstance(refused, Denied)
     assert refused.reason == "tokens"
-    assert await home.refuses(limits, name="b")  # the first is still running
+    assert await home.refuses(limits, name="b")  # the first request is still running
     spent = await ask_on(Amount(tokens=1, cost=1001))
     assert isinstance(spent, Denied)
     assert spent.reason == "budget"
@@ -313,4 +321,4 @@ async def test_a_request_that_has_begun_reserves_its_tokens_without_being_counte
     await home.limiter.charge(granted.hold, Amount(tokens=10, cost=200))
     other = await home.granted(limits, Amount(tokens=90, cost=800), name="c")
     await home.limiter.charge(other.hold, NOTHING)
-    assert await home.refuses(limits, name="d")  # two requests have been counted
+    assert await home.refuses(limits, name="d")  # two requests have already been counted

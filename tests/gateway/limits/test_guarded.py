@@ -1,4 +1,6 @@
-"""Rows 5 to 8 of docs/faults.md: a real Redis down, slow, frozen, emptied, full, read-only."""
+"""Rows 5 to 8 of docs/faults.md: a real Redis that is down, slow, frozen, emptied, full, or
+read-only.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ from tests.doubles.gateway.redis_server import RedisServer, redis_server
 from tests.gateway.limits.homes import LoneLimiter
 from tests.gateway.support.manual_clock import ManualClock
 
-RATE = Limits(requests_per_minute=60 * 100, burst_s=0.2)  # 100 a second, 20 at once
+RATE = Limits(requests_per_minute=60 * 100, burst_s=0.2)  # 100 requests per second, 20 at once
 
 
 def _limiter(server: RedisServer, breaker: Breaker) -> LoneLimiter:
@@ -42,7 +44,7 @@ class Pair:
         self._sent = 0
 
     async def ask(self, limits: Limits, which: int = 0, most: Amount | None = None) -> bool:
-        """Send one request, and settle it at once."""
+        """Send one request, and settle it at once; return whether it was admitted."""
         self._sent += 1
         asked = Demand(f"r{self._sent}", "tn_a", limits, most or Amount())
         verdict = await self.limiters[which].reserve(asked)
@@ -103,7 +105,7 @@ async def test_no_fault_lets_more_in_than_the_rate_and_a_burst_more(pair: Pair, 
     limit = 100 * lasted + 20
     extra = 20 if name == "emptied" else 0.1 * limit
     assert admitted <= limit + extra
-    assert admitted > 20  # positive control: not everybody is locked out
+    assert admitted > 20  # positive control: some requests are admitted
 
 
 @pytest.mark.parametrize("name", ["killed", "frozen", "read-only", "full"])
@@ -132,16 +134,17 @@ async def test_redis_comes_back_and_hears_of_what_was_admitted(pair: Pair) -> No
     assert await pair.ask(slow)
     pair.server.freeze()
     alone = [await pair.ask(slow) for _ in range(12)]
-    assert sum(alone) == 9  # half of the rate, one of which was used before
+    assert sum(alone) == 9  # half of the rate; one of these ten requests was used before
     pair.server.thaw()
     await back(pair)
     others = [await pair.ask(slow, which=1) for _ in range(20)]
-    left = 20 - 1 - 9  # minus the probe, and the 5 that Redis executed when it thawed
+    # perhaps without the probe, and without 5 requests that Redis executed when it thawed
+    left = 20 - 1 - 9
     assert left - 6 <= sum(others) <= left
 
 
 async def back(pair: Pair) -> None:
-    """Wait until Redis answers the first limiter again about the tenant."""
+    """Wait until Redis answers the first limiter's requests of the tenant again."""
     probe = Limits(requests_per_minute=20)
     for number in range(200):
         asked = Demand(f"probe{number}", "tn_a", probe, Amount())
@@ -177,16 +180,16 @@ async def test_redis_goes_down_between_the_two_phases_of_a_reservation(
     while not is_asked and not pair.breakers[0].is_open:
         await pair.ask(RATE)
     held = await one.reserve(replace(begun, most=Amount(tokens=200), begun=begun.most))
-    assert isinstance(held, Granted)  # granted by this gateway alone
+    assert isinstance(held, Granted)  # only this gateway granted the request
     await one.charge(held.hold, Amount(tokens=100))
     pair.server.thaw()
     early = await decided(pair, Demand("early", "tn_b", of_other, Amount()))
-    assert isinstance(early, Denied)  # Redis does not know of its end
+    assert isinstance(early, Denied)  # Redis does not know that the request has ended
     await until_admitted(pair, Demand("b", "tn_b", of_other, Amount()))
 
 
 async def decided(pair: Pair, asked: Demand) -> Granted | Denied:
-    """Return what Redis answers the other gateway, as soon as it answers."""
+    """Return Redis's answer to the other gateway, as soon as Redis answers."""
     for _ in range(200):
         try:
             return await pair.limiters[1].reserve(asked)
@@ -196,9 +199,11 @@ async def decided(pair: Pair, asked: Demand) -> Granted | Denied:
 
 
 async def until_admitted(pair: Pair, asked: Demand) -> None:
-    """Wait until the other gateway is admitted, after the first has settled with Redis."""
+    """Wait until the other gateway's request is admitted, after the first gateway settled with
+    Redis.
+    """
     for number in range(200):
-        await pair.limiters[0].renew([])  # the gateway does this from time to time
+        await pair.limiters[0].renew([])  # the gateway renews from time to time
         if isinstance(await decided(pair, replace(asked, id=f"{asked.id}{number}")), Granted):
             return
         await asyncio.sleep(0.01)

@@ -1,4 +1,4 @@
-"""Counts in Redis and in the gateway while Redis fails and returns, on a clock that tests move."""
+"""Counts in Redis and in the gateway while Redis fails and returns, on a clock that tests set."""
 
 from __future__ import annotations
 
@@ -27,23 +27,23 @@ ONE_AT_ONCE_AND_TOKENS = Limits(max_concurrent=1, tokens_per_minute=600)
 
 
 class Books(MemoryLimiter):
-    """A limiter in memory whose holds can be read."""
+    """A limiter in memory whose holds tests can read."""
 
     def holds(self, hold: Hold) -> bool:
         return self._account(hold.demand.tenant_id).holds.get(hold.demand.id) is not None
 
 
 class NearRedis(RedisLimiter):
-    """A Redis in memory, which can be away, or answer too late.
+    """A Redis in memory, which can be unreachable, or answer too late.
 
-    It is asked through a link, like the real one.
+    It is reached through a link, like the real Redis.
     """
 
     def __init__(self, link: RedisLink, clocks: Clocks) -> None:
         super().__init__(link)
         self.link = link
         self.memory = Books(clocks)
-        self.counted = set[str]()  # names of counted debts
+        self.counted = set[str]()  # names of debts that Redis has counted
         self.is_away = False
         self.is_late = False
         self.settles = asyncio.Event()
@@ -114,7 +114,7 @@ class Guarded:
         return verdict.hold
 
     async def extend(self, hold: Hold, tokens: int) -> Hold:
-        """Make the second reservation, when the request's tokens are known."""
+        """Make the second reservation of a request, once its number of tokens is known."""
         begun = hold.demand
         more = replace(begun, most=Amount(tokens=tokens), begun=begun.most)
         verdict = await self.limiter.reserve(more)
@@ -122,7 +122,9 @@ class Guarded:
         return verdict.hold
 
     async def charged(self) -> None:
-        """Renew, which starts to settle open charges with Redis, and wait until that ends."""
+        """Renew, which begins to settle open charges with Redis, and wait until the settling
+        ends.
+        """
         await self.limiter.renew([])
         for _ in range(20):
             await asyncio.sleep(0)
@@ -174,12 +176,14 @@ async def test_what_redis_carried_out_too_late_is_given_back_with_the_next_reque
     guarded.redis.is_late = False
     assert isinstance(await guarded.ask("b", ONE_AT_ONCE), Denied), "Redis holds the late one"
     for _ in range(5):
-        await asyncio.sleep(0)  # settling continues in the background
+        await asyncio.sleep(0)  # the settling continues in the background
     assert isinstance(await guarded.ask("c", ONE_AT_ONCE), Granted)
 
 
 async def test_renewals_that_fail_open_the_breaker_too(guarded: Guarded) -> None:
-    """A gateway with long streams and no new requests does not wait at each renewal."""
+    """Open the breaker after failed renewals, so that a gateway with long streams does not wait at
+    each.
+    """
     held = await guarded.hold("a", ONE_AT_ONCE)
     guarded.redis.is_away = True
     for number in range(FAILURES):
@@ -229,7 +233,10 @@ async def test_what_redis_granted_to_a_request_that_left_meanwhile_is_given_back
 async def test_a_request_between_whose_phases_redis_goes_down_leaves_nothing_held(
     guarded: Guarded, outage: str
 ) -> None:
-    """The request has a hold in Redis since its first phase, or since a late second phase."""
+    """Leave no hold when Redis fails between a request's two phases.
+
+    The request has had a hold in Redis since its first phase, or since a late second phase.
+    """
     begun = await guarded.hold("a", ONE_AT_ONCE_AND_TOKENS)
     is_carried_out = outage == "carried out too late"
     guarded.redis.is_away, guarded.redis.is_late = not is_carried_out, is_carried_out
@@ -239,21 +246,26 @@ async def test_a_request_between_whose_phases_redis_goes_down_leaves_nothing_hel
         assert guarded.breaker.is_open
     held = await guarded.extend(begun, 500)
     await guarded.limiter.charge(held, Amount(tokens=400))
-    assert not await guarded.redis.admits_elsewhere(ONE_AT_ONCE)  # Redis does not know of the end
+    # Redis does not know that the request has ended
+    assert not await guarded.redis.admits_elsewhere(ONE_AT_ONCE)
     assert await guarded.redis.admits_elsewhere(TOKENS, 101) != is_carried_out
     guarded.redis.is_away = guarded.redis.is_late = False
     guarded.clock.advance(1)
     await guarded.charged()
     assert await guarded.redis.admits_elsewhere(ONE_AT_ONCE)
     assert await guarded.redis.admits_elsewhere(TOKENS, 600)
-    assert isinstance(await guarded.ask("b", ONE_AT_ONCE_AND_TOKENS, 221), Denied)  # 400 are used
+    # 400 tokens are used
+    assert isinstance(await guarded.ask("b", ONE_AT_ONCE_AND_TOKENS, 221), Denied)
     assert isinstance(await guarded.ask("c", ONE_AT_ONCE_AND_TOKENS, 200), Granted)
 
 
 async def test_a_request_between_whose_phases_redis_comes_back_leaves_nothing_held(
     guarded: Guarded,
 ) -> None:
-    """The request began here, where only this gateway can end its hold."""
+    """Leave no hold when Redis returns between a request's two phases.
+
+    The request began in this gateway, which alone can end its hold.
+    """
     guarded.redis.is_away = True
     begun = await guarded.hold("a", ONE_AT_ONCE_AND_TOKENS)
     guarded.redis.is_away = False
@@ -261,5 +273,6 @@ async def test_a_request_between_whose_phases_redis_comes_back_leaves_nothing_he
     await guarded.limiter.charge(held, Amount(tokens=400))
     await guarded.charged()
     guarded.redis.is_away = True
-    assert isinstance(await guarded.ask("b", ONE_AT_ONCE_AND_TOKENS, 201), Denied)  # 400 are used
+    # 400 tokens are used
+    assert isinstance(await guarded.ask("b", ONE_AT_ONCE_AND_TOKENS, 201), Denied)
     assert isinstance(await guarded.ask("c", ONE_AT_ONCE_AND_TOKENS, 200), Granted)

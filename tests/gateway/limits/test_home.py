@@ -1,4 +1,4 @@
-"""The store in which limits are opened, and its shared link to Redis."""
+"""The store in which limits are kept, and its shared link to Redis."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ async def test_without_redis_they_are_in_a_file(tmp_path: Path) -> None:
     home = open_limits(tmp_path, ReservedRoom(tmp_path), None, processes=3)
     assert isinstance(home.limiter, SqliteLimiter)
     assert (tmp_path / LIMITS_FILE).exists()
-    assert len(home.watched) == 1  # positive control: a file that can be damaged
+    assert len(home.watched) == 1  # positive control: there is a file, which a test can damage
     await home.limiter.close()
 
 

@@ -1,4 +1,4 @@
-"""Limits over HTTP: the real gateway before a fake engine."""
+"""Limits over HTTP: the real gateway with a fake engine."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.doubles.gateway.redis_server import redis_server
 from tests.doubles.gateway.served import MODEL, Served, config_of, serving
 from tests.gateway.conftest import BOUNDS
 
-X100 = "x" * 99  # a hundred tokens with bos
+X100 = "x" * 99  # a hundred tokens, including BOS
 PRICES = Prices(computed=1.0, cached=0.25, generated=4.0)
 
 
@@ -73,7 +73,7 @@ class Tenant:
         return self.shop.http.post("/v1/completions", json=body, headers=headers)
 
     def leave(self, *, after_first_token: bool = True, **more: Any) -> None:
-        """Ask for a stream, and disconnect."""
+        """Send a streaming request, and disconnect."""
         body = {"model": MODEL, "prompt": X100, "max_tokens": 50, "stream": True, **more}
         headers = {"authorization": f"Bearer {self.key}"}
         timeout = httpx.Timeout(20 if after_first_token else 0.2)
@@ -159,9 +159,9 @@ def test_too_many_requests_get_a_retry_after(shop: Shop) -> None:
 def test_tokens_are_counted_as_computed(shop: Shop) -> None:
     shop.engine.script = saying("four")
     tenant = shop.tenant({"tokens_per_minute": 400})
-    first = tenant.ask(max_tokens=300)  # asks for 400, computes 105
+    first = tenant.ask(max_tokens=300)  # reserves 400 tokens, computes 105
     assert (first.status_code, remaining(first)) == (200, 0)
-    second = tenant.ask(max_tokens=50)  # the prompt is cached except for its last block
+    second = tenant.ask(max_tokens=50)  # all of the prompt except its last block is cached
     assert second.status_code == 200
     assert 400 - 105 - 150 <= remaining(second) <= 400 - 105 - 150 + 5
     third = tenant.ask(max_tokens=100)
@@ -186,20 +186,20 @@ def test_each_choice_reserves_its_prompt_and_is_charged_what_it_computed(shop: S
     three = tenant.ask(n=3, max_tokens=20)
     assert remaining(three) == 10_000 - 3 * (100 + 20)
     two = tenant.ask(prompt=["y" * 59, "z" * 39], n=2, max_tokens=20)
-    computed = 100 + 2 * 4 + 3 * 5  # the stop token of each choice counts
+    computed = 100 + 2 * 4 + 3 * 5  # each choice's stop token counts
     assert 0 <= remaining(two) - (10_000 - computed - 2 * 100 - 4 * 20) <= 60
 
 
 def test_a_spent_budget_gets_no_retry_after(shop: Shop) -> None:
     tenant = shop.tenant({"budget": {"units": 0.0003}})
-    assert tenant.ask(max_tokens=25).status_code == 200  # 100 + 4 * 25 = 200 of 300
+    assert tenant.ask(max_tokens=25).status_code == 200  # 100 + 4 * 25 = 200 of 300 micro-units
     refused = tenant.ask(prompt="other" * 19, max_tokens=2)
     error = error_of(refused)
     assert (error["type"], error["code"]) == ("insufficient_quota", "insufficient_quota")
     assert "retry-after" not in refused.headers
     assert error["message"].startswith("limited to 0.0003 units a month;")
     assert "wait for the next month (UTC), or have the budget raised" in error["message"]
-    more = tenant.ask(prompt="more" * 25, max_tokens=70)  # needs more than a whole month's budget
+    more = tenant.ask(prompt="more" * 25, max_tokens=70)  # costs more than a month's budget
     assert "month" not in error_of(more)["message"].removeprefix("limited to 0.0003 units a month")
     shop.patch(tenant.id, {"limits": {"budget": {"units": 0.0002, "period": "total"}}})
     text = error_of(tenant.ask(prompt="third" * 60, max_tokens=2))["message"]
@@ -212,9 +212,9 @@ def test_a_spent_budget_gets_no_retry_after(shop: Shop) -> None:
 def test_cached_tokens_have_their_own_price(shop: Shop) -> None:
     shop.engine.script = saying("")
     tenant = shop.tenant({"budget": {"units": 0.00025}})
-    # The budget is 250 micro-units. The first costs 100, and 4 for its stop. Of the second's 100
-    # tokens, 96 are cached (24) and 4 are not: 32 with its stop. The third finds 114 left and needs
-    # 104.
+    # The budget is 250 micro-units. The first request costs 100, and 4 for its stop token. Of the
+    # second's 100 tokens, 96 are cached (24) and 4 are not: 32 with its stop token. The third finds
+    # 114 left and needs 104.
     assert [tenant.ask(max_tokens=1).status_code for _ in range(4)] == [200, 200, 200, 429]
     assert tenant.ask(prompt="x" * 69, max_tokens=1).status_code == 200
 
@@ -240,7 +240,7 @@ def test_only_so_many_run_at_once_and_a_gone_client_gives_its_place_back(shop: S
     with httpx.stream(
         "POST", f"{tenant.url}/v1/completions", json=body, headers=headers, timeout=60
     ) as answer:
-        lines = answer.iter_lines()  # a name keeps the iterator, and so the stream, open
+        lines = answer.iter_lines()  # the variable keeps the iterator alive, and so the stream open
         next(lines)
         refused = tenant.ask()
         assert error_of(refused)["code"] == "rate_limit_exceeded"
@@ -263,9 +263,11 @@ def test_what_an_aborted_stream_computed_counts_and_the_rest_is_given_back(shop:
 def test_a_prompt_abandoned_before_its_first_token_counts(shop: Shop) -> None:
     tenant = shop.tenant({"budget": {"units": 0.0005}})
     shop.engine.script, shop.engine.pace = saying("a" * 900), hanging_at(0)
-    tenant.leave(after_first_token=False, max_tokens=50)  # reserves 300, has used at most 100
+    # reserves 300 tokens, and has used at most 100
+    tenant.leave(after_first_token=False, max_tokens=50)
     shop.engine.pace = at_once
-    assert tenant.ask(prompt="y" * 99, max_tokens=80).status_code == 429  # would use 420 of 400
+    # would use 420 of 400 tokens
+    assert tenant.ask(prompt="y" * 99, max_tokens=80).status_code == 429
     assert tenant.ask(prompt="y" * 99, max_tokens=75).status_code == 200
 
 
@@ -279,7 +281,10 @@ def test_what_the_engine_could_not_do_costs_nothing(shop: Shop) -> None:
 
 
 def test_a_request_that_is_refused_counts_as_one_and_costs_no_tokens(shop: Shop) -> None:
-    """A refused request is counted before its body is read. Everything else is given back."""
+    """Count a refused request, but charge no tokens.
+
+    The request is counted before its body is read. Every other reservation is returned.
+    """
     tenant = shop.tenant({"requests_per_minute": 3, "tokens_per_minute": 1000, "max_concurrent": 1})
     for _ in range(2):
         assert tenant.ask(max_tokens=100_000).status_code == 400

@@ -1,4 +1,4 @@
-"""Chats without `max_tokens`, of tenants with small limits: the real gateway, a fake engine."""
+"""Chats without `max_tokens` of tenants with small limits: the real gateway with a fake engine."""
 
 from __future__ import annotations
 

@@ -43,7 +43,8 @@ def demand(name: object, limits: Limits, cost: float = 0) -> Demand:
 async def test_8_clients_on_two_limiters_get_the_rate_and_one_burst(
     limits_redis: RedisServer, limiter: RedisLimiter
 ) -> None:
-    limits = Limits(requests_per_minute=60 * 100, burst_s=0.5)  # 100 a second, 50 at once
+    # 100 requests per second, 50 at once
+    limits = Limits(requests_per_minute=60 * 100, burst_s=0.5)
     other = patient(limits_redis)
     began = time.monotonic()
 
@@ -71,7 +72,7 @@ async def test_there_is_one_key_for_each_limit_and_no_id_of_a_key(
     assert sorted(admin.scan_iter()) == [
         f"ratoon:limits:{{tn_a}}:{name}" for name in ("holds", "month", "requests", "tokens")
     ]
-    assert admin.pttl("ratoon:limits:{tn_a}:month") == -1  # spending is not forgotten
+    assert admin.pttl("ratoon:limits:{tn_a}:month") == -1  # the spent amount never expires
 
 
 async def test_rates_are_forgotten_once_they_have_drained_and_nothing_is_held(
@@ -82,13 +83,13 @@ async def test_rates_are_forgotten_once_they_have_drained_and_nothing_is_held(
 
     limits = Limits(requests_per_minute=1, tokens_per_minute=60, burst_s=7200)
     granted = [await limiter.reserve(demand(number, limits)) for number in range(100)]
-    assert 6000 - 60 < kept_s("requests") <= 6000  # 100 requests at one a minute
+    assert 6000 - 60 < kept_s("requests") <= 6000  # 100 requests at one per minute
     for number, one in enumerate(granted):
         assert isinstance(one, Granted)
         assert kept_s("holds") == kept_s("tokens") == -0.001, f"{number}: some are held"
         await limiter.renew([one.hold])
         await limiter.charge(one.hold, Amount(150 if number else 0))
-    assert 14_850 - 60 < kept_s("tokens") <= 14_850  # 99 * 150 tokens at one a second
+    assert 14_850 - 60 < kept_s("tokens") <= 14_850  # 99 * 150 tokens at one per second
     assert not admin.exists("ratoon:limits:{tn_a}:holds")
     admin.delete("ratoon:limits:{tn_a}:tokens")
     few = await limiter.reserve(demand("few", limits))
@@ -150,7 +151,7 @@ async def test_an_emptied_redis_does_not_give_the_budget_back(
     assert isinstance(second, Granted)
     assert isinstance(await limiter.reserve(demand("c", UNITS, 0.4)), Denied)
     admin.flushall()
-    # the second hold is gone, but its use is counted
+    # the second hold is gone, but its usage is counted
     await other.charge(second.hold, Amount(cost=300_000))
     assert admin.hget("ratoon:limits:{tn_a}:month", "spent") == "300000"
     verdict = await limiter.reserve(demand("d", UNITS, 0.7))
@@ -162,7 +163,10 @@ async def test_an_emptied_redis_does_not_give_the_budget_back(
 async def test_a_replica_that_lagged_does_not_give_the_budget_back(
     limiter: RedisLimiter, admin: redis.Redis
 ) -> None:
-    """A replica that takes over has the old budget, under the same epoch."""
+    """Do not give a budget back after a failover.
+
+    The replica that takes over has an old count, under the same epoch.
+    """
     month = "ratoon:limits:{tn_a}:month"
     first = await limiter.reserve(demand("a", UNITS, 0.3))
     assert isinstance(first, Granted)
@@ -187,7 +191,7 @@ async def test_what_was_owed_is_counted_once(limiter: RedisLimiter) -> None:
     verdict = await limiter.reserve_owing(demand("b", limits), [Owed("a", requests=7)])
     assert isinstance(verdict, Granted)
     again = await limiter.reserve_owing(demand("c", limits), [Owed("b", requests=100)])
-    assert isinstance(again, Denied)  # full, but not locked for ever
+    assert isinstance(again, Denied)  # still at its limit, but not locked for ever
     assert again.retry_after_s is not None
     assert again.retry_after_s <= 6.1
 
@@ -195,7 +199,10 @@ async def test_what_was_owed_is_counted_once(limiter: RedisLimiter) -> None:
 async def test_names_of_debts_are_kept_while_a_gateway_may_tell_them_again(
     limiter: RedisLimiter, admin: redis.Redis
 ) -> None:
-    """A debt that Redis may have counted is sent again with its tenant's next request."""
+    """Keep the names of debts as long as a gateway may send them again.
+
+    A debt that Redis may have counted is sent again with its tenant's next request.
+    """
     limits = Limits(requests_per_minute=10)
     await limiter.reserve_owing(demand("a", limits), [Owed("a", requests=7)])
     names, rates = (f"ratoon:limits:{{tn_a}}:{name}" for name in ("owed", "requests"))

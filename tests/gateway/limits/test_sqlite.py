@@ -1,4 +1,4 @@
-"""The limits' file alone; `test_contract` tests the properties of every store."""
+"""The file of limits; `test_contract` tests the properties of every store."""
 
 from __future__ import annotations
 
@@ -76,8 +76,8 @@ async def test_an_unreadable_account_is_an_error(path: Path, account: bytes) -> 
 
 
 BUDGET = Limits(tokens_per_minute=700, max_concurrent=3, budget=Budget(units=1.0))
-# A tenant's entry in a file from before holds had rows. Requests that began at 1000 s hold 100 and
-# 50 tokens at 0.2 and 0.3 units, and 7 tokens were used for 0.05.
+# A tenant's entry from before the file had a table row for each hold. Requests that began at 1000 s
+# hold 100 and 50 tokens at 0.2 and 0.3 units, and 7 tokens were used for 0.05.
 BEFORE_ROWS = bytes.fromhex(
     "85a8726571756573747382a56c6576656cce0aba9500a26174ce3b9aca00a6746f6b656e7382a56c6576656cce1908"
     "b100a26174ce3b9aca00ab68656c645f746f6b656e73cc96a5686f6c647382a16194ce3f2e510064ce00030d40a56d"
@@ -165,7 +165,7 @@ async def test_the_loop_goes_on_while_another_worker_writes(path: Path) -> None:
 
 
 async def _steps(limiter: SqliteLimiter, name: str) -> int:
-    """Count SQLite's steps for a request, from its beginning to its end."""
+    """Count the steps of SQLite's virtual machine for a request, from its beginning to its end."""
     steps = 0
 
     def count() -> int:

@@ -1,4 +1,6 @@
-"""An account's counts of requests admitted elsewhere; `test_contract` tests the rest."""
+"""An account's counts of requests that other gateways admitted; `test_contract` tests everything
+else.
+"""
 
 from __future__ import annotations
 
@@ -43,12 +45,14 @@ class TestOwed:
     def test_a_debt_drains_only_from_the_time_it_was_added(self) -> None:
         account = Account()
         account.owe(LIMITS, 6, 600, at(100))
-        account.owe(LIMITS, 3, 300, at(130))  # half has drained, and is filled again
+        account.owe(LIMITS, 3, 300, at(130))  # half of the debt has drained, and is owed again
         levels = account.levels(LIMITS)
         assert (levels.requests, levels.tokens) == (6 * ONE, 600 * ONE)
 
     def test_a_debt_never_exceeds_the_bucket_s_capacity(self) -> None:
-        """However much was admitted elsewhere, a wait is never longer than a burst."""
+        """Cap a debt: however many requests other gateways admitted, a wait is never longer than a
+        burst.
+        """
         account = Account()
         account.owe(LIMITS, 1000, 100_000, at(100))
         assert isinstance(account.reserve(demand("a"), at(109.9)), Denied)

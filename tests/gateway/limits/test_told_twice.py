@@ -1,4 +1,4 @@
-"""Charges that are sent to Redis again, for lack of an answer, count once."""
+"""Charges that a gateway sends to Redis again, after no answer came, count once."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PATIENCE_S = 20.0
 
 
 class Gateway:
-    """A gateway's limiter before a real Redis whose clock does not move."""
+    """A gateway's limiter with a real Redis whose clock does not move."""
 
     def __init__(self, server: RedisServer) -> None:
         self.server = server
@@ -39,7 +39,7 @@ class Gateway:
         return verdict.hold
 
     async def settled(self) -> int:
-        """Return the tokens that Redis has counted, once everything is sent."""
+        """Wait until everything is sent; return the tokens that Redis has counted."""
         await self.hold("last")
         while self.limiter._uncharged:
             await self.limiter.renew([])
@@ -53,7 +53,7 @@ class Gateway:
 async def gateway(tmp_path: Path) -> AsyncIterator[Gateway]:
     with redis_server(tmp_path) as server:
         gateway = Gateway(server)
-        await gateway.hold("first")  # loads the script into Redis
+        await gateway.hold("first")  # loads the reservation's script into Redis
         yield gateway
         await gateway.limiter.close()
         gateway.clock.close()
@@ -77,7 +77,8 @@ async def test_what_was_used_counts_once_though_redis_has_not_said_so(
     gateway: Gateway, is_asked: bool
 ) -> None:
     held = await gateway.hold("a")
-    await gateway.limiter.charge(await gateway.hold("b"), Amount(tokens=7))  # loads this script too
+    # loads the charge's script too
+    await gateway.limiter.charge(await gateway.hold("b"), Amount(tokens=7))
     gateway.link.timeout_s = 0.1
     gateway.server.freeze()
     if not is_asked:

@@ -1,4 +1,6 @@
-"""`account` and `scripts` decide alike: equal requests at equal times give equal numbers."""
+"""`account` and `scripts` decide alike: the same requests at the same times get the same
+numbers.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,7 @@ Turn = tuple[str, int, int, int]
 
 
 def asks_on(hold: Hold, most: Amount) -> Demand:
-    """Make the second demand of a begun request, when its use is known."""
+    """Make the second demand of a request that has begun, when its usage is known."""
     return msgspec.structs.replace(hold.demand, most=most, begun=hold.demand.most)
 
 
@@ -68,7 +70,8 @@ class Player:
         if what == "ask on":
             return self._said(await self.limiter.reserve(asks_on(hold, Amount(tokens, cost))))
         if what == "settle":
-            used = Amount(tokens, min(cost, hold.demand.most.cost))  # may exceed its reservation
+            # the usage may exceed its reservation
+            used = Amount(tokens, min(cost, hold.demand.most.cost))
             await self.limiter.charge(hold, used)
         elif what == "renew":
             await self.limiter.renew([hold])

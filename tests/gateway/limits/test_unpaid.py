@@ -1,4 +1,4 @@
-"""Charges without a place to store them: the log says that they are lost."""
+"""Charges beyond the bound on stored charges: they are lost, counted, and reported in the log."""
 
 from __future__ import annotations
 

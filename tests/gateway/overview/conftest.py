@@ -1,4 +1,4 @@
-"""Fixtures: the operator's office, for the data that the page polls."""
+"""Fixtures: the operator's HTTP client, for the data that the overview page polls."""
 
 from __future__ import annotations
 

@@ -17,12 +17,12 @@ from tests.gateway.support.operated_engine import OperatedEngine, some_overview
 
 
 def long_running(**fields: Any) -> Overview:
-    """Make the overview of an engine that started before the kept history."""
+    """Make the overview of an engine that started before the history begins."""
     return some_overview(**{"uptime_s": 2 * KEPT_S, **fields})
 
 
 class Watch:
-    """A history, and the overviews that it reads."""
+    """A history, and the overviews that it records."""
 
     def __init__(self) -> None:
         self.clock, self.engine = ManualClock(), OperatedEngine()

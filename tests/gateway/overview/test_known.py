@@ -1,4 +1,4 @@
-"""Workers that ask each other, so that any worker's page shows the data of all."""
+"""Workers that ask each other for data, so that any worker's page shows the data of all."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from gateway.overview.siblings import Siblings
 from gateway.telemetry.refusals import LastRefusals, Refusal
 from tests.gateway.support.manual_clock import ManualClock
 
-NO_KEYS: Any = None  # these tests check no key
+NO_KEYS: Any = None  # these tests check no API key
 
 
 def worker(pid: int, clock: ManualClock, directory: Path | None) -> Known:
@@ -70,7 +70,7 @@ async def test_requests_of_tenants_are_those_of_all(workers: list[Known]) -> Non
         running = RunningRequest(None)
         running.tenant_id, running.route = f"tn_{number}", "/v1/messages"
         one.under_way.add(b"digest", running)
-    # not admitted yet, so it has no tenant
+    # the request is not admitted yet, so its tenant is unknown
     workers[0].under_way.add(b"digest", RunningRequest(None))
     for one in workers:
         told = await one.requests()
@@ -85,7 +85,7 @@ async def test_a_tenant_that_looks_at_one_is_watched_by_all(workers: list[Known]
     assert other.missed.is_watched("tn_a")
     missed = CacheMiss(reason="tools_changed", cached_tokens=0, lost_tokens=10)
     other.missed.add("tn_a", "r", missed)
-    other.missed.add("tn_b", "r", missed)  # a tenant that does not watch
+    other.missed.add("tn_b", "r", missed)  # a tenant that does not watch its page
     (told,) = await one.misses("tn_a")
     assert (told.request_id, told.tokens) == ("r", 10)
     assert await one.misses("tn_b") == [], "nobody sees another tenant's"

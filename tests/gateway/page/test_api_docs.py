@@ -1,4 +1,4 @@
-"""`/docs` of a running gateway: its files, and the flag that turns it off."""
+"""`/docs` of a running gateway: its files, and the flag that disables it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pages' routes of a running gateway: files, sign-in, and requests with a cookie."""
+"""The routes of a running gateway's pages: files, sign-in, and requests with a cookie."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ def test_no_key_is_in_a_log(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     caplog.set_level("DEBUG")
-    for client in ("httpx", "httpcore"):  # the test's own client
+    for client in ("httpx", "httpcore"):  # loggers of the test's own client
         caplog.set_level("WARNING", logger=client)
     signed_in(browser, "admin", served.admin_key)
     signed_in(browser, "usage", served.key)

@@ -1,4 +1,6 @@
-"""Signed cookies and CSRF tokens: requests that they admit, and requests that they do not."""
+"""Signed cookies and CSRF tokens: the requests that they allow, and the requests that they do
+not.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,7 @@ def request(method: str = "GET", **headers: str) -> Request:
 
 
 def begun(of: Sessions, **headers: str) -> tuple[str, str, str]:
-    """Begin a session; return the cookie, the CSRF token, and the whole `Set-Cookie`."""
+    """Begin a session; return the cookie, the CSRF token, and the whole `Set-Cookie` field."""
     found: list[Session] = []
 
     def answer(session: Session) -> Response:

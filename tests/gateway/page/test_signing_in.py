@@ -1,4 +1,6 @@
-"""Sign-ins: their form, and their limit, so that strangers' open sign-ins block nobody."""
+"""Sign-ins: their body's form, and their limit, so that strangers' unfinished sign-ins block
+nobody.
+"""
 
 from __future__ import annotations
 
@@ -27,8 +29,8 @@ from tests.doubles.gateway.served import MODEL, Served, config_of, serving
 from tests.gateway.support.raw_http import connected, head, read_answer
 
 PATHS = ("/admin/session", "/usage/session")
-ROOM = 64 << 10  # bytes for the bodies of a tenant, and of the operator
-HELD = 40  # sign-ins; at 64 KiB each, like admin bodies, one would fill the room
+ROOM = 64 << 10  # bytes for a tenant's bodies, and for the operator's
+HELD = 40  # unfinished sign-ins; if each took 64 KiB, like admin bodies, one would fill the room
 JSON = {"content-type": "application/json"}
 
 
@@ -90,7 +92,9 @@ class TestHeldOpen:
                 assert sign_in(narrow, page).status_code == 200
 
     def test_bodies_with_a_key_do_fill_the_room_of_whose_they_are(self, narrow: Served) -> None:
-        """Positive control: the room is as small as intended."""
+        """Fill the room with bodies that carry a key (positive control): the room is as small as
+        intended.
+        """
         with ExitStack() as held:
             body = f"content-length: {ROOM}"
             unfinished(narrow, held, head(narrow, CHAT, body))

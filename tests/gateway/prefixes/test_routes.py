@@ -49,7 +49,10 @@ def test_a_warmed_prompt_is_found_by_a_probe(
 
 
 def test_a_response_s_continuation_is_the_stored_one_s(served: Served, engine: FakeEngine) -> None:
-    """Another tenant's response is not found, as at `/v1/responses`, and none is stored."""
+    """Continue a stored response like `/v1/responses`: another tenant's response is not found.
+
+    The continuation itself is not stored.
+    """
     headers = {"Authorization": f"Bearer {served.key}"}
     asked = {"model": MODEL, "input": TEXT}
     first = httpx.post(f"{served.url}/v1/responses", json=asked, headers=headers, timeout=60)

@@ -1,8 +1,8 @@
 """A worker that reports ten times a second that it serves, until SIGTERM or its parent's end.
 
-usage: fake_worker.py DIRECTORY WORKER_CONFIG. It writes a file named by its process id, with the
-socket of the router process. If a file `broken` exists, it exits at once with status 7 and writes
-`broken-PID`.
+usage: fake_worker.py DIRECTORY WORKER_CONFIG. It writes a file named by its process id, which
+contains the address of the router process's socket. If a file `broken` exists, it exits at once
+with status 7 and writes `broken-PID`.
 """
 
 import json
@@ -31,7 +31,8 @@ def main(directory: Path, config: dict[str, object]) -> int:
         selector.register(parent, selectors.EVENT_READ)
         selector.register(signals, selectors.EVENT_READ)
         while not (ready := [key.fileobj for key, _ in selector.select(0.1)]):
-            with suppress(BrokenPipeError):  # the next select shows that the parent is gone
+            # select notices in the next round that the parent is gone
+            with suppress(BrokenPipeError):
                 parent.send(b"+")
     return 3 if parent in ready else 0
 

@@ -1,4 +1,4 @@
-"""Restarts come fast at first, and then slow down."""
+"""Restarts follow each other quickly at first, and then more slowly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Work yields at every step, and tenants take turns on the event loop and on threads."""
+"""Work yields after every step, and tenants take turns on the event loop and on threads."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def pool() -> Iterator[FairExecutor]:
 
 
 class Work:
-    """Steps that note their name; the first waits until it is released."""
+    """Work whose steps record their name; the first step waits until a test releases it."""
 
     def __init__(self) -> None:
         self.done: list[str] = []
@@ -76,7 +76,7 @@ async def test_without_neighbours_work_goes_on_while_the_loop_is_busy(pool: Fair
 
     alone = asyncio.create_task(pool.run("a", steps(), MEDIUM))
     await asyncio.sleep(0)
-    assert last.wait(10)  # the event loop is blocked here
+    assert last.wait(10)  # this wait blocks the event loop
     assert await alone == "done"
 
 
@@ -93,7 +93,7 @@ async def test_its_end_waits_for_a_step_and_not_for_all_of_the_work() -> None:
         await asyncio.sleep(0)
     try:
         await asyncio.wait_for(asyncio.to_thread(pool.close), 10)
-        with pytest.raises(Unavailable):  # positive control: more was allowed
+        with pytest.raises(Unavailable):  # positive control: the other tenant could have sent more
             await task
     finally:
         is_over.set()
@@ -231,7 +231,7 @@ async def test_what_was_computed_is_not_refused_where_much_waits() -> None:
 
 
 class Timed:
-    """Small work, each step of which takes a time on a manual clock."""
+    """Small work whose steps each take some time on a test's clock."""
 
     def __init__(self) -> None:
         self.clock = ManualClock()

@@ -1,4 +1,4 @@
-"""A time-out that a busy loop does not shorten."""
+"""A time-out that is not shortened by a busy event loop."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ TIMEOUT_S = 0.05
 
 
 def answered_soon() -> asyncio.Future[str]:
-    """Return a future that is done two turns of the loop later, like a socket's."""
+    """Return a future that is done two event-loop iterations later, like an answer from a
+    socket.
+    """
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[str] = loop.create_future()
     loop.call_soon(loop.call_soon, answer.set_result, "here")
@@ -21,7 +23,7 @@ def answered_soon() -> asyncio.Future[str]:
 
 
 def hold_up(seconds: float) -> None:
-    """Make the loop's next turn last this long."""
+    """Make the event loop's next iteration last this many seconds."""
     asyncio.get_running_loop().call_soon(time.sleep, seconds)
 
 
@@ -61,7 +63,8 @@ async def test_a_loop_that_is_always_busy_gives_up_at_last() -> None:
         async with loop_timeout(TIMEOUT_S):
             await never
     working.cancel()
-    assert TURNS <= turns <= 2 * TURNS + 4  # a timer set in one turn is due two turns later
+    # a timer set in one iteration is due two iterations later
+    assert TURNS <= turns <= 2 * TURNS + 4
 
 
 async def test_errors_and_cancellation_pass_and_no_turn_is_left() -> None:

@@ -1,4 +1,4 @@
-"""Periodic tasks continue after an unexpected error, and log it once."""
+"""Periodic tasks continue after an unexpected error, which they log once."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Damaged(Exception):
 
 
 class Luck:
-    """A source of errors that raises `failures` times, and then succeeds."""
+    """A source of errors, which raises `failures` times and then succeeds."""
 
     def __init__(self, failures: int) -> None:
         self.failures = failures
@@ -84,7 +84,7 @@ async def test_a_turn_that_fails_is_logged_once_and_tried_again(
 
     async with asyncio.timeout(WITHIN_S), repeated(turn, "the task"):
         await luck.succeeded.wait()
-        if failures:  # another series of failures logs another line
+        if failures:  # a later series of failures logs another line
             luck.failures, luck.succeeded = 2, asyncio.Event()
             await luck.succeeded.wait()
     assert caplog.text.count("the task failed") == 2 * logged
@@ -198,7 +198,7 @@ async def publishing(luck: Luck, model: Path) -> AsyncIterator[None]:
 @asynccontextmanager
 async def dividing(luck: Luck, _: Path) -> AsyncIterator[None]:
     store = UnluckyStore(luck)
-    store.luck = None  # the first read is part of the start
+    store.luck = None  # the first read belongs to the start
     async with Partitions(store, FakeEngine(), are_wanted=True).kept():
         store.luck = luck
         yield

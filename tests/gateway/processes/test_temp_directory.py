@@ -1,4 +1,4 @@
-"""A temporary directory belongs to one process, and is removed after it."""
+"""A temporary directory belongs to one process, and is removed after that process."""
 
 from __future__ import annotations
 
@@ -97,7 +97,8 @@ def test_no_child_keeps_it(tmp_path: Path) -> None:
         try:
             targets = []
             for path in Path(f"/proc/{child.pid}/fd").iterdir():
-                with suppress(FileNotFoundError):  # a file that the start has already closed
+                # a file descriptor that the starting process has already closed
+                with suppress(FileNotFoundError):
                     targets.append(os.readlink(path))
             assert not [target for target in targets if PREFIX in target]
         finally:

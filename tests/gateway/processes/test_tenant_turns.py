@@ -1,4 +1,4 @@
-"""Turns of tenants: one piece of a tenant's work at a time, and no tenant waits for another."""
+"""One piece of a tenant's work runs at a time, and no tenant waits for another."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gateway.processes.tenant_turns import TenantTurns, seen_out
 
 
 class Visitor:
-    """A task that takes a tenant's turn, and keeps it until told to go."""
+    """A task that takes its tenant's turn, and keeps it until a test ends it."""
 
     def __init__(self, turns: TenantTurns, tenant_id: str | None) -> None:
         self.is_in, self.may_go = asyncio.Event(), asyncio.Event()

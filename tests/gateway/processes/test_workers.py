@@ -1,4 +1,4 @@
-"""The parent of workers, with scripts in their place."""
+"""The parent process of workers, with scripts in place of real workers."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def pids(directory: Path) -> set[int]:
 
 @asynccontextmanager
 async def running(directory: Path, count: int) -> AsyncIterator[tuple[Workers, asyncio.Task[int]]]:
-    """Run workers that have all served; stop the remaining ones after the test."""
+    """Run workers until all have served; stop those that remain after the test."""
     workers = Workers(command(directory), count, directory / "metrics", backoff=HASTY)
     task = asyncio.create_task(workers.run())
     try:
@@ -111,7 +111,10 @@ async def test_one_that_cannot_start_any_more_is_tried_while_others_serve(tmp_pa
 
 
 async def test_one_that_hangs_is_ended_and_has_a_successor(tmp_path: Path) -> None:
-    """A stopped worker sends no heartbeat. Positive control: one with heartbeats lives on."""
+    """Replace a worker that hangs.
+
+    A stopped worker sends no heartbeat. Positive control: a worker with heartbeats stays.
+    """
     workers = Workers(command(tmp_path), 2, tmp_path, backoff=HASTY, silent_s=2.0)
     task = asyncio.create_task(workers.run())
     try:
@@ -128,9 +131,9 @@ async def test_one_that_hangs_is_ended_and_has_a_successor(tmp_path: Path) -> No
 
 
 async def test_a_router_process_is_kept_beside_them_and_ends_with_them(tmp_path: Path) -> None:
-    """The router process is told its address like the workers.
+    """Start and end a router process with the workers.
 
-    If its start fails, the workers continue.
+    The router gets its address like the workers. If its start fails, the workers continue.
     """
     beside, of_workers = tmp_path / "router", tmp_path / "workers"
     beside.mkdir()
@@ -156,7 +159,10 @@ async def test_a_router_process_is_kept_beside_them_and_ends_with_them(tmp_path:
 
 
 async def test_a_router_process_that_stands_still_does_not_hold_up_the_end(tmp_path: Path) -> None:
-    """The router's silence would be noticed only after 30 s, when containers have been killed."""
+    """End without waiting for a stopped router process.
+
+    Its silence would be noticed only after 30 s, by when container managers kill.
+    """
     async with beside_workers(tmp_path) as (workers, task, router):
         os.kill(router, signal.SIGSTOP)
         workers.stop()
@@ -204,7 +210,7 @@ async def test_what_cannot_be_started_for_now_is_tried_again(
 
 @asynccontextmanager
 async def beside_workers(directory: Path) -> AsyncIterator[tuple[Workers, asyncio.Task[int], int]]:
-    """Run two workers and a router process; yield them with the router process's id."""
+    """Run two workers and a router process; yield them with the router's process id."""
     for name in ("workers", "router"):
         (directory / name).mkdir()
     of_workers, beside = command(directory / "workers"), command(directory / "router")

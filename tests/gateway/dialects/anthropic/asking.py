@@ -1,4 +1,6 @@
-"""Requests of the tests of Messages, and what the engine and the client then see."""
+"""Requests for the tests of the Messages API, and accessors for what the engine and the client
+receive.
+"""
 
 from __future__ import annotations
 
@@ -25,19 +27,21 @@ USE = {"type": "tool_use", "id": "toolu_1", "name": "clock", "input": {"zone": "
 
 
 def ask(client: anthropic.Anthropic, **fields: Any) -> Message:
-    """Ask "hi" for at most 400 tokens, unless `fields` say otherwise; return the answer."""
+    """Send "hi" and ask for at most 400 tokens, unless `fields` say otherwise; return the
+    answer.
+    """
     asked: dict[str, Any] = {"model": MODEL, "max_tokens": 400, "messages": HI, **fields}
     answer: Message = client.messages.create(**asked)
     return answer
 
 
 def blocks_of(message: Message) -> list[Any]:
-    """Return a message's blocks untyped, since the test knows their types."""
+    """Return a message's content blocks without types, for tests that know the types."""
     return list(message.content)
 
 
 def post(http: httpx.Client, path: str = "/v1/messages", **fields: Any) -> httpx.Response:
-    """Ask over HTTP, without fields that are None."""
+    """Send a request over HTTP, without the fields that are None."""
     body = {"model": MODEL, "max_tokens": 400, "messages": HI, **fields}
     return http.post(path, json={name: one for name, one in body.items() if one is not None})
 
@@ -50,7 +54,7 @@ def shown(engine: FakeEngine) -> str:
 
 
 def prompt_for(engine: FakeEngine, client: anthropic.Anthropic, *turns: Any, **fields: Any) -> str:
-    """Ask with these turns; return the prompt that the model sees."""
+    """Send these turns; return the prompt that the model reads."""
     ask(client, messages=list(turns), **fields)
     return shown(engine)
 
@@ -66,7 +70,7 @@ def assistant(content: Any) -> dict[str, Any]:
 
 
 def events_of(answer: httpx.Response) -> list[tuple[str, dict[str, Any]]]:
-    """Return the names and data of a stream's events; check that each `type` is the name."""
+    """Return each event's name and data; check that the data's `type` is the name."""
     frames = [frame.split("\n") for frame in answer.text.split("\n\n") if frame]
     events = []
     for named, data in frames:
@@ -78,7 +82,7 @@ def events_of(answer: httpx.Response) -> list[tuple[str, dict[str, Any]]]:
 
 
 def error_of(answer: httpx.Response, status: int, kind: str) -> dict[str, Any]:
-    """Return the error of an answer; check that it is complete in Anthropic's form."""
+    """Return an answer's error; check that it has all of Anthropic's error fields."""
     assert answer.status_code == status, answer.text
     body = answer.json()
     assert set(body) == {"type", "error", "request_id"}

@@ -1,4 +1,4 @@
-"""Fixtures: Anthropic's client before a gateway whose model thinks and calls tools like Hermes."""
+"""Fixtures: Anthropic's client, and a gateway whose model thinks and writes Hermes tool calls."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def claude(served: Served, engine: FakeEngine) -> Iterator[anthropic.Anthropic]:
-    """Return the client as users have it, but without retries."""
+    """Return the official client as users have it, but without retries."""
     with anthropic.Anthropic(
         base_url=served.url, api_key=served.key, max_retries=0, timeout=60
     ) as client:
@@ -53,7 +53,9 @@ def claude(served: Served, engine: FakeEngine) -> Iterator[anthropic.Anthropic]:
 
 @pytest.fixture
 def http(served: Served, engine: FakeEngine) -> Iterator[httpx.Client]:
-    """Return an HTTP client for what the official client hides or would not send."""
+    """Return an HTTP client for requests and answers that the official client cannot send or
+    show.
+    """
     headers = {"x-api-key": served.key}
     with httpx.Client(base_url=served.url, headers=headers, timeout=60) as client:
         yield client

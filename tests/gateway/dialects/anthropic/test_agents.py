@@ -1,4 +1,4 @@
-"""Requests of agents: fields without an effect here are accepted.
+"""Agents' requests, some of whose fields are accepted without effect.
 
 The body has Claude Code's form. `docs/reference/http-api.md` lists the ignored fields, and why.
 """
@@ -118,7 +118,7 @@ def test_another_session_of_an_agent_finds_what_it_was_told(
     session("0df", is_header=True)
     assert session("707", is_header=True) > 700
     session("0df", is_header=False)
-    # only the tools: other text than a header is an instruction
+    # only the tools are counted: text other than a billing header is an instruction
     assert session("707", is_header=False) < 400
 
 

@@ -1,4 +1,4 @@
-"""A thread's turn is claimed and released, whenever the client leaves."""
+"""A turn of a stored thread is claimed and released, whenever the client disconnects."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TENANT, PREVIOUS = a_tenant().id, "msg_1"
 
 
 class Moments:
-    """The awaited calls of a turn, in order; one of them waits until it is released."""
+    """The awaited calls of a turn, in order. One of them waits until a test releases it."""
 
     def __init__(self, held_up: int) -> None:
         self._left = held_up
@@ -36,7 +36,9 @@ class Moments:
 
 
 class SlowStore(MemoryStore):
-    """A store whose writes are awaited calls of a turn: a caller may leave after a write."""
+    """A store whose writes count as awaited calls of a turn: the caller may be cancelled after a
+    write.
+    """
 
     moments: Moments
 
@@ -51,7 +53,7 @@ class SlowStore(MemoryStore):
 
 
 async def turn_in(store: SlowStore, moments: Moments) -> ThreadTurn:
-    """Return a turn that continues the stored turn `PREVIOUS`."""
+    """Return a turn that continues the stored message `PREVIOUS`."""
     await store.create(a_tenant())
     threads = Threads(StoredRecords(store, Bounds(), lambda: 100.0))
     store.moments = Moments(-1)

@@ -1,4 +1,4 @@
-"""Whole messages with the official client: blocks, stop reasons, and usage."""
+"""Unstreamed messages with the official client: content blocks, stop reasons, and usage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Errors in Anthropic's form, whatever their source, and the official client's exceptions."""
+"""Errors in Anthropic's form, whatever raised them, and the official client's exceptions."""
 
 from __future__ import annotations
 
@@ -325,7 +325,7 @@ def test_a_spent_budget(http: httpx.Client, served: Served, limited: Any) -> Non
 
 
 def told(event: threading.Event) -> Pace:
-    """Send two tokens, then nothing until the request is cancelled."""
+    """Send two tokens and set `event`, then send nothing until the request is cancelled."""
     hang = hanging_at(2)
 
     async def pace(request: Generate, at: int) -> None:

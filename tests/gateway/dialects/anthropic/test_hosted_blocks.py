@@ -1,4 +1,6 @@
-"""Histories with calls that Anthropic's servers ran; a call is shown if its result is there."""
+"""Histories with tool calls that Anthropic's servers ran: a prompt shows each call that has a
+result.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,7 @@ FOUND = {
     "type": "tool_search_tool_search_result",
     "tool_references": [{"type": "tool_reference", "tool_name": "find_owl"}],
 }
-# Blocks of Anthropic's API, and the text that the model sees.
+# Content blocks of Anthropic's API, and the text that the model reads for them.
 SHOWN: list[tuple[list[dict[str, Any]], list[str]]] = [
     (
         [

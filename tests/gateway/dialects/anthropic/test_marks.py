@@ -1,4 +1,4 @@
-"""`cache_control` with Anthropic's client: the marked prefix, its time, and its usage."""
+"""`cache_control` with Anthropic's client: the marked prefix, its lifetime, and its usage."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def text(what: str, mark: Any = None) -> dict[str, Any]:
 
 
 def covered(engine: FakeEngine) -> list[str]:
-    """Return the prompt up to each mark of the last request."""
+    """Return the prompt text up to each mark of the last request."""
     whole = shown(engine)
     return [whole[: mark.num_tokens - 1] for mark in engine.requests[-1].marks]
 

@@ -1,4 +1,4 @@
-"""Streamed messages: the order of events, and the official client's result."""
+"""Streamed messages: the order of events, and the message that the official client assembles."""
 
 from __future__ import annotations
 
@@ -103,7 +103,9 @@ def test_what_each_event_says(http: httpx.Client, engine: FakeEngine) -> None:
 
 
 def as_sent(message: Message) -> dict[str, Any]:
-    """Return a message without its ids, which always differ, and without the client's fields."""
+    """Return a message without its ids, which differ for each request, and without fields that the
+    client adds.
+    """
     sent = json.loads(message.to_json())
     sent.pop("stop_details", None)
     for block in sent["content"]:

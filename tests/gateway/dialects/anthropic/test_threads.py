@@ -1,6 +1,6 @@
-"""Threads with the official client: conversations that the server stores, in a file or in Redis.
+"""Threads with the official client: conversations that the gateway stores, in a file or in Redis.
 
-The client sends only a turn's new messages, and the model sees the whole conversation.
+The client sends only a turn's new messages, and the model reads the whole conversation.
 """
 
 from __future__ import annotations
@@ -55,7 +55,9 @@ PREVIOUS = "thread.previous_message_id"
 
 @pytest.fixture(scope="module")
 def home(redis: RedisServer | None, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """Return settings of gateways that share state and keys; none for a file."""
+    """Return the settings of gateways that share state and keys in Redis, or no settings for a
+    file.
+    """
     if redis is None:
         return {}
     secrets = tmp_path_factory.mktemp("secrets")
@@ -78,7 +80,7 @@ def served(
 
 
 def continuing(message_id: str) -> dict[str, str]:
-    """Return the field `thread` that continues a message."""
+    """Return the `thread` field that continues a stored message."""
     return {"type": "continue", "previous_message_id": message_id}
 
 
@@ -91,18 +93,18 @@ def created(http: httpx.Client, **fields: Any) -> str:
 
 
 def continued(http: httpx.Client, message_id: str, said: Any = "more", **fields: Any) -> Any:
-    """Continue a message; return the answer."""
+    """Continue a stored message; return the answer."""
     return post(http, thread=continuing(message_id), messages=[user(said)], **fields)
 
 
 def a_thread(client: anthropic.Anthropic, **fields: Any) -> Any:
-    """Return the client's own thread, which sends only new messages."""
+    """Make a thread of the client's own helper class, which sends only new messages."""
     return client.beta.messages.thread(**{"model": MODEL, **fields})
 
 
 @contextmanager
 def running(http: httpx.Client, message_id: str) -> Iterator[None]:
-    """Run a stream that continues a message and has begun; its client leaves at the end."""
+    """Run a stream that continues a message and has begun; disconnect its client at the end."""
     body = {
         "model": MODEL,
         "max_tokens": 9,
@@ -116,7 +118,7 @@ def running(http: httpx.Client, message_id: str) -> Iterator[None]:
 
 
 def until_free(http: httpx.Client, message_id: str) -> httpx.Response:
-    """Continue a message once the running request that does so has ended."""
+    """Continue a message as soon as the running request that continues it has ended."""
     for _ in range(500):
         answer: httpx.Response = continued(http, message_id)
         if "thread_continue_in_flight" not in answer.text:
@@ -126,7 +128,7 @@ def until_free(http: httpx.Client, message_id: str) -> httpx.Response:
 
 
 def refused(answer: httpx.Response) -> tuple[str, Any]:
-    """Return the code of the error that refuses a thread, and the field that it names."""
+    """Return the error code that refuses a thread, and the field that the error names."""
     status = 404 if answer.status_code == 404 else 400
     error = error_of(answer, status, MISSING if status == 404 else INVALID)
     return error["code"], error["param"]

@@ -1,4 +1,6 @@
-"""Tools: what the model sees of them, which it may call, and how results are sent back."""
+"""Tools: the text in which the model reads them, the calls that it may write, and the results sent
+back.
+"""
 
 from __future__ import annotations
 
@@ -122,7 +124,7 @@ def test_without_a_call_the_text_is_text(claude: anthropic.Anthropic, engine: Fa
 
 
 def test_a_loop_of_call_and_result(claude: anthropic.Anthropic, engine: FakeEngine) -> None:
-    """The client sends the answer back unchanged."""
+    """Send the model's call back unchanged, with its result."""
     engine.script = saying(f"Let me see.{CALL}")
     first = ask(claude, tools=[CLOCK])
     call = first.content[1]
@@ -183,7 +185,7 @@ def test_several_results_and_a_text_in_one_turn(
         ),
         tools=TOOLS,
     )
-    # This template shows no ids, so results are in the order of their calls.
+    # This template shows no call ids, so results are in the order of their calls.
     assert prompt.endswith("|tool:clock:noon|tool:alarm:set|user:and now?\n<reminder>|assistant:")
     assert prompt.count("<tool_call>{") == 3, "two calls, and the one in the template"
 

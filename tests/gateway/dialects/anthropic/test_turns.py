@@ -1,4 +1,4 @@
-"""Turns and system blocks, as the model sees them."""
+"""Turns and system blocks, as they appear in the prompt."""
 
 from __future__ import annotations
 
@@ -58,7 +58,9 @@ def test_turns(
 def test_turns_of_calls_that_follow_one_another_are_one(
     claude: anthropic.Anthropic, engine: FakeEngine
 ) -> None:
-    """No template sees two assistant turns in a row, or a result without its call."""
+    """Merge consecutive assistant turns with calls: no template accepts two, or a result without
+    its call.
+    """
     other = {**USE, "id": "toolu_2"}
 
     def result(of: dict[str, Any]) -> dict[str, Any]:

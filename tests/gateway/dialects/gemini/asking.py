@@ -1,4 +1,6 @@
-"""Requests of the tests of Gemini's dialect, and what the engine and the client then see."""
+"""Requests for the tests of Gemini's dialect, and accessors for what the engine and the client
+receive.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ PATH = f"/v1beta/models/{MODEL}"
 
 
 def ask(client: genai.Client, contents: Any = "hi", **config: Any) -> types.GenerateContentResponse:
-    """Ask "hi" for at most 400 tokens, unless `config` says otherwise; return the answer."""
+    """Send "hi" and ask for at most 400 tokens, unless `config` says otherwise; return the
+    answer.
+    """
     settings = types.GenerateContentConfig(**{"max_output_tokens": 400, **config})
     answer: types.GenerateContentResponse = client.models.generate_content(
         model=MODEL, contents=contents, config=settings
@@ -34,14 +38,14 @@ def ask(client: genai.Client, contents: Any = "hi", **config: Any) -> types.Gene
 def streamed(
     client: genai.Client, contents: Any = "hi", **config: Any
 ) -> list[types.GenerateContentResponse]:
-    """Ask the same as a stream; return its chunks."""
+    """Send the request as a stream; return the stream's chunks."""
     settings = types.GenerateContentConfig(**{"max_output_tokens": 400, **config})
     chunks = client.models.generate_content_stream(model=MODEL, contents=contents, config=settings)
     return list(chunks)
 
 
 def parts_of(answer: types.GenerateContentResponse, candidate: int = 0) -> list[types.Part]:
-    """Return the parts of the only candidate."""
+    """Return the parts of a candidate's content."""
     assert answer.candidates is not None
     content = answer.candidates[candidate].content
     assert content is not None
@@ -50,7 +54,7 @@ def parts_of(answer: types.GenerateContentResponse, candidate: int = 0) -> list[
 
 
 def reason_of(answer: types.GenerateContentResponse, candidate: int = 0) -> str | None:
-    """Return why a candidate ended; None if it has not."""
+    """Return a candidate's finish reason; None if the candidate has not finished."""
     assert answer.candidates is not None
     reason = answer.candidates[candidate].finish_reason
     return None if reason is None else reason.value
@@ -82,7 +86,7 @@ def events_of(answer: httpx.Response) -> list[dict[str, Any]]:
 
 
 def error_of(answer: httpx.Response, code: int, status: str) -> dict[str, Any]:
-    """Return the error of an answer; check that it is complete in Google's form."""
+    """Return an answer's error; check that it has all of Google's error fields."""
     assert answer.status_code == code, answer.text
     error: dict[str, Any] = answer.json()["error"]
     assert set(answer.json()) == {"error"}

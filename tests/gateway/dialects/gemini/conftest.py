@@ -1,4 +1,4 @@
-"""Fixtures: Google's client before a gateway whose model thinks and calls tools like Hermes."""
+"""Fixtures: Google's client, and a gateway whose model thinks and writes Hermes tool calls."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def gemini(served: Served, engine: FakeEngine) -> Iterator[genai.Client]:
-    """Return the client as users have it."""
+    """Return the official client as users have it."""
     client = genai.Client(api_key=served.key, http_options={"base_url": served.url})
     yield client
     client.close()
@@ -30,7 +30,9 @@ def gemini(served: Served, engine: FakeEngine) -> Iterator[genai.Client]:
 
 @pytest.fixture
 def http(served: Served, engine: FakeEngine) -> Iterator[httpx.Client]:
-    """Return an HTTP client for what the official client hides or would not send."""
+    """Return an HTTP client for requests and answers that the official client cannot send or
+    show.
+    """
     headers = {"x-goog-api-key": served.key}
     with httpx.Client(base_url=served.url, headers=headers, timeout=60) as client:
         yield client

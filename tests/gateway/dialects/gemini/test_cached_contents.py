@@ -1,4 +1,6 @@
-"""Cached contents with the official client: created, listed, used by name, renewed, deleted."""
+"""Cached contents with the official client: creating, listing, naming in a request, renewing,
+deleting.
+"""
 
 from __future__ import annotations
 
@@ -50,12 +52,12 @@ CONFIG: dict[str, Any] = {
 
 
 def create(client: genai.Client, **config: Any) -> types.CachedContent:
-    """Create a cached content of the document."""
+    """Create a cached content from the document."""
     return client.caches.create(model=MODEL, config={**CONFIG, **config})  # type: ignore[arg-type]
 
 
 def name_of(content: types.CachedContent) -> str:
-    """Return the resource's name."""
+    """Return the cached content's resource name."""
     assert content.name is not None
     return content.name
 
@@ -68,7 +70,7 @@ def left_of(content: types.CachedContent) -> float:
 
 @pytest.fixture(autouse=True)
 def nothing_is_left(gemini: genai.Client) -> Iterator[None]:
-    """Delete the tenant's contents after the test."""
+    """Delete the tenant's cached contents after the test."""
     yield
     for content in list(gemini.caches.list()):
         gemini.caches.delete(name=name_of(content))
@@ -152,7 +154,7 @@ def test_a_content_expires_later(
 def test_an_update_of_nothing_names_what_it_lacks(
     gemini: genai.Client, http: httpx.Client, engine: FakeEngine
 ) -> None:
-    """The client sends an empty message as no body at all."""
+    """Refuse an update without fields, which the client sends as a request without a body."""
     content = create(gemini)
     with pytest.raises(errors.ClientError) as raised:
         gemini.caches.update(name=name_of(content))
@@ -253,7 +255,9 @@ def test_a_content_that_could_not_be_computed_is_not_stored(
 
 
 async def test_a_content_that_is_gone_meanwhile_is_missing() -> None:
-    """Of two deletions at once, or a deletion and a renewal, the later gets Gemini's 403."""
+    """Delete a content twice at once, or delete and renew it: the later request gets Gemini's error
+    403.
+    """
     store = MemoryStore()
     await store.create(a_tenant())
     contents = CachedContents(StoredRecords(store, Bounds(), lambda: 1.0))

@@ -1,4 +1,6 @@
-"""Embeddings with Google's client, which sends batches, and the older method for one content."""
+"""Embeddings with Google's client, which sends batches, and with the older method for a single
+content.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Answer formats (schemas, enumerations, thoughts), and fields that are refused."""
+"""Answer formats (schemas, enumerations, thoughts), and refused fields."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ class Mood(enum.Enum):
 
 
 def form_of(engine: FakeEngine) -> str:
-    """Return the grammar of the last answer, after the thoughts that it may begin with."""
+    """Return the grammar of the last answer without its optional thoughts."""
     grammar = engine.requests[-1].sampling.grammar
     assert grammar is not None
     return grammar.text.partition("\nanswer: ")[2]
 
 
 def schema_of(engine: FakeEngine) -> Any:
-    """Return the JSON schema of the last answer."""
+    """Return the JSON schema that the last answer had to follow."""
     kind, schema = json.loads(form_of(engine).removeprefix("%grammar "))
     assert kind == "json_schema"
     return json.loads(schema)

@@ -1,4 +1,4 @@
-"""Whole answers with the official client: parts, finish reasons, and usage."""
+"""Unstreamed answers with the official client: parts, finish reasons, and usage."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_usage_says_what_came_from_the_cache(gemini: genai.Client, engine: FakeE
     assert cold.prompt_token_count == warm.prompt_token_count
     assert cold.cached_content_token_count == 0
     assert warm.cached_content_token_count == (warm.prompt_token_count or 0) // 16 * 16
-    assert cold.candidates_token_count == 3  # "ok" and the end token
+    assert cold.candidates_token_count == 3  # "o", "k" and the end token
     assert cold.total_token_count == (cold.prompt_token_count or 0) + 3
 
 

@@ -1,4 +1,4 @@
-"""Log-probabilities with the official client, whole and streamed, and their limit."""
+"""Log-probabilities with the official client: unstreamed, streamed, and their greatest number."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def results_of(answer: types.GenerateContentResponse) -> list[types.LogprobsResu
 
 
 def chosen_in(result: types.LogprobsResult) -> list[str | None]:
-    """Return the chosen tokens."""
+    """Return the text of each chosen token."""
     return [one.token for one in result.chosen_candidates or ()]
 
 

@@ -1,4 +1,4 @@
-"""A name in camel case and in snake case: each alone is read, both together are refused."""
+"""Names in camel case and in snake case: either spelling is read, but both together are refused."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ HI = '"contents":[{"parts":[{"text":"hi"}]}]'
 EMBED = '"content":{"parts":[{"text":"hi"}]}'
 GENERATE, CREATE = f"{PATH}:generateContent", "/v1beta/cachedContents"
 
-# for each member: the route, the body with a place for the member, and the member in two spellings
+# for each member: its route, a body with `%s` for the member, and the member in both spellings
 TWICE = {
     "a salt": (GENERATE, f"{{{HI},%s}}", '"cacheSalt":"mine"', '"cache_salt":"theirs"'),
     "a salt with an escape": (

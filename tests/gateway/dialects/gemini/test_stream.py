@@ -1,4 +1,4 @@
-"""Streams, with the official client and byte by byte."""
+"""Streams, read with the official client and as bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Functions with the official client: declared, called and answered; and hosted tools."""
+"""Functions with the official client: declared, called and answered; and tools hosted by Google."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SHOWN = (
 
 
 def turn(role: str, **part: Any) -> types.Content:
-    """Make a turn of one part."""
+    """Make a content of one part."""
     return types.Content(role=role, parts=[types.Part(**part)])
 
 

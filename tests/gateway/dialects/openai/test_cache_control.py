@@ -33,7 +33,9 @@ def user(*parts: Any) -> dict[str, Any]:
 
 
 def marks(engine: FakeEngine) -> list[tuple[int, float]]:
-    """Return, for each mark of the last request, the tokens after it, and its time."""
+    """Return each mark of the last request as the number of tokens after it, and its lifetime in
+    seconds.
+    """
     request = engine.requests[-1]
     return [(len(prompt_of(request)) - mark.num_tokens, mark.seconds) for mark in request.marks]
 

@@ -138,7 +138,8 @@ def test_a_route_that_is_not_there_says_so(http: httpx.Client, path: str) -> Non
     got, posted = http.get(path), http.post(path, json={})
     assert got.status_code == posted.status_code == 404
     assert posted.json()["error"]["code"] == "unknown_url"
-    is_a_name = path.startswith("/v1/responses/")  # this path looks for a response's id
+    # the last segment of this path is read as a response's id
+    is_a_name = path.startswith("/v1/responses/")
     expected = "response_not_found" if is_a_name else "unknown_url"
     assert got.json()["error"]["code"] == expected
 

@@ -36,7 +36,7 @@ def shown(engine: FakeEngine) -> str:
 
 
 def covered(engine: FakeEngine) -> list[str]:
-    """Return the prompt up to each mark of the last request."""
+    """Return the prompt text up to each mark of the last request."""
     whole = shown(engine)
     return [whole[: mark.num_tokens] for mark in engine.requests[-1].marks]
 
@@ -70,7 +70,7 @@ def test_a_message_without_parts_is_marked_as_a_whole(served: Served, engine: Fa
     assert seconds(engine) == [3600.0]
     chat(served, said("user", "hi"), said("assistant", "noon", cache_control=FIVE), user(part("?")))
     assert [one.endswith("noon") for one in covered(engine)] == [True]
-    # A message and its last part may both be marked, as one mark.
+    # If a message and its last part are both marked, they make one mark.
     chat(served, said("user", [part("a"), marked("b")], cache_control=FIVE))
     assert marks(engine) == [(0, 300.0)]
 

@@ -80,7 +80,7 @@ def test_an_answer_names_what_is_served(http: httpx.Client, engine: FakeEngine) 
     engine.script = saying("fine")
     name = f"fp_{WELCOME.fingerprint.hex()[:12]}"
     assert asked(http, QUESTION).json()["system_fingerprint"] == name
-    # Cerebras' client for Python reads no chunk without it
+    # Cerebras' Python client reads no chunk without this field
     events = asked(http, QUESTION, stream=True).text.split("\n\n")
     chunks = [json.loads(one[6:]) for one in events if one.startswith("data: {")]
     assert {one["system_fingerprint"] for one in chunks} == {name}

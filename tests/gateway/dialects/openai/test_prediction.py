@@ -1,4 +1,4 @@
-"""OpenAI's `prediction`: the tokens that the engine drafts from, and their usage."""
+"""OpenAI's `prediction`: the tokens from which the engine drafts, and their usage."""
 
 from __future__ import annotations
 
@@ -54,7 +54,9 @@ def test_the_engine_is_sent_its_tokens(
 def test_it_is_sent_as_far_as_an_answer_may_follow_it(
     client: openai.OpenAI, engine: FakeEngine
 ) -> None:
-    """The engine indexes the prediction for each choice, however short the answer."""
+    """Cut a prediction to the longest possible answer, since the engine indexes the prediction for
+    each choice.
+    """
     for most in (2, 9):
         client.chat.completions.create(
             model=MODEL, messages=HI, max_tokens=most, n=2, prediction=predicting(TEXT)
@@ -131,7 +133,7 @@ def test_an_empty_one_is_none(http: httpx.Client, engine: FakeEngine, nothing: A
 
 
 def ask_usage(client: openai.OpenAI, *, stream: bool, **more: Any) -> CompletionUsage:
-    """Return the usage of an answer; a stream has it in its last chunk."""
+    """Return the usage of an answer; a stream reports it in its last chunk."""
     asked: Any = {"model": MODEL, "messages": HI, "max_tokens": 4, **more}
     usage: CompletionUsage | None
     if not stream:
@@ -181,7 +183,9 @@ def test_drafts_that_nobody_predicted_cost_nothing(
 
 
 def test_no_more_is_rejected_than_was_predicted(client: openai.OpenAI, engine: FakeEngine) -> None:
-    """A prediction may be tried at several places, but its tokens are charged only once."""
+    """Charge a prediction's tokens once, even if they were tried at several positions of the
+    answer.
+    """
     engine.drafts = {"prediction": (500, 10)}
     usage = ask_usage(client, stream=False, prediction=predicting("x" * 16))
     assert usage.completion_tokens == 4 + 6
@@ -209,6 +213,9 @@ def test_the_tenant_is_charged_what_the_answer_says(
 
 
 def test_a_prediction_is_tokenised_as_an_answer(tiny_model: Any) -> None:
-    """In the tests above each token is a byte, so predictions equal a text's own tokens."""
+    """Tokenise a prediction as the model would generate it.
+
+    In the tests above each token is a byte, so predictions equal a text's own tokens.
+    """
     encoded = Tokenizer.load(tiny_model).encode(TEXT, add_special_tokens=False)
     assert encoded.tolist() == list(TEXT.encode())

@@ -1,4 +1,4 @@
-"""A prompt's log-probabilities, echoed as in OpenAI's completions, or in vLLM's form."""
+"""A prompt's log-probabilities: echoed as in OpenAI's completions, or in vLLM's form."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_an_echoed_prompt_has_its_log_probabilities(
     assert "".join(one.choices[0].text for one in pieces) == "abéc"
     logprobs = [one.choices[0].logprobs for one in pieces if one.choices[0].logprobs]
     first = logprobs[0]
-    bos = isinstance(prompt, str)  # a text begins with bos, whose text is not shown
+    bos = isinstance(prompt, str)  # a text prompt begins with BOS, which `echo` does not show
     tokens = [token for piece in logprobs for token in piece.tokens or []]
     assert tokens[bos:] == ["a", "b", "bytes:\\xc3", "bytes:\\xa9", "c"]
     values = [value for piece in logprobs for value in piece.token_logprobs or []]
@@ -51,7 +51,10 @@ def test_an_echoed_prompt_has_its_log_probabilities(
 def test_an_echoed_prompt_keeps_its_last_token_where_the_next_one_stops(
     client: openai.OpenAI, engine: FakeEngine
 ) -> None:
-    """lm-eval takes all log-probabilities except the last as the prompt's."""
+    """Keep the prompt's last token beside a stopped answer.
+
+    lm-eval takes all log-probabilities except the last as the prompt's.
+    """
     engine.script = saying("")
     asked: dict[str, Any] = {"model": MODEL, "prompt": [*b"ab"], "logprobs": 1, "max_tokens": 1}
     echoed = client.completions.create(**asked, echo=True).choices[0]

@@ -1,4 +1,4 @@
-"""`/tokenize` reads chats off the event loop, where they block nobody."""
+"""`/tokenize` reads large chats off the event loop, where they delay no other request."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ADA = Caller("tn_ada", "key_ada")
 
 
 class NotingAdmission:
-    """An admission that works at once, and notes sizes and prompts to tokenise."""
+    """An admission that works at once, and records the sizes and prompts to tokenise."""
 
     def __init__(self) -> None:
         self.sizes: list[int] = []

@@ -1,4 +1,4 @@
-"""Tools are checked, and shown to the model as sent; it sees no other tools.
+"""A request's tools are checked, and shown to the model as sent; the model sees no other tools.
 
 The tiny model's template writes calls in no known format.
 """
@@ -48,7 +48,8 @@ def raw(value: Any) -> msgspec.Raw:
     ],
 )
 def test_good_tools_stay_as_they_were_sent(tools: list[dict[str, Any]]) -> None:
-    assert json.dumps(SentTools.of(raw(tools)).forms) == json.dumps(tools)  # in the same order too
+    # in the same order as in the request
+    assert json.dumps(SentTools.of(raw(tools)).forms) == json.dumps(tools)
 
 
 def test_a_tool_without_a_type_is_a_function() -> None:

@@ -1,4 +1,4 @@
-"""Fixtures: a gateway whose tiny model reasons in `<think>` and writes calls like Hermes."""
+"""Fixtures: a gateway whose tiny model reasons in `<think>` and writes Hermes calls."""
 
 from __future__ import annotations
 

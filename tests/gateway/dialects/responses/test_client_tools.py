@@ -1,4 +1,6 @@
-"""Shells and patches that the client runs: the model's calls, and results sent back as items."""
+"""Shell and patch tools, which the client runs: the model's calls, and the results sent back as
+items.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,8 @@ from tests.doubles.gateway.served import MODEL
 
 SHELL = {"type": "shell", "environment": {"type": "local"}}
 DIFF = '@@\n-old "line"\n+new \\ line\n'
-# For each: the tool, the model's arguments, the item's class and field, and its contents.
+# For each: the tool, the arguments that the model writes, the item's class and field, and its
+# contents.
 KINDS: dict[str, tuple[Any, dict[str, Any], type, str, dict[str, Any]]] = {
     "local_shell": (
         {"type": "local_shell"},
@@ -42,7 +45,7 @@ KINDS: dict[str, tuple[Any, dict[str, Any], type, str, dict[str, Any]]] = {
         {"type": "update_file", "path": "a.txt", "diff": DIFF},
     ),
 }
-# For each: the item that a client returns, and the text that the model reads.
+# For each: the item that a client sends back, and the text that the model reads for it.
 OUTPUTS: dict[str, tuple[dict[str, Any], list[str]]] = {
     "local_shell": ({"type": "local_shell_call_output", "output": "two files"}, ["two files"]),
     "shell": (
@@ -104,7 +107,8 @@ def test_a_call_and_its_output_are_shown_and_kept(
     engine.script = saying(spelled)
     first = ask(client, tools=[tool])
     [call] = first.output
-    key = "id" if kind == "local_shell" else "call_id"  # in OpenAI's types
+    # the field of the call's id in OpenAI's types
+    key = "id" if kind == "local_shell" else "call_id"
     returned = {**output, key: call.call_id}
     next_one = ask(client, tools=[tool], input=[returned], previous_response_id=first.id)
     assert spelled in prompt(engine)

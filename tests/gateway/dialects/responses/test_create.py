@@ -1,4 +1,4 @@
-"""`/v1/responses` with the official client: requests and whole answers."""
+"""`/v1/responses` with the official client: requests and unstreamed answers."""
 
 from __future__ import annotations
 
@@ -385,7 +385,8 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-COUNTED = ("too much", "too long")  # errors only of an answer: counting such a prompt is allowed
+# errors of generating an answer, but not of counting the prompt's tokens
+COUNTED = ("too much", "too long")
 
 
 @pytest.mark.parametrize("name", WRONG)

@@ -1,4 +1,4 @@
-"""OpenAI's `prompt_cache_diagnostics` with its own client and a fake engine."""
+"""OpenAI's `prompt_cache_diagnostics` with OpenAI's client and a fake engine."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ CLOCK: Any = {"type": "function", "name": "clock", "parameters": {"type": "objec
 
 
 def ask(client: openai.OpenAI, beside: str | None = None, **fields: Any) -> Any:
-    """Ask after the rules; return the response, compared with that of the id `beside`."""
+    """Send a question after the rules; return the response, whose cache use is compared with
+    response `beside`.
+    """
     options = {} if beside is None else {"prompt_cache_options": {"comparison_response_id": beside}}
     asked = {"model": client.models.list().data[0].id, "instructions": RULES, "input": "Who?"}
     return client.responses.create(**asked | fields, max_output_tokens=4, extra_body=options)
@@ -58,7 +60,7 @@ def test_what_changed_is_named(
 def test_what_is_not_known(client: openai.OpenAI, engine: FakeEngine) -> None:
     assert told(ask(client, "resp_unknown")) == {"type": "comparison_response_not_found"}
     first = ask(client)
-    engine.lose_cache()  # OpenAI's API has no reason for this
+    engine.lose_cache()  # OpenAI's API has no reason for a lost cache
     assert told(ask(client, first.id)) == {"type": "unavailable"}
 
 
@@ -90,7 +92,9 @@ def gpt_oss(tmp_path: Path) -> Iterator[ZooGateway]:
 
 
 def test_another_effort_of_reasoning_is_named(gpt_oss: ZooGateway) -> None:
-    """OpenAI's template writes the effort before the messages."""
+    """Name a changed reasoning effort as the cause: gpt-oss's template writes the effort before the
+    messages.
+    """
     first = ask(gpt_oss.client, reasoning={"effort": "low"})
     gpt_oss.engine.lose_cache()
     asks = {

@@ -1,4 +1,4 @@
-"""Histories with calls that another server ran; a call is shown if its result is there."""
+"""Histories with tool calls that another server ran: a prompt shows each call that has a result."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ AFTER: list[Any] = [
 ]
 SOURCE = {"type": "url", "url": "https://example.org"}
 SEARCH = {"type": "search", "query": "owls"}
-# Items as OpenAI's API sends them (`include` asks for results), and the text that the model sees.
+# Items as OpenAI's API sends them (`include` asks for results), and the text that the model reads
+# for them.
 SHOWN: list[tuple[dict[str, Any], list[str]]] = [
     (
         {

@@ -51,7 +51,7 @@ def test_an_item_is_marked_as_a_whole(served: Served, engine: FakeEngine) -> Non
     assert [text.endswith("noon") for text in covered(engine)] == [True]
     ask(served, {"role": "user", "content": "hi", "cache_control": HOUR})
     assert marks(engine) == [(0, 3600.0)]
-    # An item and its last part may both be marked, as one mark.
+    # If an item and its last part are both marked, they make one mark.
     ask(served, user(part("a"), part("b", FIVE), cache_control=FIVE))
     assert marks(engine) == [(0, 300.0)]
 

@@ -1,4 +1,4 @@
-"""Tools at `/v1/responses` that are no functions: offered under a name, or ignored."""
+"""Tools of `/v1/responses` that are not functions: shown to the model under a name, or ignored."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PATCHER = {
 
 @pytest.fixture(scope="module")
 def module_engine() -> FakeEngine:
-    """Make an engine for Codex's prompts of 20,000 bytes, each of which is a token here."""
+    """Make an engine for Codex's prompts of 20,000 bytes, each of which is a token in this test."""
     return FakeEngine(msgspec.structs.replace(WELCOME, max_model_len=100_000))
 
 
@@ -57,13 +57,13 @@ def ask(client: openai.OpenAI, *tools: Any, **fields: Any) -> Any:
 
 
 def streamed(client: openai.OpenAI, *tools: Any, **fields: Any) -> tuple[Any, list[Any]]:
-    """Return the response at the end of a stream, and all events."""
+    """Return the response at the end of a stream, and all events of the stream."""
     events = list(ask(client, *tools, stream=True, **fields))
     return events[-1].response, events
 
 
 def replayed(client: openai.OpenAI, name: str, **fields: Any) -> Any:
-    """Replay a request of Codex; return the answer."""
+    """Send a recorded request of Codex again; return the answer."""
     sent = {key: one for key, one in CODEX[name].items() if key != "stream"}
     return client.responses.create(**{**sent, "model": MODEL, **fields})
 
@@ -307,7 +307,10 @@ def test_names_that_meet_are_refused(client: openai.OpenAI, engine: FakeEngine) 
 
 
 def test_what_the_model_wrote_comes_back_token_for_token(tmp_path: Path) -> None:
-    """This holds also for a tool added during the conversation. The template is the model's own."""
+    """Put a turn back into the prompt token for token, also after a tool was added.
+
+    The template is the model's own.
+    """
     more = {"type": "additional_tools", "role": "developer", "tools": [function("alarm")]}
     with zoo_gateway(family("qwen3"), tmp_path) as zoo:
         model = zoo.client.models.list().data[0].id

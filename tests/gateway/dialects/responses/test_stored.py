@@ -1,4 +1,5 @@
-"""Stored responses: continued, referred to, listed and deleted, each only by its tenant.
+"""Stored responses: a tenant can continue, reference, list and delete its own, and no other tenant
+can.
 
 Tested with both stores of the state.
 """
@@ -52,7 +53,7 @@ def other(served: Served, client: openai.OpenAI) -> openai.OpenAI:
 
 @dataclass
 class Office:
-    """The operator, and the tenants that it creates."""
+    """The operator, who creates tenants."""
 
     http: httpx.Client
     client: openai.OpenAI
@@ -75,7 +76,7 @@ def ask(client: openai.OpenAI, said: Any = "Hi", **asked: Any) -> Any:
 
 
 def is_gone(client: openai.OpenAI, response_id: str) -> bool:
-    """Check that a response is refused everywhere, with the message for an unknown id."""
+    """Check that every route refuses a response's id, with the message for an unknown id."""
     for attempt in (
         client.responses.retrieve,
         client.responses.delete,

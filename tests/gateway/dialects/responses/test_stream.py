@@ -1,4 +1,4 @@
-"""Streams of `/v1/responses`: every event, in order and numbered without a gap."""
+"""Streams of `/v1/responses`: every event, in order, numbered without a gap."""
 
 from __future__ import annotations
 
@@ -28,7 +28,9 @@ def events_of(client: openai.OpenAI, **asked: Any) -> list[Any]:
 
 
 def kinds(events: list[Any]) -> list[str]:
-    """Return the types of the events without their common prefix, each run of one type once."""
+    """Return the types of the events without their common prefix; a repeated type is listed
+    once.
+    """
     names = [event.type.removeprefix("response.") for event in events]
     return [name for name, before in zip(names, [None, *names], strict=False) if name != before]
 

@@ -1,4 +1,4 @@
-"""Unsent bytes of streams whose clients read slowly: in order, bounded, and dropped at the end."""
+"""Unsent bytes of streams to slow clients: sent in order, bounded, and dropped at the end."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ START: Message = {"type": "http.response.start", "status": 200, "headers": []}
 
 
 class Reader:
-    """A connection whose client reads while it is not `paused`; `read` has its data."""
+    """A connection whose client reads unless it is `paused`; `read` is the data that it has
+    read.
+    """
 
     def __init__(self, backlogs: Backlogs, tenant_id: str = "tn_1") -> None:
         self.write_paused = False
@@ -42,7 +44,7 @@ class Reader:
         self._reads.set()
 
     async def _send(self, message: Message) -> None:
-        """Send a message as uvicorn does: wait before accepting it."""
+        """Send a message as uvicorn does, which waits before it accepts the message."""
         if self.write_paused:
             await self._reads.wait()
         if message["type"] == "http.response.start":
@@ -58,7 +60,7 @@ def piece(text: str, *, more: bool = True) -> Message:
 
 @contextmanager
 def cut_off() -> Iterator[None]:
-    """Expect that the test's own task is cancelled, as its request is cut off."""
+    """Expect that the test's own task is cancelled, as a request's task is that is cut off."""
     with pytest.raises(asyncio.CancelledError):
         yield
     task = asyncio.current_task()
@@ -158,7 +160,7 @@ async def test_what_has_not_begun_is_not_ended_and_what_has_ended_is_not_ended_a
 
 
 class Crowd:
-    """Connections that do not read, each with a task that can be cut off."""
+    """Connections whose clients do not read, each with a task that can be cut off."""
 
     def __init__(self, bounds: Bounds) -> None:
         self.backlogs = Backlogs(bounds)

@@ -1,4 +1,4 @@
-"""Whole answers: counted while they are held, and sent in pieces if they are large."""
+"""Unstreamed answers: their memory is counted, and large ones are sent in pieces."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gateway.http.request_head import RunningRequest
 
 
 class Asker:
-    """A tenant's request that holds memory until it is cut off or told to go."""
+    """A tenant's request that holds memory until it is cut off, or until a test ends it."""
 
     def __init__(self, memory: GatheredAnswers, tenant_id: str, size: int) -> None:
         self.code = ""
@@ -77,7 +77,7 @@ async def test_of_all_the_longest_of_the_tenant_with_the_most_ends() -> None:
 
 
 async def sent(pieces: list[bytes]) -> tuple[dict[str, str], bytes]:
-    """Return the head and the pieces of the body of an answer."""
+    """Return an answer's header fields and body, joined from its pieces."""
 
     async def some() -> AsyncIterator[bytes]:
         for one in pieces:

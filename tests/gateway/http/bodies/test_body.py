@@ -34,7 +34,7 @@ GOOD = b'{"model": "m", "messages": [{"role": "user", "content": "hi"}], "n": 1,
 def parse_or_refuse(
     decoder: msgspec.json.Decoder[T], body: bytes, max_depth: int = 64
 ) -> BadRequest | T:
-    """Parse a body; return the result or the refusal. Any other error fails the test."""
+    """Parse a body; return the result or the refusal. The test fails on any other error."""
     try:
         return parse(decoder, body, max_depth)
     except BadRequest as refusal:
@@ -42,7 +42,7 @@ def parse_or_refuse(
 
 
 def in_pieces(*pieces: bytes, length: str | None = None, encoding: str | None = None) -> Request:
-    """Make a request whose body comes as `pieces`."""
+    """Make a request whose body arrives as `pieces`."""
     coming = list(pieces)
 
     async def receive() -> Message:
@@ -79,7 +79,7 @@ class TestGzip:
     @pytest.mark.parametrize("size", [1, 7, 10_000])
     async def test_it_is_read_in_any_pieces(self, size: int) -> None:
         content = b'{"a": 1}' * 500
-        # two members of gzip
+        # a body of two gzip members
         zipped = gzip.compress(content[:1000]) + gzip.compress(content[1000:])
         pieces = [zipped[at : at + size] for at in range(0, len(zipped), size)]
         assert await read(in_pieces(*pieces, encoding="gzip"), len(content)) == content
@@ -255,7 +255,9 @@ def test_numbers_that_take_long_to_read_are_counted_outside_of_strings(tiny: byt
 
 
 class _InPieces(bytes):
-    """A body that checks that searches take a piece at a time, as other threads wait."""
+    """A body that checks that each search covers one piece, since a search makes other threads
+    wait.
+    """
 
     def find(self, *asked: Any) -> int:
         part, start, end = asked
@@ -266,14 +268,15 @@ class _InPieces(bytes):
 def test_numbers_are_looked_for_in_pieces() -> None:
     def with_numbers(many: int) -> bytes:
         before = GOOD[:-1] + b', "zzz": ['
-        # places the end of a piece within the first number
+        # the first number extends over the end of a piece
         blanks = b" " * (PIECE - 5 - len(before))
         return _InPieces(before + blanks + b",".join([b"1.25e-310"] * many) + b"]}")
 
     assert with_numbers(1)[PIECE - 5 : PIECE + 1] == b"1.25e-"
     assert parse(CHAT, with_numbers(256), 64)
     with pytest.raises(BadRequest, match="256 numbers of 1e-100 or less"):
-        parse(CHAT, with_numbers(258), 64)  # one number may be missed at each boundary
+        # the search may miss one number at each boundary between pieces
+        parse(CHAT, with_numbers(258), 64)
 
 
 def test_the_values_of_the_part_cut_out_are_not_counted() -> None:
@@ -281,7 +284,8 @@ def test_the_values_of_the_part_cut_out_are_not_counted() -> None:
     assert parse(COMPLETION, good, 64, prompt_in).stop == ["a"]
     with pytest.raises(BadRequest, match="150000 values"):
         parse(COMPLETION, good, 64)
-    twice = good[:-1] + b', "prompt": "x"}'  # only one prompt is cut out, but both count
+    # only one of the prompts is cut out, but the values of both count
+    twice = good[:-1] + b', "prompt": "x"}'
     with pytest.raises(BadRequest, match="150000 values"):
         parse(COMPLETION, twice, 64, prompt_in)
 

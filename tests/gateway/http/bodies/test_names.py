@@ -1,4 +1,4 @@
-"""Names given twice in an object are found in any spelling, and nothing else is."""
+"""Names that an object has twice are found in any spelling, and other names are not reported."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ BLANKS = st.sampled_from(["", " ", "\n  ", "\t"])
 
 
 def spelled(pairs: list[tuple[str, Any]], blank: str, *, ascii_only: bool) -> bytes:
-    """Write an object with these members, with any names."""
+    """Write an object with these members; their names may be any text."""
     members = [
         f"{blank}{json.dumps(name, ensure_ascii=ascii_only)}{blank}:{blank}"
         f"{json.dumps(value, ensure_ascii=ascii_only)}{blank}"

@@ -1,4 +1,5 @@
-"""Raw bytes through a connection in memory: requests that reach the application, and answers.
+"""Raw bytes sent through a connection in memory, the requests that reach the application, and the
+answers.
 
 Knows: the connection as uvicorn would make it, and a small application. No network, no clock.
 """
@@ -23,7 +24,7 @@ from tests.doubles.gateway.wire import Wire
 EARLY = "/early"  # a path whose requests are answered before their body is read
 BOUNDS = Bounds(max_head_bytes=2048)
 DIALECTS = Dialects(OpenAI())
-MOST_TURNS = 20_000  # turns of the event loop, after which the connection counts as stuck
+MOST_TURNS = 20_000  # iterations of the event loop, after which the connection counts as stuck
 
 Fields = tuple[tuple[bytes, bytes], ...]
 
@@ -49,14 +50,16 @@ class Answer:
 
 @dataclass
 class Outcome:
-    """The outcome of a connection. `seen`: requests that the application read whole."""
+    """The outcome of a connection. `seen`: requests whose bodies the application read
+    completely.
+    """
 
     seen: list[Seen] = field(default_factory=list)
     started: list[Seen] = field(default_factory=list)
     sent: bytes = b""
     is_closed: bool = False
-    is_stuck: bool = False  # the client has sent everything, and nothing more happens
-    most_waiting: int = 0  # received bytes that are not parsed
+    is_stuck: bool = False  # the client has sent everything, but the connection does nothing more
+    most_waiting: int = 0  # most bytes that were received and not yet parsed
 
 
 class Application:
@@ -74,7 +77,8 @@ class Application:
             body = await self._read(receive)
             if body is None:
                 return
-            # Copied again, since trailers may have been appended to the scope after the head.
+            # The fields are copied after the body, since trailers may be appended to the scope
+            # after the head.
             fields = tuple((bytes(name), bytes(value)) for name, value in scope["headers"])
             self.outcome.seen.append(Seen(seen.method, seen.target, fields, body))
         head = [(b"content-length", b"2")]
@@ -93,7 +97,7 @@ class Application:
 
 
 class _Restless(BoundedConnection):
-    """A connection that never rests, and reports its number of unparsed bytes."""
+    """A connection without pauses, which reports its number of unparsed bytes."""
 
     rest_s = 0.0
     pipelined_s = 0.0
@@ -106,7 +110,9 @@ class _Restless(BoundedConnection):
 async def exchange(
     kind: type[BoundedConnection], pieces: Iterable[bytes], *, turns: int = 0
 ) -> Outcome:
-    """Send the pieces to a connection of this kind, with `turns` turns of the loop after each."""
+    """Send the pieces to a connection of this kind, with `turns` iterations of the event loop after
+    each.
+    """
     application, wire, state = Application(), Wire(), ServerState()
     config = uvicorn.Config(application, log_config=None, access_log=False, lifespan="off")
     connection = type("Restless", (_Restless, kind), {})(config, state, {})
@@ -139,7 +145,7 @@ async def _until_reading(wire: Wire) -> bool:
 
 
 async def _until_quiet(connection: _Restless, wire: Wire) -> None:
-    """Wait until several turns of the event loop have brought nothing."""
+    """Wait until several iterations of the event loop have changed nothing."""
     quiet, before = 0, (-1, -1)
     while quiet < 12 and not wire.is_closing():
         await asyncio.sleep(0)
@@ -149,7 +155,7 @@ async def _until_quiet(connection: _Restless, wire: Wire) -> None:
 
 
 class _Answers:
-    """The answers that a client's parser reads from the bytes."""
+    """The answers that an HTTP client's parser reads from the bytes."""
 
     def __init__(self) -> None:
         self.answers: list[Answer] = []
@@ -172,7 +178,7 @@ class _Answers:
 
 
 def answers_in(outcome: Outcome) -> list[Answer] | None:
-    """Return the answers that were sent. Raises HttpParserError if they are malformed.
+    """Return the sent answers. Raises HttpParserError if they are malformed.
 
     Returns None after a HEAD, whose answer has a length but no body, which this parser cannot know.
     """

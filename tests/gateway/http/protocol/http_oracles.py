@@ -1,8 +1,8 @@
 """Properties that a connection must have for any bytes.
 
-Bytes cut at other places give the same requests. h11, another parser, finds the same requests. Each
-whole request is answered, and answers are well-formed. Waiting bytes are bounded. The client is
-never left with a connection on which nothing happens.
+Bytes divided into other packets give the same requests. h11, another parser, finds the same
+requests. Each complete request is answered, and answers are well-formed. The number of unparsed
+bytes is bounded. No connection stays open on which nothing happens.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ _CODES = {"invalid_http", "head_too_large", "uri_too_long", "framing_too_large"}
 
 
 async def check(kind: type[BoundedConnection], data: bytes) -> None:
-    """Raise AssertionError if `kind` handles these bytes wrongly, or the connection's own error."""
+    """Raise AssertionError if `kind` handles these bytes wrongly; let errors of the connection
+    pass.
+    """
     whole = await exchange(kind, [data])
     for pieces, turns in ((bytewise(data), 0), (halves(data), 2)):
         cut = await exchange(kind, pieces, turns=turns)
@@ -60,7 +62,9 @@ def _check_alone(outcome: Outcome, piece: int) -> None:
 
 
 def _check_same(whole: Outcome, cut: Outcome) -> None:
-    """Check that the places of cuts do not matter, except for the credit for framing."""
+    """Check that division into packets changes no result, except where it changes the limit on
+    framing.
+    """
     if b"framing_too_large" in whole.sent + cut.sent:
         fewer = min(len(whole.seen), len(cut.seen))
         assert whole.seen[:fewer] == cut.seen[:fewer]
@@ -70,7 +74,9 @@ def _check_same(whole: Outcome, cut: Outcome) -> None:
 
 
 def _check_against(others: list[tuple[Seen, int]], outcome: Outcome) -> None:
-    """Check that both parsers find the same requests, as far as both find any."""
+    """Check that both parsers find the same requests, up to the first that only one of them
+    finds.
+    """
     ours = iter(outcome.seen)
     for other, trailers in others:
         if other.target.partition(b"?")[0] == EARLY.encode():
@@ -85,7 +91,9 @@ def _check_against(others: list[tuple[Seen, int]], outcome: Outcome) -> None:
 
 
 def _plain(fields: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-    """Return fields without those that are dropped or renamed, with values as h11 writes them."""
+    """Return fields without those that the server drops or renames, with values as h11 writes
+    them.
+    """
     left_out = (b"cookie", b"upgrade", b"upgrad-")
     return [
         (name, value.strip().lower() if name == b"transfer-encoding" else value.strip())
@@ -95,7 +103,9 @@ def _plain(fields: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
 
 
 def _by_another_parser(data: bytes) -> Iterable[tuple[Seen, int]]:
-    """Return the whole requests that h11 finds before an error, and the bytes of their trailers."""
+    """Return the complete requests that h11 finds before an error, and the bytes of their
+    trailers.
+    """
     parser = h11.Connection(h11.SERVER, max_incomplete_event_size=1 << 20)
     parser.receive_data(data)
     try:

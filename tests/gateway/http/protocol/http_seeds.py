@@ -1,4 +1,4 @@
-"""Seeds of the fuzzer: valid requests, and requests that once did harm."""
+"""The fuzzer's seeds: valid requests, and requests that once caused faults."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A connection in memory, before an application that answers 200, or another.
+"""A connection in memory, with an application that answers 200, or with another application.
 
 Knows: the connection as uvicorn would make it. No network; the clock is the event loop's.
 """
@@ -19,7 +19,7 @@ from gateway.http.protocol.connection import BoundedConnection, connection_withi
 from tests.doubles.gateway.wire import Wire
 from tests.gateway.http.protocol.exchange import DIALECTS, Application
 
-TURNS = 50  # turns of the event loop, more than an answer takes
+TURNS = 50  # iterations of the event loop, more than an answer takes
 
 
 @contextmanager
@@ -32,7 +32,9 @@ def connection_to(
     keep_alive_s: int = 75,
     **settings: Any,
 ) -> Iterator[BoundedConnection]:
-    """Return a connection of `state`; `settings` are attributes of its class."""
+    """Return a connection that belongs to server state `state`; `settings` are attributes of its
+    class.
+    """
     config = uvicorn.Config(
         application or Application(),
         log_config=None,
@@ -55,6 +57,6 @@ def answers(wire: Wire) -> int:
 
 
 async def turns() -> None:
-    """Wait until everything has happened that needs no clock."""
+    """Wait until the event loop has run everything that does not wait for time to pass."""
     for _ in range(TURNS):
         await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""Connections with one fault each, which the oracles and the fuzzer must find."""
+"""Connections with one fault each, which the oracles and the fuzzer must detect."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class BelievesTrailers(_Whole):  # type: ignore[valid-type, misc]
 
 
 class HoldsTheLastByte(_Whole):  # type: ignore[valid-type, misc]
-    """A connection that withholds the end of a line if it comes in its own packet."""
+    """A connection that withholds the end of a line if that end arrives in its own packet."""
 
     _held = b""
 
@@ -31,7 +31,7 @@ class HoldsTheLastByte(_Whole):  # type: ignore[valid-type, misc]
 
 
 class RefusesSilently(_Whole):  # type: ignore[valid-type, misc]
-    """A connection that does not answer bytes that are no HTTP, and stays open."""
+    """A connection that does not answer bytes that are not HTTP, and stays open."""
 
     def _refuse(self, error: GatewayError) -> None:
         self._received.clear()
@@ -46,7 +46,7 @@ class DropsPipelined(_Whole):  # type: ignore[valid-type, misc]
 
 
 class LosesHighBytes(_Whole):  # type: ignore[valid-type, misc]
-    """A connection that passes only ASCII in bodies; no seed has other bytes there."""
+    """A connection that passes only ASCII bytes in bodies; no seed has other bytes in a body."""
 
     def on_body(self, body: bytes) -> None:
         super().on_body(bytes(byte if byte < 128 else 63 for byte in body))

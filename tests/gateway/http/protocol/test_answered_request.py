@@ -1,4 +1,4 @@
-"""A connection that waits for its next request holds nothing of the answered one."""
+"""A connection that waits for its next request holds no object of the answered request."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Held:
 
 
 class Holding:
-    """An application that puts an object into each scope and answers once `may_answer` is set."""
+    """An application that puts an object into each scope, and answers once `may_answer` is set."""
 
     def __init__(self) -> None:
         self.may_answer = asyncio.Event()

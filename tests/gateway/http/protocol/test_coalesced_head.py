@@ -1,4 +1,4 @@
-"""The head of an answer is sent with the first piece of its body, or alone if none follows."""
+"""The head of an answer is sent with the first piece of its body, or alone if no piece follows."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HEAD = b"HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\n"
 
 
 async def turn() -> None:
-    """Wait for one turn of the event loop."""
+    """Wait for one iteration of the event loop."""
     await asyncio.sleep(0)
 
 

@@ -1,4 +1,4 @@
-"""A connection whose client sends or reads nothing is cut off, and others are served."""
+"""A connection whose client sends or reads nothing is cut off, while others are served."""
 
 from __future__ import annotations
 
@@ -65,7 +65,10 @@ def test_a_slow_second_head(served: Served, engine: FakeEngine) -> None:
 
 
 def test_empty_lines_do_not_keep_a_connection(served: Served, engine: FakeEngine) -> None:
-    """A client may send an empty line after a body. The next bytes have the deadline of a head."""
+    """Ignore empty lines between requests, which do not extend a deadline.
+
+    A client may send an empty line after a body. The bytes after it have the deadline of a head.
+    """
     with connected(served) as connection:
         connection.sendall(request(served, CHAT, BODY) + b"\r\n")
         assert read_answer(connection).status == 200
@@ -137,7 +140,7 @@ def test_what_a_head_may_have(served: Served, target: str, fields: int, status: 
 
 
 def chunked(served: Served, extension: bytes = b"", trailers: bytes = b"") -> bytes:
-    """Return a chat in one chunk."""
+    """Return the bytes of a chat request whose body is one chunk."""
     size = f"{len(BODY):x}".encode()
     framed = size + extension + b"\r\n" + BODY + b"\r\n0\r\n" + trailers + b"\r\n"
     return head(served, CHAT, "transfer-encoding: chunked") + framed
@@ -166,7 +169,7 @@ def test_what_may_stand_around_a_body(
 
 
 def test_any_chunk_is_paid_for(served: Served, engine: FakeEngine) -> None:
-    """A client that sends each byte in its own chunk is served, if slowly."""
+    """Serve a client that sends each byte in its own chunk, though slowly."""
     chunks = b"".join(b"1\r\n" + BODY[at : at + 1] + b"\r\n" for at in range(len(BODY)))
     with connected(served) as connection:
         connection.sendall(head(served, CHAT, "transfer-encoding: chunked") + chunks + b"0\r\n\r\n")
@@ -247,7 +250,7 @@ H2C = ("connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: A
 def test_an_offer_of_another_protocol_is_passed_over(
     served: Served, engine: FakeEngine, name: str
 ) -> None:
-    """Java's client offers this. The body of its request must not be lost."""
+    """Ignore an offer to upgrade to HTTP/2, as Java's client makes, and read the request's body."""
     offer = head(served, CHAT, H2C[0], name, H2C[2], f"content-length: {len(BODY)}") + BODY
     with connected(served) as connection:
         for _ in range(2):  # the connection stays HTTP/1.1
@@ -272,7 +275,7 @@ def test_a_body_may_say_upgrade(served: Served, engine: FakeEngine) -> None:
 
 
 def test_a_client_that_does_not_read(served: Served, engine: FakeEngine) -> None:
-    """The client is cut off although it stays connected, and its choices are cancelled."""
+    """Cut off a client that does not read but stays connected, and cancel its choices."""
     engine.script = saying("x" * 4000)
     many = json.dumps(
         {

@@ -1,4 +1,4 @@
-"""A connection beyond the limit is refused at once, and none stays unread."""
+"""Connections beyond the limit are refused at once, and none stays open unread."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ HASTY = Bounds(stalled_write_s=0.01)
 
 
 class Port:
-    """A port with room for a limited number of connections."""
+    """A server's port that allows a limited number of connections."""
 
     def __init__(self, most: int) -> None:
         self.codes: list[str] = []
@@ -36,7 +36,7 @@ class Port:
         self._opened.close()
 
     def connect(self, wire: Wire, owner: str | None = None) -> BoundedConnection:
-        """Connect once more; with `owner`, the connection has shown a key of this owner."""
+        """Open another connection; with `owner`, the connection has shown a key of this owner."""
         connection = self._opened.enter_context(connection_to(wire, self._state, self._kind))
         if owner is not None:
             connection.holders.tell(connection, owner)
@@ -55,7 +55,8 @@ async def test_where_all_are_busy_one_too_many_is_refused_and_closed() -> None:
         assert b"retry-after: 1\r\n" in said
         assert b'"code":"too_many_connections"' in said
         assert late.asked == ["close"]
-        refused.data_received(GET)  # too late for a request
+        # the connection was already refused, so this request comes too late
+        refused.data_received(GET)
         await turns()
         assert len(late.sent) == 1
         for client in clients:
@@ -101,7 +102,7 @@ async def test_who_does_not_read_is_not_waited_for() -> None:
 
 async def test_what_it_was_sent_last_is_waited_for_but_not_for_long() -> None:
     with Port(1) as port:
-        wire = Wire()  # stays connected until it is lost
+        wire = Wire()  # a client that stays connected after the close
         port.connect(wire)
         port.connect(Wire())
         assert (wire.asked, len(wire.sent)) == (["close"], 1)
@@ -119,7 +120,10 @@ async def test_where_one_has_left_another_is_served() -> None:
 
 
 async def test_what_is_closed_and_not_read_is_cut_off() -> None:
-    """uvloop keeps a closed connection until all is sent; `Wire` keeps it until it is lost."""
+    """Abort a closed connection whose client does not read.
+
+    uvloop keeps a closed connection until everything is sent; `Wire` keeps it until it is lost.
+    """
     wire = Wire()
     kind = connection_within(HASTY, DIALECTS)
     with connection_to(wire, ServerState(), kind, keep_alive_s=0) as connection:
@@ -129,7 +133,7 @@ async def test_what_is_closed_and_not_read_is_cut_off() -> None:
 
 
 class Read(Wire):
-    """A wire to a client that reads, which therefore closes at once."""
+    """A wire to a client that reads, so that a close takes effect at once."""
 
     lost: Callable[[None], None] | None = None
 

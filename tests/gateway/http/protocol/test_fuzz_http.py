@@ -1,4 +1,6 @@
-"""A connection meets the oracles of `http_oracles` for any bytes, and these find planted faults."""
+"""A connection meets the oracles of `http_oracles` for any bytes. The oracles find planted
+faults.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +16,10 @@ from tests.gateway.http.protocol.http_oracles import check
 from tests.gateway.http.protocol.http_seeds import SEEDS
 from tests.gateway.http.protocol.planted import PLANTED
 
-RUNS = 400  # inputs, however long they take on this machine
-FUZZ_S, FIND_S = 150, 90  # longest times; the second run ends with its first find
-FOUND = 77  # libFuzzer's status when an input broke something
+RUNS = 400  # number of inputs, however long they take
+# longest times of the two runs, in seconds; the second run ends when it finds the fault
+FUZZ_S, FIND_S = 150, 90
+FOUND = 77  # libFuzzer's exit status after an input broke an oracle
 
 
 @pytest.mark.parametrize("name", SEEDS)
@@ -42,8 +45,8 @@ def fuzzed(directory: Path, seconds: int, *options: str) -> int:
         "-m",
         "tests.gateway.http.protocol.fuzz_http",
         f"-max_total_time={seconds}",
-        # libFuzzer reads the peak memory, which a child inherits from the process that forked it. A
-        # test worker of 2 GiB would count as the fuzzer's own memory.
+        # libFuzzer's limit counts the peak memory, which a process inherits from its parent at the
+        # fork: a test worker of 2 GiB would already exceed it.
         "-rss_limit_mb=0",
     ]
     into = f"-artifact_prefix={directory}/"

@@ -1,4 +1,4 @@
-"""The choice of the connection to close for a new one, by the number that each owner holds."""
+"""The choice of the connection to close for a new one, by each owner's number of connections."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MOST = 12
 
 @dataclass(eq=False)
 class Line:
-    """A connection."""
+    """A stand-in for a connection."""
 
     is_idle: bool = True
     owner: str = STRANGERS
@@ -70,7 +70,7 @@ def test_where_all_are_busy_the_newcomer_goes() -> None:
         line.is_idle = False
     late = Line()
     assert holders.enter(late) is late
-    holders.leave(late)  # a second time has no effect
+    holders.leave(late)  # leaving a second time has no effect
 
 
 def test_a_tenant_has_no_more_than_half_of_a_port_that_is_nearly_full() -> None:
@@ -105,7 +105,11 @@ STEPS = st.lists(
 
 @given(STEPS)
 def test_nobody_loses_one_to_somebody_with_as_few(steps: list[tuple[str, int, str]]) -> None:
-    """At the bound, the largest owner loses a connection, unless it is busy for a key."""
+    """At the limit, take a connection from the owner with most, and never from an owner with as few
+    as the new one.
+
+    A connection that is busy with a key's request is not closed.
+    """
     holders, inside = Holders[Line](MOST), list[Line]()
     for what, number, owner in steps:
         if what == "come":

@@ -1,4 +1,4 @@
-"""The cookies of a request that are read."""
+"""The cookies of a request that the gateway reads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests sent before the last answer wait; other connections do not."""
+"""Requests sent before the last answer wait for it; other connections do not wait."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.doubles.waiting import until
 from tests.gateway.http.protocol.exchange import EARLY
 from tests.gateway.http.protocol.in_memory import answers, connection_to, turns
 
-NEVER_S = 3600.0  # longer than any test
+NEVER_S = 3600.0  # seconds, longer than any test
 GET = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n"
 LARGE = b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 200000\r\n\r\n" + b"a" * 200_000
 CHUNKED = (
@@ -57,7 +57,7 @@ async def test_what_came_before_the_answer_waits(wire: Wire, packets: list[bytes
             connection.data_received(packet)
         await turns()
         assert answers(wire) == 1
-        connection.data_received(GET)  # one more request speeds up no answer
+        connection.data_received(GET)  # another pipelined request speeds up no answer
         await turns()
         assert answers(wire) == 1
         assert wire.asked.count("close") == 0

@@ -1,6 +1,6 @@
-"""A client that reads slowly is served to the end; a client that hardly reads is cut off.
+"""A client that reads slowly gets its whole answer; a client that hardly reads is cut off.
 
-The tests use real sockets, since the kernel buffers a part of an answer.
+The tests use real sockets, since the kernel buffers part of an answer.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from gateway.http.protocol.read_watch import LEAST_RATE
 from tests.doubles.waiting import until
 from tests.gateway.http.protocol.exchange import DIALECTS
 
-SIZE = 24 << 20  # more than the kernel buffers
+SIZE = 24 << 20  # bytes, more than the kernel buffers
 STALLED_S = 0.2
 HASTY = Bounds(stalled_write_s=STALLED_S)
 
 
 async def large(scope: Scope, receive: Receive, send: Send) -> None:
-    """Make an application with a large whole answer."""
+    """Answer with a body of SIZE bytes, as an ASGI application."""
     fields = [(b"content-length", str(SIZE).encode())]
     await send({"type": "http.response.start", "status": 200, "headers": fields})
     await send({"type": "http.response.body", "body": bytes(SIZE)})
@@ -36,7 +36,7 @@ async def large(scope: Scope, receive: Receive, send: Send) -> None:
 
 @asynccontextmanager
 async def answering(more: bytes) -> AsyncIterator[tuple[socket.socket, ServerState]]:
-    """Yield a client's socket that gets such an answer, and the server's open connections."""
+    """Yield a client's socket that asked for a large answer, and the server's open connections."""
     config = uvicorn.Config(large, log_config=None, access_log=False, lifespan="off")
     kind = connection_within(HASTY, DIALECTS)
     loop, state = asyncio.get_running_loop(), ServerState()
@@ -66,7 +66,7 @@ async def read(client: socket.socket, at_once: int, every_s: float) -> int:
 
 
 def run(test: Callable[[], Awaitable[None]]) -> None:
-    """Run under the event loop of the server."""
+    """Run the test under the same event loop as the server."""
     uvloop.run(test())  # type: ignore[arg-type]
 
 

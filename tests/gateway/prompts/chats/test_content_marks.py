@@ -1,4 +1,6 @@
-"""Break characters in control tokens: a request with too many control tokens is refused."""
+"""Break characters within control tokens of a request's text; too many such tokens refuse the
+request.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,7 @@ def test_more_than_could_be_shown_are_refused_wherever_they_stand(times: tuple[i
 
 
 def test_as_many_as_that_are_marked() -> None:
-    """Positive control."""
+    """Accept the largest allowed number of control tokens (positive control)."""
     asked = given(END * (MOST - 1), END)
     mark = marks().mark_for(asked)
     [message] = marks().marked(asked, mark, near=False)["messages"]
@@ -38,7 +40,10 @@ def test_as_many_as_that_are_marked() -> None:
 
 
 def test_a_tool_keeps_its_form_where_its_fields_are_near_tokens() -> None:
-    """A near-token in a tool ended the start with a KeyError, in Seed-OSS's published template."""
+    """Keep a tool's form when its fields resemble control tokens.
+
+    Such a tool once ended the start with a KeyError, in Seed-OSS's published template.
+    """
     near = ContentMarks(ControlTokens({"</function>": True, "<parameters>": True}))
     function = {"name": "function", "parameters": {"function": "</function>"}}
     asked = {"messages": [], "tools": [{"type": "function", "function": function}]}

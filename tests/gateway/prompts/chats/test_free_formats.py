@@ -1,4 +1,4 @@
-"""The grammars of a request's free-text tools: each is read once, and only a limited number."""
+"""The grammars of a request's free-text tools: each is parsed once, and only a limited number."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gateway.errors import BadRequest
 from gateway.prompts.chats.chat_tools import MAX_TOOLS, SentTools
 from gateway.prompts.chats.free_formats import MAX_LARK, FreeFormat, FreeFormats
 
-LONG = 1000  # characters in each grammar
+LONG = 1000  # number of characters in each grammar
 
 
 def lark(number: int) -> str:

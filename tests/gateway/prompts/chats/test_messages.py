@@ -1,4 +1,6 @@
-"""A chat with all kinds of parts, in the templates of two families that show tools differently."""
+"""A chat with all kinds of content, in the templates of two families that show tools
+differently.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,9 @@ FAMILIES_WITH_CALLS = pytest.mark.parametrize(
 
 
 def chat(said: str = "") -> list[Message]:
-    """Make a question, a thought, a call, its result and an answer; `said` is in all of them."""
+    """Make a question, a thought, a call, its result and an answer, each of which contains
+    `said`.
+    """
     call = ToolCall(f"clock{said}", {f"zone{said}": [f"UTC{said}", 0, None]}, f"call_1{said}")
     return [
         Message("user", (Text(f"What time is it?{said}"),), f"ada{said}"),
@@ -117,7 +121,9 @@ def test_only_the_assistant_s_text_has_markup() -> None:
 
 
 def test_names_of_fields_are_never_broken_up() -> None:
-    """Here a field's name could be part of a control token, and a template asks for the name."""
+    """Never break up a field's name, even if it could be part of a control token: templates look it
+    up.
+    """
     control = ControlTokens(dict.fromkeys(["<function>", "<arguments>", "<name>"], True))
     source = "<function>{% for c in messages[0].tool_calls %}{{ c.function.name }}>{% endfor %}"
     template = ChatTemplate(source, {}, control=control)

@@ -1,4 +1,4 @@
-"""A message to be continued is the exact end of the prompt."""
+"""A final assistant message that the answer continues is the exact end of the prompt."""
 
 from __future__ import annotations
 
@@ -56,7 +56,9 @@ REASONING = [one for one in FAMILIES if one.reasons and one.name != "gpt-oss"]
 @pytest.mark.parametrize("one", REASONING, ids=str)
 @pytest.mark.parametrize("closed", [True, False])
 def test_a_text_that_begins_with_a_thought(one: Family, closed: bool) -> None:
-    """The text stands where the model begins to think, whether or not a thought is opened."""
+    """Put a text that begins with a thought after the prompt, without the thought that the prompt
+    may open.
+    """
     template = template_of(one)
     marks = template.reasoning
     assert marks is not None

@@ -1,4 +1,6 @@
-"""Formats are recognised from the turns that templates show, including the zoo's."""
+"""Formats of calls and thoughts are recognised from the turns that templates render, including the
+zoo's templates.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,8 @@ from tests.zoo.families import FAMILIES
 from tests.zoo.family import Family
 from tests.zoo.templates import Trl
 
-# Templates of trl whose models are not served: the format of calls, and the end of thoughts.
+# Templates from trl whose models are not served: the format of calls, and the end marker of
+# thoughts.
 OTHERS: dict[str, tuple[str | None, str | None]] = {
     "cohere2": (None, None),
     "diffusion_gemma": ("gemma4", "<channel|>"),

@@ -1,4 +1,4 @@
-"""Prompts with modules: positions, keys, and the tokens that a request computes itself."""
+"""Prompts with modules: positions, block keys, and the tokens that a request computes itself."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ def test_a_schema_is_read_whole() -> None:
 
 
 def test_modules_within_modules_are_named_by_their_path() -> None:
-    """The examples of Prompt Cache have these forms."""
+    """Name nested modules by their path, as in the examples of the Prompt Cache paper's code."""
     read = schema_of_pml("""
 <schema name="persona">
   <system>You are polite.</system>
@@ -152,7 +152,7 @@ def test_a_long_namespace_is_not_repeated_in_the_name_of_every_element() -> None
 
 
 def _peak(work: Callable[[], object]) -> int:
-    """Return the largest number of bytes that `work` had allocated at once."""
+    """Return the peak number of bytes that `work` allocated."""
     tracemalloc.start()
     try:
         work()

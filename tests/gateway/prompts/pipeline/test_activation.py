@@ -1,4 +1,4 @@
-"""The place where an activated adapter starts, and the namespaces of a prompt's blocks."""
+"""The position where an activated adapter starts, and the namespaces of a prompt's blocks."""
 
 from __future__ import annotations
 
@@ -88,7 +88,10 @@ async def test_the_models_blocks_end_where_an_activated_adapter_is_switched_on(
 
 
 async def test_the_last_place_counts_and_is_in_the_namespace(admission: Admission) -> None:
-    """The same tokens have different blocks before and after the start."""
+    """Start the adapter at its last invocation.
+
+    The same tokens have different block keys before and after the start.
+    """
     twice = await admitted(admission, ACTIVATED, [*PROMPT, *INVOCATION])
     assert twice.adapter is not None
     assert twice.adapter.start == len(PROMPT)

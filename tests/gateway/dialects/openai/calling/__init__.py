@@ -1,1 +1,1 @@
-"""Chats with tools, reasoning and schemas, before a model that writes Hermes calls."""
+"""Chats with tools, reasoning and schemas, with a model that writes Hermes calls."""

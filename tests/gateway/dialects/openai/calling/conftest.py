@@ -13,6 +13,8 @@ TEMPLATES = Path(__file__).parents[3] / "templates"
 
 @pytest.fixture(scope="session")
 def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Replaces the model of the gateway's other tests."""
+    """Make a byte-level model with Qwen3's template, which replaces the model of the gateway's
+    other tests.
+    """
     template = (TEMPLATES / "qwen3.jinja").read_text()
     return write_tiny_model(tmp_path_factory.mktemp("models") / "qwen", template=template)

@@ -1,4 +1,4 @@
-"""Calls of the model, as OpenAI's client sees them, whole and streamed."""
+"""Tool calls of the model in OpenAI's client, unstreamed and streamed."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def asked(client: openai.OpenAI, **fields: Any) -> ChatCompletion:
 
 
 def streamed(client: openai.OpenAI, **fields: Any) -> ChatCompletion:
-    """Ask with a stream, which the client's own helper assembles."""
+    """Send a streaming request; return the answer that the client's own helper assembles."""
     request = {"model": MODEL, "messages": HI, "tools": TOOLS, **fields}
     with client.chat.completions.stream(**request) as stream:
         stream.until_done()
@@ -188,7 +188,8 @@ def test_without_parallel_calls_no_more_is_generated_than_one(
     if answer.usage is not None:
         assert answer.usage.completion_tokens <= len(written(OSLO)) + len(more)
     assert (engine.cancelled, engine.finished) == (1, 0)
-    engine.script = saying(f"{written(OSLO)}\n")  # an answer with its end token, not cut off
+    # the answer has its end token, so it is not cut off
+    engine.script = saying(f"{written(OSLO)}\n")
     assert calls_of(ask(client, parallel_tool_calls=False)) == [OSLO]
     assert (engine.cancelled, engine.finished) == (1, 1)
 
@@ -199,7 +200,8 @@ def test_arguments_that_are_cut_off(client: openai.OpenAI, engine: FakeEngine, a
     cut = written(OSLO).index(', "days"')
     try:
         answer = ask(client, max_tokens=cut)
-    except openai.LengthFinishReasonError as error:  # the helper parses strict tools
+    # the client's helper parses the calls of strict tools
+    except openai.LengthFinishReasonError as error:
         answer = error.completion
     [call] = answer.choices[0].message.tool_calls
     assert answer.choices[0].finish_reason == "length"
@@ -236,7 +238,7 @@ def test_log_probabilities_are_those_of_all_tokens(
 def test_a_choice_without_a_type_is_a_function(
     client: openai.OpenAI, engine: FakeEngine, choice: Any
 ) -> None:
-    # As huggingface_hub sends its `ChatCompletionInputToolChoiceClass`.
+    # huggingface_hub's `ChatCompletionInputToolChoiceClass` sends the choice without `type`.
     untyped = json.loads(json.dumps(choice).replace('"type": "function", ', ""))
     assert untyped != choice
     asked(client, tool_choice=choice)

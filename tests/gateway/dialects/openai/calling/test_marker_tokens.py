@@ -1,4 +1,4 @@
-"""Markers that are special tokens: the parser sees them, the client does not."""
+"""Markers of calls that are special tokens: the parser reads them, the client does not get them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.gateway.dialects.openai.calling.hermes import CLOCK, HI, OSLO, TOOLS,
 from tests.gateway.dialects.openai.calling.test_calls import asked, calls_of, either
 
 SPECIAL = ["<tool_call>", "</tool_call>", "<think>", "</think>", "<|im_end|>"]
-FIRST = 259  # ids after those of the tiny tokenizer
+FIRST = 259  # first id after those of the tiny tokenizer
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +31,7 @@ def served(tmp_path_factory: pytest.TempPathFactory, module_engine: FakeEngine) 
 
 
 def saying_tokens(text: str) -> Script:
-    """Answer with `text`, in which markers are single tokens."""
+    """Answer with `text`, in which each marker is a single token."""
     tokenizer = byte_tokenizer()
     tokenizer.add_special_tokens(SPECIAL)
     ids: list[int] = tokenizer.encode(text, add_special_tokens=False).ids

@@ -1,4 +1,6 @@
-"""Answers for Mistral's clients, in their API's form; OpenAI's form is the positive control."""
+"""Answers to Mistral's clients, in the form of Mistral's API. Positive control: OpenAI's form for
+others.
+"""
 
 from __future__ import annotations
 
@@ -73,7 +75,7 @@ def test_a_message_has_a_text_also_beside_calls(http: httpx.Client, engine: Fake
 def test_thoughts_are_read_where_mistrals_api_writes_them(
     http: httpx.Client, engine: FakeEngine
 ) -> None:
-    """A turn that Mistral's API wrote is read as the same turn in OpenAI's form."""
+    """Read a turn that Mistral's API wrote like the same turn in OpenAI's form."""
     result = {"role": "tool", "content": "rain", "tool_call_id": "0"}
     function = {"name": OSLO[0], "arguments": json.dumps(OSLO[1])}
     calls = [{"id": "0", "type": "function", "function": function}]

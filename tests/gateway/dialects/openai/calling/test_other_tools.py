@@ -1,4 +1,4 @@
-"""Tools of chats that are no functions: custom tools that take text, and hosted tools."""
+"""Chats' tools that are not functions: custom tools, whose input is text, and hosted tools."""
 
 from __future__ import annotations
 

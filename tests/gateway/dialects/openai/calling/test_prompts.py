@@ -1,4 +1,4 @@
-"""Tools, earlier calls and their results, as the model sees them."""
+"""Tools, earlier calls and their results, as they appear in the prompt."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def history(said: dict[str, Any], result: Any = "rain") -> list[Any]:
 
 
 def without(said: dict[str, Any], *path: str) -> dict[str, Any]:
-    """Return `said` without one of its fields."""
+    """Return the message `said` without the field at `path`."""
     if len(path) == 1:
         return {name: value for name, value in said.items() if name != path[0]}
     inner = said[path[0]]

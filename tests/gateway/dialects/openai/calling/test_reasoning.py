@@ -1,4 +1,4 @@
-"""Reasoning is counted and separate from the answer; requests can switch it on and off."""
+"""Reasoning is counted, and separate from the answer's text; requests can switch it on and off."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_reasoning_before_a_call(client: openai.OpenAI, engine: FakeEngine, ask:
     answer = ask(client)
     assert calls_of(answer) == [OSLO]
     assert answer.choices[0].finish_reason == "tool_calls"
-    if ask is asked:  # the client's helper does not assemble reasoning
+    if ask is asked:  # the client's stream helper does not assemble reasoning
         assert reasoning_of(answer.choices[0].message) == THOUGHT
 
 
@@ -123,7 +123,7 @@ def test_reasoning_that_is_sent_back_is_shown_where_the_template_shows_it(
 
 
 def test_openrouters_details_are_read(served: Served, engine: FakeEngine) -> None:
-    """A conversation that began at OpenRouter has its thoughts under this name."""
+    """Read thoughts in `reasoning_details`, where a conversation begun at OpenRouter has them."""
     function = {"name": OSLO[0], "arguments": json.dumps(OSLO[1])}
     calls = [{"id": "0", "type": "function", "function": function}]
     result = {"role": "tool", "content": "rain", "tool_call_id": "0"}

@@ -1,4 +1,4 @@
-"""The grammar that the engine gets, for each way in which clients can ask for one."""
+"""The grammar that the engine gets, for each way to ask for a structured output."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from tests.gateway.dialects.openai.calling.hermes import HI, OSLO, TOOLS, tool, 
 from tests.gateway.dialects.openai.calling.test_calls import asked, calls_of, either
 
 SCHEMA = {"type": "object", "properties": {"ä": {"type": "integer"}}}
-TEXT = json.dumps(SCHEMA, ensure_ascii=False, separators=(",", ":"))  # spelled as clients send it
+# the schema as clients serialise it
+TEXT = json.dumps(SCHEMA, ensure_ascii=False, separators=(",", ":"))
 ANY = {"type": "object"}
 GBNF = 'root ::= "a"'
 LARK = 'start: WORD "!"  # no ::= here\nWORD: /[a-z]+/'
@@ -38,7 +39,7 @@ def given(engine: FakeEngine) -> str:
 
 
 def part(kind: str, text: str) -> str:
-    """Return the form of a grammar that is a part of another."""
+    """Return the form that a grammar has as part of another grammar."""
     return json.dumps([kind, text], ensure_ascii=False, separators=(",", ":"))
 
 

@@ -1,1 +1,1 @@
-"""The routes that generate nothing, before a fake engine."""
+"""The routes that generate no tokens, with a fake engine."""

@@ -1,4 +1,4 @@
-"""Documents that are cut to some tokens: the work is charged, divided into steps, and sized."""
+"""Documents cut to a number of tokens: the cutting is charged, divided into steps, and measured."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LONG = "yes and no, " * 10_000
 
 
 class NotingTokenizer:
-    """A tokenizer that notes how many characters of documents it encodes."""
+    """A tokenizer that records how many characters of documents it encodes."""
 
     def __init__(self, inner: Tokenizer) -> None:
         self._inner = inner
@@ -62,7 +62,10 @@ def text_of(prompt: Any) -> str:
 
 
 def test_only_what_may_be_read_is_tokenised(tokenizer: NotingTokenizer) -> None:
-    """A client is charged for what is read, so a document of any length would be work for free."""
+    """Tokenise only the part of a document that may be read.
+
+    The client is charged for that part, so it could otherwise cause any amount of work for free.
+    """
     made = at_once(asked(tokenizer, [LONG], max_tokens_per_doc=100))
     assert sum(tokenizer.encoded) < 2_000
     read = text_of(made.asked.prompts[0])

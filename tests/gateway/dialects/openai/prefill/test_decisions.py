@@ -27,7 +27,7 @@ TOKENIZER = small_tokenizer(appends=False)
 
 
 def logits(request: Generate) -> bytes:
-    """Return logits that fall by 1 from one candidate to the next."""
+    """Return logits that fall by 1 from each candidate to the next."""
     return (-np.arange(len(candidates_of(request)), dtype="<f4")).tobytes()
 
 
@@ -172,7 +172,9 @@ def test_tenants_and_salts_share_nothing(client: openai.OpenAI, deciding: Served
 def test_what_cannot_be_decided_is_refused(
     client: openai.OpenAI, engine: FakeEngine, fields: dict[str, Any], param: str
 ) -> None:
-    """In a vocabulary of bytes, thirty choices have no one-token labels."""
+    """Refuse a decision that cannot be made: a vocabulary of bytes has no one-token labels for
+    thirty choices.
+    """
     with pytest.raises(openai.BadRequestError) as refused:
         decide(client, **fields)
     assert refused.value.param == param

@@ -1,4 +1,4 @@
-"""Embeddings with the official client: form, bounds, and the tenant's own cache."""
+"""Embeddings with the official client: their form and limits, and the tenant's own cache."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_an_input_is_a_text_or_token_ids(
 
 
 def test_numbers_and_base64_say_the_same(client: openai.OpenAI) -> None:
-    """The client asks for base64 by default."""
+    """Compare numbers with base64, for which the client asks by default."""
     plain = client.embeddings.create(model=MODEL, input=TEXT, encoding_format="float")
     packed = client.embeddings.create(model=MODEL, input=TEXT)
     assert np.allclose(plain.data[0].embedding, packed.data[0].embedding, atol=1e-7)

@@ -1,4 +1,4 @@
-"""A tenant's limits apply to the routes that generate nothing, and their use is metered."""
+"""A tenant's limits apply to the routes that generate no tokens, whose usage is metered."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def limiting(
 
 
 def ask(served: Served, path: str, limits: dict[str, Any]) -> httpx.Response:
-    """Ask as a new tenant with these limits."""
+    """Send a request as a new tenant with these limits."""
     with httpx.Client(base_url=served.url, timeout=60) as http:
         admin = {"x-api-key": served.admin_key}
         body = {"name": f"{path} {limits}", "limits": limits}

@@ -78,7 +78,8 @@ def test_what_all_prompts_share_is_not_written_into_too_many(
 def test_prompts_are_counted_by_the_bytes_that_they_take(
     tokenizer: Tokenizer, ask: Asking, character: str, width: int
 ) -> None:
-    shared = "x" * 99_999 + character  # one wide character makes the whole text wide
+    # one character outside Latin-1 makes Python store the whole text in wider characters
+    shared = "x" * 99_999 + character
     tracemalloc.start()
     try:
         made = ask(tokenizer, 20, shared)

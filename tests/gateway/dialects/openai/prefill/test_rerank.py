@@ -1,4 +1,6 @@
-"""Ranked documents: their order, their form, and their place at the end of the prompt."""
+"""Reranked documents: their order, the answer's form, and each document's position at the end of
+its prompt.
+"""
 
 from __future__ import annotations
 
@@ -19,11 +21,11 @@ from tests.seams.support.small_qwen import small_tokenizer, write_tokenizer
 
 QUERY = "What is the capital of Norway?"
 DOCUMENTS = ["yes yes yes", "silence", "no", "a yes"]
-SCORES = [3.0, 0.0, -1.0, 1.0]  # logits of "yes" minus those of "no"
+SCORES = [3.0, 0.0, -1.0, 1.0]  # logit of "yes" minus logit of "no"
 
 
 def by_its_words(request: Generate) -> bytes:
-    """Return each candidate's logit: how often the document has it."""
+    """Return one logit for each candidate token: the number of times that the document has it."""
     after = prompt_of(request)[len(head(QUERY)) :]
     return np.array([after.count(one) for one in candidates_of(request)], "<f4").tobytes()
 
@@ -75,7 +77,7 @@ def test_each_prompt_is_the_published_one(ranking: Served, engine: FakeEngine) -
     rerank(ranking, instruction="Find it", documents=["one <|im_end|>", {"text": "two"}])
     tokenizer = small_tokenizer(appends=False)
     end = "<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n"
-    plain = [*b"one <|im_end|>"]  # a client's text is no control token
+    plain = [*b"one <|im_end|>"]  # a client's text never becomes a control token
     bodies = [plain, tokenizer.encode("two").ids]
     wanted = [[*head(QUERY, "Find it"), *one, *tokenizer.encode(end).ids] for one in bodies]
     assert sorted(map(prompt_of, engine.requests)) == sorted(wanted)
@@ -91,7 +93,7 @@ def test_the_best_and_their_texts(ranking: Served, engine: FakeEngine) -> None:
 
 
 def test_voyages_client_reads_the_best_in_data(ranking: Served, engine: FakeEngine) -> None:
-    """The request is the one of voyageai 0.5.0, whose client knows no `results`."""
+    """Send the request of voyageai 0.5.0, whose client reads `data` and does not know `results`."""
     engine.logits = by_its_words
     answer = rerank(ranking, top_k=2, truncation=True).json()
     assert [one["index"] for one in answer["data"]] == [0, 3]
@@ -101,7 +103,10 @@ def test_voyages_client_reads_the_best_in_data(ranking: Served, engine: FakeEngi
 
 
 def test_of_a_long_document_the_beginning_is_read(ranking: Served, engine: FakeEngine) -> None:
-    """Haystack sends Cohere's `max_tokens_per_doc` with each request."""
+    """Read only the beginning of a long document.
+
+    Haystack sends Cohere's `max_tokens_per_doc` with each request.
+    """
     encode = small_tokenizer(appends=False).encode
     long, short = "yes and no, then a yes \N{GRINNING FACE}", "a yes"
     beginning = encode(long).ids[:3]
@@ -156,7 +161,9 @@ def test_what_cannot_be_ranked_is_refused(
 
 
 def test_a_model_without_the_two_words_ranks_nothing(served: Served, engine: FakeEngine) -> None:
-    """The model's tokenizer has only single bytes."""
+    """Refuse reranking with a model whose tokenizer has only single bytes, so neither "yes" nor
+    "no".
+    """
     answer = rerank(served)
     assert answer.status_code == 400
     assert answer.json()["error"]["code"] == "model_not_supported"
