@@ -1,6 +1,7 @@
 """The geometries that kernels support, on the device and in the references.
 
-The engine checks once, before it loads a model. Every op checks again, which takes a microsecond.
+The engine checks a geometry once, before it loads a model. Every op checks again, which takes about
+a microsecond.
 """
 
 from __future__ import annotations
@@ -12,14 +13,14 @@ MAX_HEAD_DIM = 512
 MIN_BLOCK_SIZE = 16
 MAX_QUERY_HEADS_PER_KV_HEAD = 16
 MAX_HIDDEN_SIZE = 65_536
-INT4_SPAN = 128  # columns of a span of a 4-bit integer matrix (`linear.int4_matrix`)
+INT4_SPAN = 128  # number of columns in a span of a 4-bit integer matrix (`linear.int4_matrix`)
 MAX_EXPERT_GROUPS = 32
 MAX_CONV_WIDTH = 4
 STATE_PRODUCTS = (16, 32, 64, 128, 256)
 MAX_STATE_COLUMNS = 256
 LATENT_RANKS = (32, 64, 128, 256, 512)
 LATENT_ROPES = (16, 32, 64, 128)
-KV_SCALE_BYTES = 2  # bytes of a scale of a head's key or value in fp8 (`attention.fp8_kv`)
+KV_SCALE_BYTES = 2  # bytes of the scale of one head's key or value in fp8 (`attention.kv.fp8_kv`)
 
 
 def check_hidden_size(hidden_size: int) -> None:
@@ -65,7 +66,8 @@ def check_attention(num_q_heads: int, num_kv_heads: int, *, block_size: int, hea
 def check_latents(*, rank: int, rope: int, head_dim: int, block_size: int) -> None:
     """Raise UnsupportedShape unless kernels can attend to latents of this geometry.
 
-    A latent has `rank` numbers and a rotated key of `rope`. A head of a query has `head_dim`.
+    A latent has `rank` numbers, and its rotated key has `rope` numbers. A query head has `head_dim`
+    numbers.
     """
     if rank not in LATENT_RANKS:
         raise UnsupportedShape(f"a latent of {rank} numbers is not one of {LATENT_RANKS}")
@@ -75,7 +77,7 @@ def check_latents(*, rank: int, rope: int, head_dim: int, block_size: int) -> No
 
 
 def check_conv(width: int) -> None:
-    """Raise UnsupportedShape unless kernels can convolve by `width` taps."""
+    """Raise UnsupportedShape unless kernels can compute a convolution with `width` taps."""
     if not 2 <= width <= MAX_CONV_WIDTH:
         raise UnsupportedShape(f"a convolution of {width} taps is not of 2..{MAX_CONV_WIDTH}")
 
@@ -83,8 +85,9 @@ def check_conv(width: int) -> None:
 def check_state(*, heads: int, groups: int, columns: int, products: int) -> None:
     """Raise UnsupportedShape unless kernels can keep a recurrent state of this geometry.
 
-    `heads` share `groups` of keys (or of B and C). A head's state is `products` x `columns`: the
-    head has `columns` outputs, each a sum of `products` products.
+    The `heads` are divided evenly among `groups`. The heads of a group share a key (or B and C). A
+    head's state is `products` x `columns`. The head has `columns` outputs, and each output is a sum
+    of `products` products.
     """
     if not (groups > 0 and heads > 0 and heads % groups == 0):
         raise UnsupportedShape(

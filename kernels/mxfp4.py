@@ -1,11 +1,11 @@
-"""The matrices in mxfp4, a format of model files.
+"""The repacking of matrices from mxfp4, a format of model files.
 
-    blocks (N, K / 32, 16) uint8    a byte has two numbers (e2m1), the first in its lower half
+    blocks (N, K / 32, 16) uint8    a byte has two numbers (e2m1), the first in its low 4 bits
     scales (N, K / 32) uint8        2 ** (scale - 127) (e8m0)
 
-32 four-bit floats share a power of two. A number is one of 0, 0.5, 1, 1.5, 2, 3, 4 and 6, with its
-sign in the highest bit. The format is OCP's MX 1.0. In memory the numbers have another order
-(`experts.four_bit_matrices`).
+32 numbers, floats of four bits, share a power of two. The absolute value of a number is 0, 0.5, 1,
+1.5, 2, 3, 4 or 6. Its sign is in its highest bit. The format is OCP's MX 1.0. In memory the numbers
+have another order (`experts.four_bit_matrices`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torch import Tensor
 
 from kernels.experts.four_bit_matrices import mxfp4_scales, words_of
 
-GROUP = 32  # numbers that share a scale
+GROUP = 32  # count of numbers that share a scale
 
 
 def shapes(experts: int, rows: int, columns: int) -> tuple[tuple[int, ...], tuple[int, ...]]:

@@ -1,4 +1,4 @@
-"""The ops that compute a model, chosen once by device.
+"""The ops that compute a model. They are chosen once, by device.
 
 Shapes, dtypes and errors of an op are documented in its module.
 """
@@ -50,7 +50,7 @@ GateMul = Callable[[Tensor, Gate], Tensor]
 """gate_up (T, 2I) -> (T, I)."""
 
 ToFp8 = Callable[[Tensor | Fp8Rows, Scaling, Tensor | None], Fp8Rows]
-"""x (T, K), scales by token or group, the static scale (1,) or None -> (T, K); fp8 as it is."""
+"""x (T, K), scales by token or group, static scale (1,) or None -> (T, K); fp8 is not changed."""
 
 AddRmsNormFp8 = Callable[
     [Tensor | PeerProduct, Tensor, Tensor, float, Scaling], tuple[Fp8Rows, Tensor]
@@ -62,7 +62,7 @@ GateMulFp8 = Callable[[Tensor, Gate, Scaling], Fp8Rows]
 
 
 class RopeWriteKv(Protocol):
-    """An interface to the pass between QKV product and attention (`rope_write_kv`)."""
+    """An interface to the op between QKV product and attention (`rope_write_kv`)."""
 
     def __call__(
         self,
@@ -78,7 +78,7 @@ class RopeWriteKv(Protocol):
         dtype: torch.dtype,
         norms_values: bool = ...,
     ) -> Tensor:
-        """Return q (T, Hq, D) of `dtype`. k and v of qkv, which may be in parts, go to `slots`."""
+        """Return q (T, Hq, D) of `dtype`. Write k and v to `slots`. qkv may be in parts."""
         ...
 
 
@@ -86,10 +86,10 @@ PagedAttention = Callable[[Tensor, Tensor, BatchLayout, AttentionVariant, Tensor
 """q (T, Hq, D), kv (N, 2, Hkv, B, D), layout, variant, sinks (Hq,) -> (T, Hq, D)."""
 
 CopyBlocks = Callable[[Tensor, Tensor, Tensor], None]
-"""Copy within pool (N, L, 2, Hkv, B, D). source, target (n,) int64; no target is also a source."""
+"""Copy blocks in pool (N, L, 2, Hkv, B, D). source, target (n,) int64; no target is a source."""
 
 SampleTokens = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
-"""logits (R, V), temperature (R,), keys (R, 2) -> (tokens (R,), all finite (R,) bool)."""
+"""logits (R, V), temperature (R,), keys (R, 2) -> (tokens (R,), whether finite (R,) bool)."""
 
 TopKTopP = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor], None]
 """logits (R, V) in place; rows, temperature, top_k, top_p, log_min_p (K,)."""
@@ -125,11 +125,11 @@ AddAdapters = Callable[[Tensor, Tensor, SlotMatrices, TokenSlots], Tensor]
 class Ops:
     """An implementation of each op, for tensors of one device.
 
-    `adapters` are the adapter slots of the tokens that a step computes, if any.
+    `adapters` are the adapter slots of the step's tokens, if any.
     """
 
     linear: LinearOp
-    linear_split_k: LinearOp  # output for readers that accept (T, N) or split-K parts (S, T, N)
+    linear_split_k: LinearOp  # for outputs whose readers accept (T, N) or split-K parts (S, T, N)
     linear_fp8: Fp8LinearOp
     linear_fp8_split_k: Fp8LinearOp
     linear_int4: Int4LinearOp
@@ -160,12 +160,12 @@ class Ops:
     adapters: TokenSlots | None = None
 
     def of_tokens(self, slots: Tensor, num_slots: int) -> Ops:
-        """Return the ops for a step's tokens, with an adapter's slot for each (T,) int32."""
+        """Return the ops for a step's tokens, whose adapter slots are `slots` (T,) int32."""
         return replace(self, adapters=self.order_slots(slots, num_slots))
 
 
 def torch_ops() -> Ops:
-    """Return plain PyTorch ops, for any device. Attention waits for the device to read lengths."""
+    """Return plain PyTorch ops, for any device. To read lengths, attention waits for the device."""
     return Ops(
         linear=linear.reference,
         linear_split_k=linear.reference,
@@ -202,7 +202,7 @@ def torch_ops() -> Ops:
 def triton_ops() -> Ops:
     """Return Triton ops, for CUDA.
 
-    Triton ops never wait for the device, and compile at first use.
+    Triton ops never wait for the device. They are compiled at first use.
     """
     return Ops(
         linear=linear.launch,

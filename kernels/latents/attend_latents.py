@@ -229,18 +229,19 @@ def launch(
 
 
 def decode_splits(programs: int, most: int) -> int:
-    """Choose the number of programs, 1..`most`, that share the latents of a decode.
+    """Choose the number of programs, from 1 to `most`, that divide the latents of a decode.
 
-    Four programs fit on a multiprocessor at once.
+    A multiprocessor has space for four programs at the same time.
     """
     return max(min(4 * _MULTIPROCESSORS // programs, most), 1)
 
 
 def prompt_splits(programs: int, most: int) -> int:
-    """Choose the number of programs, 1..`most`, that share the latents of a query block.
+    """Choose the number of programs, 1 to `most`, that divide the latents of a query block.
 
-    One program fits on a multiprocessor at once, so programs run in waves. The last wave should be
-    nearly full. Each split adds a little work (`merge_attention`).
+    A multiprocessor has space for only one program at a time, so programs run in waves. The last
+    wave should be nearly full. Each additional program adds a little work, because its results must
+    be merged (`merge_attention`).
     """
 
     def cost(splits: int) -> float:

@@ -1,10 +1,11 @@
-"""The sizes of latent attention, and the number of products of each way to compute it.
+"""The sizes of latent attention, and the numbers of products of its two methods.
 
     absorbed    per query: q W_k             per query and key: scores over R + P, sums over R
     expanded    per key: c W_k and c W_v     per query and key: scores over N + P, sums over V
 
-A latent is expanded once and attended to by many tokens, so expanding saves time for some hundred
-new tokens. Torch is not imported, since configs of models have a `LatentShape`.
+A latent is expanded once, and many tokens attend to the result. The method "expanded" is therefore
+faster for about a hundred new tokens or more. This module does not import torch, because model
+configs contain a `LatentShape` and must not import torch.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class LatentShape:
-    """The sizes in numbers: N without position, P rotated, V of values, R of a latent."""
+    """The counts of numbers: N not rotated, P rotated, V of a value, R of a latent."""
 
     nope: int
     rope: int
@@ -24,21 +25,21 @@ class LatentShape:
 
     @property
     def head_dim(self) -> int:
-        """The numbers of a query's head, N + P."""
+        """The count of numbers of a query head, N + P."""
         return self.nope + self.rope
 
     @property
     def latent(self) -> int:
-        """The numbers kept of a token, R + P."""
+        """The count of numbers that the pool keeps of a token, R + P."""
         return self.rank + self.rope
 
     @property
     def padded_dim(self) -> int:
-        """The numbers of a head's key or value, once both are filled up to one size."""
+        """The count of numbers of a head's key or value after both are padded to the same size."""
         return max(self.head_dim, self.values)
 
     def absorbs(self, tokens: int, context: int) -> bool:
-        """Return whether absorbing takes fewer products for the last `tokens` of `context`."""
+        """Return whether "absorbed" needs fewer products for the last `tokens` of `context`."""
         pairs = tokens * context - tokens * (tokens - 1) // 2
         more_a_pair = 2 * self.rank + self.rope - (self.head_dim + self.values)
         fewer = (context - tokens) * self.rank * (self.nope + self.values)

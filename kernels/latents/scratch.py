@@ -1,4 +1,4 @@
-"""The memory that attention over latents takes in addition to its result."""
+"""The memory that attention over latents needs in addition to its result."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ MOST_EXPANDED = 32_768  # maximum number of latents whose keys and values exist 
 
 
 def most_scratch_bytes(shape: LatentShape, heads: int, dtype: torch.dtype) -> int:
-    """Bound the bytes of one layer: MOST_EXPANDED latents with their keys and values.
+    """Return an upper bound for one layer: MOST_EXPANDED latents with their keys and values.
 
-    Decodes take less memory.
+    Decodes need less memory.
     """
     numbers = shape.latent + 2 * heads * shape.padded_dim
     return MOST_EXPANDED * numbers * max(dtype.itemsize, 2)

@@ -1,12 +1,12 @@
-"""The pass between a layer's first products and attention: norm, rotation, the write of latents.
+"""The step between a layer's first products and attention: norm, rotation, the write of latents.
 
     q (T, H, N + P)    the last P numbers of each head are rotated
     latent (T, R + P)  the first R are normed, the last P are rotated; written to the token's slot
 
 The rotation (a, b) -> (a cos - b sin, b cos + a sin) reads neighbouring numbers (a0, b0, a1, b1,
-...) if `interleaved`. Otherwise it reads halves (a0, a1, ..., b0, b1, ...). The result is written
-as halves in both cases, for queries and keys, so their products do not change. The norm rounds as
-`rms_norm` does. The rotation is float32 and rounds once.
+...) if `interleaved`. Otherwise it reads halves (a0, a1, ..., b0, b1, ...). In both cases it writes
+halves. It does so for queries and for keys, so their products do not change. The norm rounds like
+`rms_norm`. The rotation is computed in float32 and its result is rounded once.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ def reference(
 ) -> Tensor:
     """Return the rotated q (T, H, N + P), and write each token's latent to its slot.
 
-    Plain PyTorch. positions, slots (T,) int64, slots distinct. cos_sin (positions, P) float32, a
-    row being P / 2 cosines then P / 2 sines. kv, one layer of the pool, strided, of q's dtype or
-    fp8 (`fp8_kv`).
+    Plain PyTorch. positions and slots are (T,) int64, and all slots differ. cos_sin is (positions,
+    P) float32. A row of it has P / 2 cosines, then P / 2 sines. kv is one layer of the pool, with
+    any block stride, and has q's dtype or is fp8 (`fp8_kv`).
     """
     block_size, size, rope = kv.shape[3], kv.shape[4], cos_sin.shape[1]
     cos, sin = cos_sin[positions].chunk(2, dim=-1)
@@ -76,7 +76,7 @@ def _rotated(
     P: tl.constexpr,
     INTERLEAVED: tl.constexpr,
 ) -> tl.tensor:
-    """Load P numbers of each head at `source` (heads, 1), rotated: two halves, float32."""
+    """Load P numbers of each head at `source` (heads, 1), and rotate them -> halves in float32."""
     pair = tl.arange(0, P // 2)[None, :]
     first = 2 * pair if INTERLEAVED else pair
     gap: tl.constexpr = 1 if INTERLEAVED else P // 2
@@ -109,9 +109,9 @@ def _write_latents_kernel(
     INTERLEAVED: tl.constexpr,
     FP8: tl.constexpr,
 ) -> None:
-    """Write a token's latent in the token's first program.
+    """Write the latent of a token, if this is the token's first program.
 
-    Each other program of the token writes AT_ONCE heads of the query.
+    Each of the token's other programs writes AT_ONCE heads of the query.
     """
     token, part = tl.program_id(0).to(tl.int64), tl.program_id(1)
     half = tl.arange(0, P // 2)[None, :]
@@ -173,7 +173,7 @@ def launch(
     num_heads: int,
     interleaved: bool,
 ) -> Tensor:
-    """Compute `reference` on the device in one kernel, for contiguous rows of q and latent."""
+    """Compute `reference` on the device in one kernel. Rows of q and latent must be contiguous."""
     tokens, rope = len(q), cos_sin.shape[1]
     head_dim = q.shape[1] // num_heads
     out = torch.empty((tokens, num_heads, head_dim), dtype=q.dtype, device=q.device)

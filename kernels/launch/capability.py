@@ -1,6 +1,6 @@
 """The compute capability of a device, looked up once.
 
-Some ten launches of a layer need the capability, and torch looks it up anew each time.
+About ten launches of a layer need the capability, and torch looks it up again each time.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ HOPPER = (9, 0)
 def capability(device: torch.device) -> tuple[int, int]:
     """Return CUDA's compute capability (major, minor), or (0, 0) for a device without CUDA.
 
-    A CUDA device must be named with its number, as tensors' devices are. "cuda" alone means the
-    current device, which may change.
+    `device` must have a number if it is a CUDA device. The devices of tensors have one. "cuda"
+    without a number means the current device, which may change.
     """
     return torch.cuda.get_device_capability(device) if device.type == "cuda" else (0, 0)

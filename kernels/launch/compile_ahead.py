@@ -1,15 +1,15 @@
 """The parallel compilation of kernels before their first use.
 
 Triton compiles a variant of a kernel at the variant's first launch, so a process compiles one
-variant after the other. Here a dry run first finds the variants that the process will launch:
+variant after another. This module first finds the variants that the process will launch:
 
     dry run    no launch is made, and each variant that is not in memory is noted      milliseconds
     compile    each noted variant in a separate thread, into memory and Triton's cache,
                once the compiler's key is there (`compiler_key`)
     start      finds all variants in memory
 
-Triton's passes, LLVM, ptxas and the C compiler run without Python's lock. A variant that does not
-compile is left to its first use, which compiles it again or raises the error.
+Triton's passes, LLVM, ptxas and the C compiler run without Python's lock. If the compilation of a
+variant fails, the variant's first use compiles it again or raises the error.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from triton.runtime import KernelInterface, driver
 
 from kernels.launch.garbage import uncollected
 
-# Part of the work holds Python's lock, so more threads would only delay the longest compilations.
+# Part of a compilation holds Python's lock. More threads would only delay the longest compilations.
 MOST_AT_ONCE = 8
 
 _log = logging.getLogger(__name__)
@@ -68,13 +68,13 @@ class Variant:
 
 
 class Notes:
-    """A `jit_cache_hook` for Triton, which notes each variant that is not in memory."""
+    """A `jit_cache_hook` for Triton that records each variant that is not in memory."""
 
     def __init__(self) -> None:
         self._variants: dict[tuple[int, str], Variant] = {}
 
     def __call__(self, **what: Any) -> bool:
-        """Note a variant once. Return True, so that Triton continues without this variant."""
+        """Record a variant once. Return True, so that Triton continues without this variant."""
         kernel, key = what["fn"].jit_function, str(what["key"])
         if (id(kernel), key) not in self._variants:
             data = what["compile"]["specialization_data"]
@@ -92,8 +92,8 @@ def compile_ahead(dry_run: Callable[[], object], key: Future[str] | None = None)
 
     Return the number of kernels that were not in memory. `key` is the compiler's key, if
     `compiler_key.begin_key` has begun it. Otherwise each thread computes the key itself. No kernel
-    runs in `dry_run`, so the kernels' outputs are undefined. No output may be used as an index or
-    as a loop's bound. No other thread may launch kernels meanwhile.
+    runs in `dry_run`, so the outputs of kernels are undefined. `dry_run` must not use an output as
+    an index or as the bound of a loop. No other thread may launch kernels during the dry run.
     """
     if not _can_take_notes():
         return 0
@@ -122,10 +122,10 @@ def _can_take_notes() -> bool:
 
 @contextmanager
 def leaving_out_launches(hook: Callable[..., bool]) -> Iterator[None]:
-    """Make each launch only look up its kernel, and call `hook` for missing kernels.
+    """Replace each launch by a look-up of its kernel, and call `hook` for missing kernels.
 
-    The hook alone is not enough. A kernel that is in memory already would run, on inputs that the
-    skipped kernels have not written.
+    A hook without this replacement is not enough. A kernel that is already in memory would run,
+    with inputs that the skipped kernels have not written.
     """
     usual = KernelInterface.__getitem__
     with triton.knobs.runtime.scope():
@@ -138,15 +138,15 @@ def leaving_out_launches(hook: Callable[..., bool]) -> Iterator[None]:
 
 
 def _asked_for(kernel: Any, grid: object) -> Callable[..., object]:
-    """Return a substitute for `kernel[grid]` that takes equal arguments and launches nothing."""
+    """Return a substitute for `kernel[grid]` that has the same arguments but launches nothing."""
     return partial(kernel.warmup, grid=grid)
 
 
 def _make(variants: Sequence[Variant]) -> None:
     threads = min(len(os.sched_getaffinity(0)), MOST_AT_ONCE)
-    # A new thread starts on the first device, whatever this thread's device is.
+    # A new thread starts on the first device, even if this thread uses another device.
     on_device = partial(driver.active.set_current_device, driver.active.get_current_device())
-    # Before Python 3.12 `ast.parse` fails if a collection runs another thread that parses.
+    # Before Python 3.12 `ast.parse` fails if a garbage collection runs another thread that parses.
     with uncollected(), ThreadPoolExecutor(threads, initializer=on_device) as pool:
         made = [pool.submit(variant.make) for variant in variants]
     for variant, future in zip(variants, made, strict=True):

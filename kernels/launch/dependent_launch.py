@@ -3,13 +3,14 @@
     before    [ last programs ....]|                        [ last programs ....]
     after                          | launch | [ begins ]      launched [waits]   [ goes on ]
 
-The kernel's own code waits for the previous kernel, with `griddepcontrol.wait`. From compute
-capability 9.0 on this hides the latency of a launch, which is most of a small kernel's time. After
-the wait all earlier kernels have ended, and their results may be read.
+The kernel's own code waits for the previous kernel, with `griddepcontrol.wait`. GPUs support this
+from compute capability 9.0 on. It hides the latency of a launch, which is most of a small kernel's
+time. After the wait all earlier kernels have ended, and their results may be read.
 
-Before its wait a kernel may run beside earlier kernels, back to the last kernel launched without
-PDL. Before its wait a kernel may read only data written before all these kernels: a model's tables
-and a step's inputs. A step begins with copies that are launched without PDL.
+Before its wait a kernel may run at the same time as earlier kernels, back to the last kernel
+launched without PDL. Before its wait a kernel may therefore read only data written before all these
+kernels: a model's tables and a step's inputs. A step begins with copies that are launched without
+PDL.
 """
 
 from __future__ import annotations
@@ -35,14 +36,14 @@ def launch_dependents_and_wait(DEPENDENT: tl.constexpr) -> None:
 
 @triton.jit
 def launch_dependents(DEPENDENT: tl.constexpr) -> None:
-    """Allow the next kernel's launch. This kernel waits later. Called in a kernel's first line."""
+    """Allow the next kernel's launch, without a wait. Called in a kernel's first line."""
     if DEPENDENT:
         tl.extra.cuda.gdc_launch_dependents()
 
 
 @triton.jit
 def wait_for_previous(DEPENDENT: tl.constexpr) -> None:
-    """Wait for the previous kernel, whose results may be read or overwritten only afterwards."""
+    """Wait for the previous kernel. Its results may be read or overwritten only afterwards."""
     if DEPENDENT:
         tl.extra.cuda.gdc_wait()
 

@@ -1,14 +1,14 @@
 """The rounding of sizes on the host.
 
-Triton has functions of the same names, which take microseconds on the host to unwrap constants. A
-launched step has some 290 calls.
+Triton has functions of the same names, but on the host each call needs microseconds to unwrap
+constants. A step that is launched makes about 290 calls.
 """
 
 from __future__ import annotations
 
 
 def cdiv(total: int, part: int) -> int:
-    """Return how many parts of size `part`, which is positive, hold `total`."""
+    """Return the number of parts of size `part`, which is positive, that contain `total`."""
     return -(-total // part)
 
 

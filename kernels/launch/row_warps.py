@@ -4,5 +4,5 @@ from __future__ import annotations
 
 
 def row_warps(padded: int, most: int = 16) -> int:
-    """Return the warps for a row of `padded` numbers: 16 per thread, from 4 to `most` warps."""
+    """Return the number of warps, 4 to `most`, for `padded` numbers of a row: 16 per thread."""
     return min(max(padded // 512, 4), most)

@@ -1,11 +1,12 @@
-"""A linear layer in fp8: y = x @ weight.T + bias, with x and weight e4m3 and their scales.
+"""A linear layer in fp8: y = x @ weight.T + bias. x and weight are e4m3 and have scales.
 
     rows         on Hopper                                              elsewhere
     up to 128    `hopper_linear`, where it has a tile config            dequantised
     more         torch's scaled product (cuBLASLt), by channel or block dequantised
 
-x is quantised at every number of rows (`fp8_rows`). Otherwise a prompt's KV would differ between
-large and small steps. Torch's scaled product returns bfloat16, which is cast to the model's dtype.
+x is quantised with every number of rows (`fp8_rows`). Otherwise a prompt's KV would differ between
+large and small steps. Torch's scaled product returns bfloat16, which is converted to the model's
+dtype.
 """
 
 from __future__ import annotations
@@ -28,20 +29,20 @@ _ROWS_AT_ONCE = 4  # cuBLASLt needs the rows of block scales in multiples of fou
 
 
 def reference(x: Fp8Rows, weight: Fp8Matrix, bias: Tensor | None, dtype: torch.dtype) -> Tensor:
-    """Multiply the dequantised numbers in float32, and round the product once. Plain PyTorch."""
+    """Multiply dequantised numbers in float32, and round the product once. Plain PyTorch."""
     product = x.dequantised() @ weight.dequantised().T
     return (product if bias is None else product + bias.float()).to(dtype)
 
 
 def launch(x: Fp8Rows, weight: Fp8Matrix, bias: Tensor | None, dtype: torch.dtype) -> Tensor:
-    """Compute `reference` on the device: (T, N)."""
+    """Compute `reference` on the device -> (T, N)."""
     return _launch(x, weight, bias, dtype, in_parts=False)
 
 
 def launch_split_k(
     x: Fp8Rows, weight: Fp8Matrix, bias: Tensor | None, dtype: torch.dtype
 ) -> Tensor:
-    """Compute `launch` as (T, N), or as parts (S, T, N) float32 for a reader that adds them."""
+    """Compute `launch` -> (T, N), or parts (S, T, N) float32, which the next kernel adds."""
     return _launch(x, weight, bias, dtype, in_parts=True)
 
 

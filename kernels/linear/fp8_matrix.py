@@ -1,4 +1,4 @@
-"""A matrix in fp8 (e4m3) with scales for output channels or for blocks of 128 x 128.
+"""A matrix in fp8 (e4m3) with one scale for each output channel or each block of 128 x 128.
 
 by channel    scales (N, 1)                  weight[n, k] = values[n, k] * scales[n]
 by block      scales (ceil(N / 128), K / 128)  ... * scales[n // 128, k // 128]
@@ -13,12 +13,12 @@ from torch import Tensor
 from kernels.e4m3 import fits, rounded
 
 BLOCK = 128
-LEAST_SCALE = 1e-12  # scale of a channel of zeros
+LEAST_SCALE = 1e-12  # scale of a channel that has only zeros
 
 
 @dataclass(frozen=True, slots=True)
 class Fp8Matrix:
-    """A matrix `values` (N, K) e4m3, `scales` float32: (N, 1), or one per block of 128 x 128."""
+    """A matrix: `values` (N, K) e4m3, `scales` float32 (N, 1), or one per block of 128 x 128."""
 
     values: Tensor
     scales: Tensor

@@ -1,15 +1,15 @@
-"""The activations in fp8 (e4m3): rows of numbers with scales computed row by row.
+"""The activations in fp8 (e4m3): rows of numbers, with scales that depend on one row each.
 
     by "token"    one scale per row            scale = max(largest / 448, 1 / (448 * 512))
     by "group"    one scale per 128 columns    scale = max(largest, 1e-10) / 448
     static        one scale for all rows, from the model files
 
-    values = round(x * (1 / scale)) to e4m3, cut off at 448        x = values * scale, nearly
+    values = round(x * (1 / scale)) to e4m3, at most 448 in size   x = about values * scale
 
-Scales are computed as vLLM does (`dynamic_per_token_scaled_fp8_quant`,
-`per_token_group_quant_fp8`). x is multiplied by the scale's reciprocal, since divisions would be
-slow. Numbers very near the middle between two e4m3 numbers may therefore round to the farther one.
-A row's values depend on this row alone.
+The scales are those of vLLM (`dynamic_per_token_scaled_fp8_quant`, `per_token_group_quant_fp8`). x
+is multiplied by the scale's reciprocal, because divisions would be slow. A number very near the
+middle between two e4m3 numbers may therefore be rounded to the farther one. A row's values do not
+depend on other rows.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Scaling = Literal["token", "group"]
 
 @dataclass(frozen=True, slots=True)
 class Fp8Rows:
-    """The rows `values` (T, K) e4m3, `scales` float32: (T, 1), or (T, K / 128) of groups."""
+    """The rows: `values` (T, K) e4m3, `scales` float32 (T, 1), or (T, K / 128) for groups."""
 
     values: Tensor
     scales: Tensor
@@ -53,8 +53,8 @@ class Fp8Rows:
 def reference(x: Tensor | Fp8Rows, by: Scaling, static: Tensor | None = None) -> Fp8Rows:
     """Quantise x (T, K) -> values and scales, or return x if it is fp8 already.
 
-    Plain PyTorch. `static` (1,) float32 is the scale of all rows. K is a multiple of 128 for
-    groups.
+    Plain PyTorch. `static` (1,) float32 is the scale of all rows. With groups, K must be a multiple
+    of 128.
     """
     if isinstance(x, Fp8Rows):
         return x
@@ -83,10 +83,10 @@ def store_scaled(
     PADDED: tl.constexpr,
     GROUP: tl.constexpr,
 ) -> None:
-    """Quantise columns of a row: x (1, PADDED) float32, from column `first` on, 0 after WIDTH.
+    """Quantise x (1, PADDED) float32: a row's columns from `first` on, 0 beyond WIDTH.
 
-    With GROUP 0, x is the whole row, and has one scale. Writes these columns' part of row `row` of
-    `values` (T, WIDTH) and `scales` (T, WIDTH / GROUP or 1).
+    With GROUP 0, x is the complete row, and has one scale. Writes the part of these columns in row
+    `row` of `values` (T, WIDTH) and `scales` (T, WIDTH / GROUP or 1).
     """
     SIZE: tl.constexpr = GROUP if GROUP else PADDED
     NUM: tl.constexpr = PADDED // SIZE
@@ -98,7 +98,7 @@ def store_scaled(
         scale = tl.maximum(tl.div_rn(largest, 448.0), 1.0 / (448.0 * 512.0))
     inverse = tl.div_rn(tl.full([NUM], 1.0, tl.float32), scale)[:, None]
     column = first + tl.arange(0, NUM)[:, None] * SIZE + tl.arange(0, SIZE)[None, :]
-    # A thread stores 8 numbers, as it loaded. With 16, numbers would move between GPU threads.
+    # A thread stores the 8 numbers that it loaded. With 16, numbers would move between threads.
     goal = values + tl.max_contiguous(row * WIDTH + column, [1, 8])
     tl.store(goal, to_e4m3(grouped, inverse), mask=column < WIDTH)
     REAL: tl.constexpr = WIDTH // SIZE if GROUP else 1
@@ -133,7 +133,7 @@ def _fp8_rows_kernel(
 
 
 def launch(x: Tensor | Fp8Rows, by: Scaling, static: Tensor | None = None) -> Fp8Rows:
-    """Compute `reference` on the device, for contiguous rows with any row stride."""
+    """Compute `reference` on the device. Rows must be contiguous, with any row stride."""
     if isinstance(x, Fp8Rows):
         return x
     rows, width = x.shape
@@ -166,5 +166,5 @@ def empty_rows(rows: int, width: int, by: Scaling, device: torch.device) -> Fp8R
 
 
 def group_of(by: Scaling) -> int:
-    """Return the constant GROUP of `store_scaled`."""
+    """Return the constant GROUP for `store_scaled`."""
     return GROUP if by == "group" else 0

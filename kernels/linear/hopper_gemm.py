@@ -1,14 +1,14 @@
-"""The device code of a GEMM of few rows for Hopper (`hopper_linear`): weight strips, shares of K.
+"""The device code of a Hopper GEMM with few rows of x (`hopper_linear`).
 
-A program takes one or several strips of rows of the weight, some rows of x and a share of K. Two
-groups of four warps multiply half of a strip each. One warp copies tiles to shared memory ahead of
-these groups. The warp copies tiles of the next strip while the groups write the previous strip's
-result.
+A program multiplies one or several strips (blocks of weight rows) by some rows of x, over a share
+of K. Each of two groups of four warps multiplies half of a strip. One more warp copies tiles to
+shared memory before these groups need them. It copies tiles of the next strip while the groups
+write the previous strip's result.
 
-SCALES 0 means no scales. SCALES 1 means scales of rows of x and of rows of the weight, which
-multiply the final sum. SCALES 2 means scales of 128 x 128 blocks of the weight and of 128 columns
-of a row of x. These scales multiply each tile's sum. The matrix units add fp8 products in few bits,
-so the sums of tiles are added in float32 registers.
+SCALES 0 means no scales. SCALES 1 means scales of rows of x and of rows of the weight. The final
+sum is multiplied by them. SCALES 2 means scales of 128 x 128 blocks of the weight and of 128
+columns of a row of x. Each tile's sum is multiplied by them. The matrix units add fp8 products with
+few bits, so the sums of tiles are added in float32 registers.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def _box(
     TILE: gl.constexpr,
     SEVERAL: gl.constexpr,
 ) -> gl.tensor:
-    """Return the row and column of a program's tile number `copy`."""
+    """Return the first row and column of a program's tile number `copy`."""
     if SEVERAL:
         strip = gl.program_id(0) + copy // tiles * gl.num_programs(0)
         return strip * STRIP, first_column + copy % tiles * TILE
@@ -59,7 +59,7 @@ def _producer(
     STAGES: gl.constexpr,
     SEVERAL: gl.constexpr,
 ) -> None:
-    """Copy tiles as stages become free. The first weight tiles are copied before x is written."""
+    """Copy tiles when stages become free. The first weight tiles are copied before x is written."""
     BYTES: gl.constexpr = (STRIP + ROWS) * TILE * weight_boxes.dtype.primitive_bitwidth // 8
     copies = strips * tiles
     ahead = gl.minimum(copies, STAGES)
@@ -113,7 +113,7 @@ def _multiply_strip(
     SCALES: gl.constexpr,
     HAS_BIAS: gl.constexpr,
 ) -> None:
-    """Multiply group `which` of M rows of a strip, and write the result to `out` (rows, N).
+    """Multiply the M rows of group `which` of a strip. Write the result to `out` (rows, N).
 
     `copied` tiles were copied before the tiles of this strip.
     """
@@ -220,7 +220,7 @@ def gemm_kernel(
     REGISTERS: gl.constexpr,
     SEVERAL: gl.constexpr,
 ) -> None:
-    """Run a program (strip, share of K, rows of x). `hopper_linear` checks the shapes."""
+    """Run the program of (strips, share of K, rows of x). `hopper_linear` checks the shapes."""
     gl.inline_asm_elementwise(
         "griddepcontrol.launch_dependents; // dummy $0",
         "=r", [], dtype=gl.int32, is_pure=False, pack=1,

@@ -1,18 +1,18 @@
-"""A Hopper GEMM of few rows that starts to read its weight before its input is written.
+"""A Hopper GEMM for few rows of x, which starts to read the weight before x is written.
 
-y = x @ weight.T of up to 8 rows takes as long as reading the weight. The memory is idle while a
-kernel waits for the previous kernel. Here, with TMA copies and PDL (`dependent_launch`), reading
-the weight does not wait:
+With up to 8 rows of x, y = x @ weight.T takes as long as reading the weight. Usually the memory is
+idle while a kernel waits for the previous kernel. With TMA copies and PDL (`dependent_launch`),
+this kernel reads the weight without waiting:
 
     before   | norm, attention ... |
     producer | weight tiles until shared memory is full ... | tiles of x | weight and x ...
     halves                         (wait)                   | multiply full tiles, free them ...
 
-With several shares of K the product is left as split-K partials (`split_k`). The kernel serves
-16-bit numbers of up to 8 rows, and fp8 with scales of up to 128 rows. It runs on compute capability
-9.0 only, and not in the interpreter.
+With several shares of K the result is split-K partials (`split_k`), which are not added here. The
+kernel supports up to 8 rows of 16-bit numbers, and up to 128 rows of fp8 with scales. It runs only
+on compute capability 9.0, and not in Triton's interpreter.
 
-Elsewhere: the GEMM's device code (`hopper_gemm`), how the GEMM is cut among programs
+Elsewhere: the GEMM's device code (`hopper_gemm`), how the GEMM is divided among programs
 (`hopper_tile_configs`), and when it is faster than the alternatives (`linear`, `fp8_linear`).
 """
 
@@ -39,8 +39,8 @@ from kernels.linear.hopper_tile_configs import (
     strips_of,
 )
 
-MAX_ROWS = MIN_ROWS  # configs for 16-bit numbers
-_TILE_BYTES = 128  # bytes of a tile's row: the swizzle of shared memory
+MAX_ROWS = MIN_ROWS  # maximum number of rows of 16-bit numbers
+_TILE_BYTES = 128  # bytes of a tile's row: the width of the swizzle in shared memory
 _BOXES = gl.NVMMASharedLayout(128, 16, rank=2)
 _FP8_BOXES = gl.NVMMASharedLayout(128, 8, rank=2)
 _PLAIN, _BY_CHANNEL, _BY_BLOCK = 0, 1, 2
@@ -55,7 +55,7 @@ def serves(x: Tensor, weight: Tensor) -> bool:
         and x.dtype == weight.dtype
         and x.dtype.itemsize == 2
         and width % tile_of(weight) == 0
-        and x.stride(0) % 8 == 0  # TMA takes strides in multiples of 16 bytes
+        and x.stride(0) % 8 == 0  # TMA needs strides that are multiples of 16 bytes
     )
 
 
@@ -74,20 +74,20 @@ def tile_of(weight: Tensor) -> int:
 
 
 def config_for(weight: Tensor) -> TileConfig:
-    """Choose the config of a GEMM of few rows by weight (N, K), whatever the number of rows."""
+    """Choose the config of a GEMM of few rows by weight (N, K). The number of rows is ignored."""
     features, width = weight.shape
     return plain_config(features, width // tile_of(weight))
 
 
 def gemm(x: Tensor, weight: Tensor) -> Tensor:
-    """Multiply x (T, K), rows contiguous, by contiguous weight (N, K) -> (T, N) or (S, T, N)."""
+    """Multiply x (T, K), rows contiguous, by contiguous weight (N, K) -> (T, N) or parts."""
     return _launch(x, weight, config_for(weight), x.dtype, None, None, None, _PLAIN)
 
 
 def gemm_fp8(
     x: Fp8Rows, weight: Fp8Matrix, bias: Tensor | None, dtype: torch.dtype, config: TileConfig
 ) -> Tensor:
-    """Multiply fp8 x and weight like `gemm` -> (T, N) of `dtype`, or parts."""
+    """Multiply fp8 x by weight like `gemm` -> (T, N) of `dtype`, or parts (S, T, N) float32."""
     scales = _BY_BLOCK if weight.by_block else _BY_CHANNEL
     return _launch(x.values, weight.values, config, dtype, x.scales, weight.scales, bias, scales)
 

@@ -1,17 +1,18 @@
-"""The tile configs of `hopper_linear`'s GEMMs: arithmetic on shapes, without a device.
+"""The choice of tile configs for `hopper_linear`'s GEMMs from shapes. Needs no device.
 
-A program has a strip of 128 rows of the weight, `rows` rows of x, and one of `shares` of K:
+A program multiplies a strip of 128 weight rows by `rows` rows of x, over one of `shares` of K:
 
     N / 128 strips  x  T / rows passes over x  x  shares of K  =  programs, for 132 multiprocessors
 
 With more rows in a program the weight is read fewer times. More shares use more multiprocessors,
-but leave more parts for the next kernel to add. One multiprocessor reads some 47 GB/s, so many must
-read a weight that does not fit into shared memory. For a weight that fits, few parts are best. A
-program may compute several strips in turn, since a new program would have to start first.
+but the next kernel must then add more parts. One multiprocessor reads about 47 GB/s. If a weight is
+larger than all shared memory, many multiprocessors must therefore read it. If it is smaller, few
+parts are best. A program may compute several strips one after another, because the start of a new
+program would take time.
 
-Registers are as few as the compiler allows, so a program of this kernel fits beside a program of
-the previous kernel. Measurements chose the configs, and the shapes left to the library (decisions
-163 and 182).
+Programs use as few registers as the compiler allows. A multiprocessor then has space for a program
+of this kernel and one of the previous kernel. The configs, and the shapes that the library
+computes, were chosen by measurements (decisions 163 and 182).
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ from dataclasses import dataclass
 from kernels.launch.rounding import cdiv, next_power_of_2
 
 MIN_ROWS = 8  # N of the smallest WGMMA instruction
-MAX_FP8_ROWS = 128  # maximum WGMMA N whose sums fit registers; the library serves more rows
+MAX_FP8_ROWS = 128  # maximum WGMMA N whose sums fit into registers; the library computes more rows
 
-# Together with the counts up to 32, these row counts launch all fp8 kernels.
+# The row counts that launch all fp8 kernels, together with the counts up to 32.
 TELLING_ROWS = (64, MAX_FP8_ROWS)
 STRIP = 128  # weight rows of a program: twice WGMMA's M = 64
 PROCESSORS = 132  # multiprocessors of an H100 or H200
@@ -32,29 +33,30 @@ _SHARED_BYTES = 216 * 1024  # shared memory of a multiprocessor for tiles
 _TILE_ROW_BYTES = 128
 _MIN_TILES = 8  # minimum number of tiles in a share of K, for 16-bit weights
 _MAX_SHARES = 8
-_FILLED = 96  # multiprocessors for fp8 programs; the rest run the kernels before and after
-_FEW_ROWS, _FILLED_BY_FEW = 4, 128  # with few rows, x and the parts to add are small
-_MOST_ROUNDS = 2  # maximum number of one-strip programs per processor; 1 for fp8 with few rows
-_FEW_STRIPS = 48  # with more strips and more than 64 rows, the library fills the device
+_FILLED = 96  # multiprocessors for fp8 programs; others run the previous and the next kernel
+# With few rows more shares are best, because x and the parts are small.
+_FEW_ROWS, _FILLED_BY_FEW = 4, 128
+_MOST_ROUNDS = 2  # maximum number of programs of one strip per processor; 1 for fp8 with few rows
+_FEW_STRIPS = 48  # with more strips and over 64 rows, the library uses the full device
 
 
 @dataclass(frozen=True, slots=True)
 class TileConfig:
-    """The rows of x in a program, and the shares of K."""
+    """The number of rows of x in a program, and the number of shares of K."""
 
     rows: int
     shares: int
 
     @property
     def stages(self) -> int:
-        """The number of tiles in flight in a program."""
+        """The number of tiles that a program may copy ahead."""
         return min(MOST_STAGES, _SHARED_BYTES // ((STRIP + self.rows) * _TILE_ROW_BYTES))
 
     def registers(self, *, by_block: bool) -> tuple[int, int]:
-        """Return registers per thread at launch and in multiplying warps.
+        """Return registers per thread at launch, and for the warps that multiply.
 
-        Copying warps have 40. `by_block` means that the loop multiplies by scales, which takes more
-        registers.
+        The warp that copies has 40. `by_block` means that the loop multiplies by scales, which
+        needs more registers.
         """
         if self.rows <= (32 if by_block else 64):
             return 80, 104
@@ -69,7 +71,7 @@ def strips_of(features: int) -> int:
 
 
 def programs_for(strips: int, rows: int, *, is_fp8: bool) -> int:
-    """Count the programs for the strips. A program computes one strip, or several in turn."""
+    """Return the number of programs for `strips`. Each computes one or several strips."""
     rounds = 1 if is_fp8 and rows <= MIN_ROWS else _MOST_ROUNDS
     if strips <= rounds * PROCESSORS:
         return strips
@@ -77,9 +79,9 @@ def programs_for(strips: int, rows: int, *, is_fp8: bool) -> int:
 
 
 def plain_config(features: int, tiles: int) -> TileConfig:
-    """Choose the config for up to MIN_ROWS rows of 16 bits.
+    """Choose the config for up to MIN_ROWS rows of 16-bit numbers.
 
-    A weight row has `tiles` of 128 bytes.
+    A row of the weight has `tiles` tiles of 128 bytes.
     """
     most = min(_MAX_SHARES, tiles // _MIN_TILES)
     return TileConfig(MIN_ROWS, max(min(PROCESSORS // strips_of(features), most), 1))
@@ -88,7 +90,7 @@ def plain_config(features: int, tiles: int) -> TileConfig:
 def fp8_config(
     rows: int, features: int, tiles: int, *, by_block: bool, in_parts: bool
 ) -> TileConfig | None:
-    """Choose the config for fp8, with parts if `in_parts`, or None if the library is faster."""
+    """Choose the config for fp8, or None if the library is faster. `in_parts` allows parts."""
     at_once = _rows_at_once(rows, features, by_block=by_block, in_parts=in_parts)
     if at_once is None:
         return None
@@ -96,7 +98,7 @@ def fp8_config(
         return TileConfig(at_once, 1)
     filled = _FILLED_BY_FEW if rows <= _FEW_ROWS else _FILLED
     fill = filled // (strips_of(features) * cdiv(rows, at_once))
-    # A share with fewer tiles than stages would have fewer bytes in flight.
+    # If a share had fewer tiles than stages, its program would copy fewer bytes ahead.
     return TileConfig(at_once, max(min(fill, tiles // MOST_STAGES, _MAX_SHARES), 1))
 
 

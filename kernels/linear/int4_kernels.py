@@ -1,8 +1,9 @@
-"""The device code of GEMMs with 4-bit integer matrices (`int4_matrix`), in 16-bit dtypes.
+"""The device code of GEMMs with 4-bit integer matrices (`int4_matrix`), for 16-bit dtypes.
 
-GPUs convert integers to floats slowly. Instead an integer is put into the last bits of 1024 in
-float16, or of 128 in bfloat16. There the difference to a zero point is exact, and its product with
-the scale is rounded once. The numbers are those of `Int4Matrix.dequantised` to the bit.
+GPUs convert integers to floats slowly. Instead this code puts an integer into the last bits of the
+number 1024 in float16, or of 128 in bfloat16. Such a number is called lifted. The difference
+between a lifted number and a lifted zero point is exact, and its product with the scale is rounded
+once. The results equal those of `Int4Matrix.dequantised` to the bit.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ def _scales_and_zeros(
     N: tl.constexpr,
     HAS_ZEROS: tl.constexpr,
 ) -> tuple[tl.tensor, tl.tensor]:
-    """Load scales and lifted zero points of a group of columns, (features,) each."""
+    """Load the scales and lifted zero points (features,) of a group of columns."""
     place = group * N + feature
     scale = tl.load(scales + place, mask=inside, other=0.0)
-    zero = scale  # without zero points, an unused value
+    zero = scale  # a value that is not used, without zero points
     if HAS_ZEROS:
         LIFT: tl.constexpr = 1024.0 if scale.dtype == tl.float16 else 128.0
         given = tl.load(zeros + place, mask=inside, other=0).to(tl.float32)
@@ -42,11 +43,11 @@ def _numbers(
     PLACE: tl.constexpr,
     HAS_ZEROS: tl.constexpr,
 ) -> tl.tensor:
-    """Unpack number PLACE of each word of `words` (features, columns)."""
+    """Unpack number PLACE of each word in `words` (features, columns), and dequantise it."""
     MAGIC: tl.constexpr = 0x6400 if scale.dtype == tl.float16 else 0x4300
     EIGHT: tl.constexpr = 1032.0 if scale.dtype == tl.float16 else 136.0
     lifted = (((words >> (4 * PLACE)) & 15) | MAGIC).to(scale.dtype, bitcast=True)
-    # A constant, because the compiler would otherwise move the numbers through shared memory.
+    # EIGHT is a constant. With a tensor the compiler would move the numbers through shared memory.
     difference = lifted - zero[:, None] if HAS_ZEROS else lifted - EIGHT
     return difference * scale[:, None]
 
@@ -72,7 +73,7 @@ def product_kernel(
     STAGES: tl.constexpr,
     DEPENDENT: tl.constexpr,
 ) -> None:
-    """Compute a program's part of out (S, T, N): rows of x, a strip of the matrix, a share of K."""
+    """Compute the part (rows of x, strip of the matrix, share of K) of `out` (S, T, N)."""
     launch_dependents_and_wait(DEPENDENT)
     STRIDE: tl.constexpr = SPAN // 4
     share, shares = tl.program_id(2), tl.num_programs(2)
@@ -115,7 +116,7 @@ def dequantise_kernel(
     SPAN: tl.constexpr,
     DEPENDENT: tl.constexpr,
 ) -> None:
-    """Dequantise a part (span, strip) of the matrix (N, K)."""
+    """Dequantise the part (span, strip) of the matrix to `out` (N, K)."""
     launch_dependents_and_wait(DEPENDENT)
     STRIDE: tl.constexpr = SPAN // 4
     span = tl.program_id(0)

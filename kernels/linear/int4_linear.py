@@ -1,14 +1,14 @@
-"""A linear layer with a 4-bit integer matrix: y = x @ weight.T + bias, x in the model's dtype.
+"""A linear layer with a 4-bit integer matrix: y = x @ weight.T + bias. x has the model's dtype.
 
     rows of x    computed by                                       bytes moved for each weight
     up to 128    `product_kernel`: dequantised in registers        0.5, once for each 64 rows
     more         `dequantise_kernel` to a scratch matrix of 16     0.5 + 2, then the product's 2
                  bits, and the usual product
 
-Both multiply the numbers of `Int4Matrix.dequantised`, so only the order of sums depends on the
-number of rows. With x in float32 the matrix is always written out. The kernel cuts K into shares,
-whose number depends on the matrix alone. Each share's sum is float32, and the reader adds the sums
-in order (`split_k`).
+Both methods multiply by the numbers of `Int4Matrix.dequantised`, so only the order of sums depends
+on the number of rows. If x is float32, the complete matrix is always dequantised. The kernel
+divides K into shares, whose number depends only on the matrix. Each share's sum is float32, and the
+next kernel adds the sums in order (`split_k`).
 """
 
 from __future__ import annotations
@@ -32,29 +32,29 @@ MAX_ROWS = 128
 _MOST_IN_PROGRAM = 64
 # The row counts at which the choice of kernel changes.
 TELLING_ROWS = (16, 32, _MOST_IN_PROGRAM, MAX_ROWS + 1)
-_MIN_ROWS = 16  # rows of the smallest operand of the matrix units
-_STRIP, _STAGES = 64, 4  # rows of the matrix in a program
-_WIDE_STRIP = 128  # strip for many rows of x, which each strip reads again from the L2 cache
+_MIN_ROWS = 16  # minimum number of rows of an operand of the matrix units
+_STRIP, _STAGES = 64, 4  # matrix rows of a program, and tiles that it loads ahead
+_WIDE_STRIP = 128  # strip for more rows of x. Each strip reads x again from the L2 cache.
 _ROWS_OF_WARP = 16
-_PROGRAMS = 528  # four per multiprocessor of an H200: they take turns at dequantising
+_PROGRAMS = 528  # four for each multiprocessor of an H200, so that they can dequantise in turns
 _MIN_SPANS = 8
 _MAX_SHARES = 8
 
 
 def reference(x: Tensor, weight: Int4Matrix, bias: Tensor | None) -> Tensor:
-    """Multiply by the dequantised matrix in x's dtype. Plain PyTorch."""
+    """Multiply x by the dequantised matrix in x's dtype. Plain PyTorch."""
     return F.linear(x, weight.dequantised(x.dtype), bias)
 
 
 def launch(x: Tensor, weight: Int4Matrix, bias: Tensor | None) -> Tensor:
-    """Compute `reference` on the device, for x with contiguous rows."""
+    """Compute `reference` on the device. Rows of x must be contiguous."""
     if _is_for_few_rows(x, weight):
         return in_registers(x, weight, bias, shares=1)
     return linear.launch(x, written_out(weight, x.dtype), bias)
 
 
 def launch_split_k(x: Tensor, weight: Int4Matrix, bias: Tensor | None) -> Tensor:
-    """Compute `launch` as (T, N), or as parts (S, T, N) float32 for a reader that adds them."""
+    """Compute `launch` -> (T, N), or parts (S, T, N) float32, which the next kernel adds."""
     if _is_for_few_rows(x, weight):
         return in_registers(x, weight, bias, shares=shares_of(weight))
     return linear.launch_split_k(x, written_out(weight, x.dtype), bias)
@@ -66,7 +66,7 @@ def _is_for_few_rows(x: Tensor, weight: Int4Matrix) -> bool:
 
 
 def shares_of(weight: Int4Matrix) -> int:
-    """Choose the number of shares of K that fills the device.
+    """Choose the number of shares of K with which programs use the full device.
 
     Each share has at least _MIN_SPANS spans.
     """
@@ -76,7 +76,7 @@ def shares_of(weight: Int4Matrix) -> int:
 
 
 def in_registers(x: Tensor, weight: Int4Matrix, bias: Tensor | None, *, shares: int) -> Tensor:
-    """Multiply with `product_kernel`, for 16-bit dtypes and at least one row -> parts."""
+    """Multiply by `product_kernel` -> (T, N) or parts. Needs a 16-bit dtype and a row or more."""
     (rows, width), features = x.shape, weight.shape[0]
     dtype = x.dtype if shares == 1 else torch.float32
     out = torch.empty((shares, rows, features), dtype=dtype, device=x.device)
@@ -107,7 +107,7 @@ def in_registers(x: Tensor, weight: Int4Matrix, bias: Tensor | None, *, shares: 
 
 
 def written_out(weight: Int4Matrix, dtype: torch.dtype) -> Tensor:
-    """Dequantise the matrix on the device, like `Int4Matrix.dequantised`."""
+    """Dequantise the complete matrix on the device, like `Int4Matrix.dequantised`."""
     if dtype != weight.scales.dtype or dtype.itemsize != 2:
         return weight.dequantised(dtype)
     features, width = weight.shape

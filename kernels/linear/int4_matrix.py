@@ -2,13 +2,13 @@
 
     weight[n, k] = (q[n, k] - zeros[k // G, n]) * scales[k // G, n], rounded once to 16 bits
 
-Groups have 32, 64 or 128 columns. Without zero points, as in symmetric matrices, the zero point is
-8. Four integers of a row, from columns that are 32 apart, share a word of 16 bits:
+Groups have 32, 64 or 128 columns. Symmetric matrices have no zero points, and 8 is used instead.
+Four integers of a row, from columns that are 32 apart, share a word of 16 bits:
 
     columns    0 .. 31      32 .. 63     64 .. 95     96 .. 127     of each span of 128
     word       0 .. 31, by their lowest 4 bits, the next ...
 
-A kernel gets 32 columns side by side from the same bits of 32 words, and nothing is interleaved.
+A kernel gets 32 adjacent columns from the same bits of 32 words, and need not interleave columns.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from torch import Tensor
 
 from kernels.limits import INT4_SPAN
 
-SPAN = INT4_SPAN  # columns whose integers share words
-IN_WORD = 4  # integers in a word
-STRIDE = SPAN // IN_WORD  # columns between a word's integers
+SPAN = INT4_SPAN  # number of columns whose integers share words
+IN_WORD = 4  # number of integers in a word
+STRIDE = SPAN // IN_WORD  # distance in columns between the integers of a word
 SYMMETRIC_ZERO = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Int4Matrix:
-    """A matrix `values` (N, K / 4) int16, `scales` (K / G, N), `zeros` (K / G, N) uint8 or None."""
+    """A matrix: `values` (N, K / 4) int16, `scales` and `zeros` (K / G, N), zeros uint8 or None."""
 
     values: Tensor
     scales: Tensor
@@ -56,7 +56,7 @@ class Int4Matrix:
 
 
 def packed(integers: Tensor) -> Tensor:
-    """Pack integers (N, K) from 0 to 15, K a multiple of 128 -> words (N, K / 4) int16."""
+    """Pack integers (N, K) from 0 to 15 -> words (N, K / 4) int16. K is a multiple of 128."""
     features, width = integers.shape
     parts = integers.view(features, width // SPAN, IN_WORD, STRIDE)
     words = parts[:, :, 0].to(torch.int16, copy=True)

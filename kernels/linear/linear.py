@@ -1,18 +1,18 @@
-"""A linear layer, y = x @ weight.T + bias, computed in the fastest of three ways.
+"""A linear layer, y = x @ weight.T + bias, computed by the fastest of three methods.
 
-For few rows, where reading the weight is all of the work, a kernel here computes the product:
+With few rows, reading the weight is most of the work. A kernel of this module then computes y:
 
     weight (N, K)   a program for each strip of 64 rows, all of K   x (T, K), T at most 32,
-    [========]      tiles of 64 x 128 in flight, six at a time      comes from the L2 cache
+    [========]      tiles of 64 x 128, six loaded at a time      comes from the L2 cache
     [========]
 
-For these products cuBLAS splits K among programs. A second kernel then adds the sums, and meanwhile
-no weight is read. cuBLAS still computes products with too few or very many strips, and of other
-dtypes.
+For these products cuBLAS divides K among programs. A second kernel then adds the sums, and no
+weight is read during this time. cuBLAS still computes products with too few or very many strips,
+and products of other dtypes.
 
-On Hopper, `hopper_linear` computes up to 8 rows, and may leave the product as split-K partials.
-Torch computes all other products, by cuBLAS or cuBLASLt. For some numbers of rows cuBLASLt, which
-torch does not call by default, chooses a faster kernel.
+On Hopper, `hopper_linear` computes up to 8 rows, and its result may be split-K partials. Torch
+computes all other products, with cuBLAS or cuBLASLt. Torch does not call cuBLASLt by default, but
+for some numbers of rows cuBLASLt chooses a faster kernel.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ MAX_ROWS = 32
 MIN_STRIPS, MAX_STRIPS = 48, 128
 _STRIP, _TILE, _STAGES = 64, 128, 6
 _MIN_ROWS = 16
-_LT_ROWS = range(MAX_ROWS + 1, 113)  # row counts for which cuBLASLt was measured to be faster
-_LT_FEATURES = 32_768  # maximum rows of a weight for cuBLASLt; a model's output head has more
+_LT_ROWS = range(MAX_ROWS + 1, 113)  # row counts for which cuBLASLt was faster in measurements
+_LT_FEATURES = 32_768  # maximum number of weight rows for cuBLASLt; a model's output head has more
 
 
 LinearOp = Callable[[Tensor, Tensor, Tensor | None], Tensor]
@@ -43,7 +43,7 @@ LinearOp = Callable[[Tensor, Tensor, Tensor | None], Tensor]
 
 
 def reference(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """Multiply x (T, K) by weight (N, K), plus bias (N,) or None -> (T, N). Plain PyTorch."""
+    """Multiply x (T, K) by weight (N, K), and add bias (N,), if any -> (T, N). Plain PyTorch."""
     return F.linear(x, weight, bias)
 
 
@@ -81,14 +81,14 @@ def _linear_kernel(
 
 
 def launch(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """Compute `reference` on the device, for contiguous weight and rows of x."""
+    """Compute `reference` on the device. The weight and the rows of x must be contiguous."""
     if _is_for_hopper(x, weight, bias) and hopper_linear.config_for(weight).shares == 1:
         return hopper_linear.gemm(x, weight)
     return _anywhere(x, weight, bias)
 
 
 def launch_split_k(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """Compute `launch` as (T, N), or as parts (S, T, N) float32 for a reader that adds them."""
+    """Compute `launch` -> (T, N), or parts (S, T, N) float32, which the next kernel adds."""
     if _is_for_hopper(x, weight, bias):
         return hopper_linear.gemm(x, weight)
     return _anywhere(x, weight, bias)
@@ -138,7 +138,7 @@ def _by_library(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 
 @contextmanager
 def asking(library: str) -> Iterator[None]:
-    """Make the whole process use this BLAS library in torch until the `with` block ends."""
+    """Make torch use this BLAS library in the complete process until the `with` block ends."""
     usual = torch.backends.cuda.preferred_blas_library()
     torch.backends.cuda.preferred_blas_library(library)
     try:

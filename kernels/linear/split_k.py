@@ -1,9 +1,9 @@
-"""The split-K partials: partial sums of a product, before their addition.
+"""The split-K partials: the partial sums of a product, before they are added.
 
     whole (T, N), of the model's dtype        parts (S, T, N) float32; whole = sum of parts over S
 
-The next kernel, which reads the product, adds the partials in order as it loads them. No separate
-kernel adds them, and the partials are still in the L2 cache.
+The next kernel, which reads the product, adds the partials in order when it loads them. No separate
+kernel is needed, and the partials are still in the L2 cache.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torch import Tensor
 
 
 def whole(product: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return the product as (T, N) of `dtype`. A product without parts is returned unchanged."""
+    """Return the product as (T, N) of `dtype`. A product (T, N) is returned unchanged."""
     return product if product.dim() == 2 else product.sum(0).to(dtype)
 
 
@@ -30,9 +30,9 @@ def layout(product: Tensor) -> tuple[int, int, int]:
 def load_summed(
     source: tl.tensor, part_stride: tl.tensor, inside: tl.tensor, PARTS: tl.constexpr
 ) -> tl.tensor:
-    """Load the product's elements at `source`: one part in its dtype, several summed in float32.
+    """Load the product's elements at `source`. The sum of several parts is float32.
 
-    Parts of several ranks may have 16 bits, and their sum is rounded once.
+    Parts of several ranks may have 16 bits. Their sum is rounded once.
     """
     total = tl.load(source, mask=inside, other=0.0)
     if PARTS > 1:

@@ -1,9 +1,9 @@
-"""A residual add and RMS norm in one pass: r' = x + residual, y = rms_norm(r', weight, eps).
+"""A residual add and RMS norm in one kernel: r' = x + residual, y = rms_norm(r', weight, eps).
 
-The sum is rounded to the dtype of x before the norm, as by two separate kernels. If an fp8 product
-reads y next, this kernel quantises y, after rounding y to the dtype of x. If x is one rank's part
-of a product, this kernel exchanges parts with the other ranks (`peer_rows`). All parts are added in
-the order of ranks.
+The sum is rounded to the dtype of the residual before the norm, so the result equals that of two
+separate kernels. If an fp8 product reads y next, this kernel rounds y to the same dtype and then
+quantises y. If x is one rank's part of a product, this kernel exchanges parts with the other ranks
+(`peer_rows`). All parts are added in the order of ranks.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from kernels.norms.rms_norm import scaled_rows
 def reference(
     x: Tensor | PeerProduct, residual: Tensor, weight: Tensor, eps: float
 ) -> tuple[Tensor, Tensor]:
-    """Add and norm x, residual (T, H) by weight (H,) -> (normed, residual), (T, H).
+    """Add x and residual (T, H), and norm the sum by weight (H,) -> (normed, sum), (T, H).
 
-    The norm is as in `rms_norm`. x may come in parts (S, T, H) float32, or in the ranks' gathered
-    parts, of the model's dtype. x and residual are not changed. Raises UnsupportedShape.
+    The norm is that of `rms_norm`. x may be parts (S, T, H) float32, or gathered parts of ranks in
+    the model's dtype. x and residual are not changed. Raises UnsupportedShape.
     """
     assert isinstance(x, Tensor), "what is exchanged in a kernel is gathered for the reference"
     total = parts.whole(x, residual.dtype) + residual
@@ -42,7 +42,7 @@ def reference(
 def reference_fp8(
     x: Tensor | PeerProduct, residual: Tensor, weight: Tensor, eps: float, by: Scaling
 ) -> tuple[Fp8Rows, Tensor]:
-    """Compute `reference` with the normed rows in fp8."""
+    """Compute `reference`, and quantise the normed rows to fp8."""
     normed, total = reference(x, residual, weight, eps)
     return fp8_rows.reference(normed, by), total
 
@@ -99,9 +99,10 @@ def _add_rms_norm_kernel(
 def launch(
     x: Tensor | PeerProduct, residual: Tensor, weight: Tensor, eps: float
 ) -> tuple[Tensor, Tensor]:
-    """Compute `reference` on the device, for contiguous rows with any row stride.
+    """Compute `reference` on the device. Rows must be contiguous, with any row stride.
 
-    A product of ranks is exchanged, and the result is `reference` of all parts (ranks, T, H).
+    If x is a PeerProduct, the ranks exchange their parts, and the result is `reference` of all
+    parts (ranks, T, H).
     """
     normed = torch.empty(residual.shape, dtype=residual.dtype, device=residual.device)
     return normed, _launch(x, residual, weight, eps, normed, normed, None)
@@ -110,7 +111,7 @@ def launch(
 def launch_fp8(
     x: Tensor | PeerProduct, residual: Tensor, weight: Tensor, eps: float, by: Scaling
 ) -> tuple[Fp8Rows, Tensor]:
-    """Compute `reference_fp8` on the device, for the inputs of `launch`."""
+    """Compute `reference_fp8` on the device. The inputs are those of `launch`."""
     tokens, hidden = residual.shape
     normed = fp8_rows.empty_rows(tokens, hidden, by, residual.device)
     return normed, _launch(x, residual, weight, eps, normed.values, normed.scales, by)
@@ -150,7 +151,7 @@ def _launch_rows(
     by: Scaling | None,
     peers: PeerRows | None,
 ) -> None:
-    """Write `outputs` (normed, scales, sum), for at most the rows that are exchanged at once."""
+    """Write `outputs` (normed, scales, sum). The rows must fit into one exchange of ranks."""
     tokens, hidden = residual.shape
     padded = next_power_of_2(hidden)
     num_parts, *strides = parts.layout(part)
@@ -177,9 +178,9 @@ def _launch_rows(
 
 
 def _buffers(peers: PeerRows | None, unread: Tensor) -> tuple[Tensor, Tensor, Tensor, int]:
-    """Return the kernel's arguments for peers.
+    """Return the kernel's arguments for the exchange between ranks.
 
-    Without peers, these are tensors that the kernel ignores.
+    Without peers the kernel ignores these arguments.
     """
     if peers is None:
         return unread, unread, unread, 0

@@ -1,6 +1,7 @@
-"""The gate of an MLP, between its inner products.
+"""The gate of an MLP, which combines its inner products.
 
-Torch is not imported, since model configs import the gate.
+This module does not import torch, because model configs import this module and must not import
+torch.
 """
 
 from __future__ import annotations
@@ -13,10 +14,11 @@ Activation = Literal["silu", "gelu_tanh", "relu2"]
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """The gate act(gate) * up, or gpt-oss's form with a `limit`.
+    """The gate: act(gate) * up, or the form of gpt-oss if it has a `limit`.
 
     With a `limit`, gate is at most `limit`, and up is between -`limit` and `limit`. The result is
-    gate * sigmoid(alpha * gate) * (up + 1), for any `act`. "relu2" has no gate: relu(up)^2.
+    then gate * sigmoid(alpha * gate) * (up + 1), and `act` is ignored. The act "relu2" has no gate
+    and computes relu(up)^2.
     """
 
     limit: float | None = None
@@ -25,7 +27,7 @@ class Gate:
 
     @property
     def factors(self) -> int:
-        """The number of inner products that are combined: 1 without a gate, else 2."""
+        """The number of inner products that are combined: 1 for "relu2", otherwise 2."""
         return 1 if self.act == "relu2" else 2
 
 

@@ -1,13 +1,14 @@
-"""The gate of the MLP: y = act(gate) * up, with gate and up side by side in one tensor.
+"""The gate of the MLP: y = act(gate) * up. One tensor contains gate and up, side by side.
 
     gate_up (T, 2I) = [gate (I) | up (I)]
     silu(z) = z / (1 + exp(-z))                                                 SwiGLU
     gelu_tanh(z) = z / 2 (1 + tanh(sqrt(2 / pi) (z + 0.044715 z^3)))            GeGLU
 
-`Gate` says how a limit changes y. Without a gate, y is relu(up)^2 of up (T, I).
+`Gate` describes how a limit changes y. Without a gate, y is relu(up)^2 of up (T, I).
 
-y is computed in float32 and rounded once. Two separate steps would round twice in bf16 and fp16. If
-an fp8 product reads y, this kernel quantises y, after rounding y to the dtype of its input.
+y is computed in float32 and rounded once. With two separate kernels, bf16 and fp16 numbers would be
+rounded twice. If an fp8 product reads y, this kernel rounds y to the dtype of its input and then
+quantises y.
 """
 
 from __future__ import annotations
@@ -26,18 +27,19 @@ from kernels.linear import fp8_rows
 from kernels.linear.fp8_rows import Fp8Rows, Scaling, store_scaled
 from kernels.norms.gate import Gate
 
-FP8_WARPS = 16  # warps of a program for a row: few, so more programs run at the same time
+# Maximum warps of a program for a row: few, so that more programs run at the same time.
+FP8_WARPS = 16
 _COLUMNS = 1024
 
-# Multiply by the reciprocal. Numbers that are negligible compared with 1 may become 0.
+# Multiply by the reciprocal. Numbers much smaller than 1 may become 0 before 1 is added.
 SILU = tl.constexpr("""{ .reg .f32 t;
     mul.f32 t, $1, 0fBFB8AA3B; ex2.approx.ftz.f32 t, t; add.f32 t, t, 0f3F800000;
     rcp.approx.ftz.f32 t, t; mul.f32 $0, $1, t; }""")
-TO_BFLOAT16 = tl.constexpr("cvt.rn.bf16x2.f32 $0, $2, $1;")  # two numbers at once
+TO_BFLOAT16 = tl.constexpr("cvt.rn.bf16x2.f32 $0, $2, $1;")  # converts two numbers at the same time
 
 
 def reference(gate_up: Tensor, gate: Gate) -> Tensor:
-    """Gate gate_up (T, 2I) -> (T, I) of the same dtype. Plain PyTorch, float32 inside."""
+    """Apply the gate to gate_up (T, 2I) -> (T, I), same dtype. Plain PyTorch, in float32."""
     if gate.act == "relu2":
         return gate_up.float().relu().square().to(gate_up.dtype)
     inner, up = gate_up.float().chunk(2, dim=-1)
@@ -52,7 +54,7 @@ def reference(gate_up: Tensor, gate: Gate) -> Tensor:
 
 
 def reference_fp8(gate_up: Tensor, gate: Gate, by: Scaling) -> Fp8Rows:
-    """Compute `reference` in fp8."""
+    """Compute `reference`, and quantise the result to fp8."""
     return fp8_rows.reference(reference(gate_up, gate), by)
 
 
@@ -65,7 +67,7 @@ def gated(
     ACT: tl.constexpr,
     LIMITED: tl.constexpr,
 ) -> tl.tensor:
-    """Apply `Gate` to a gate in float32. `limit` and `alpha` may be constants."""
+    """Apply `Gate` to `gate` (float32) and `up`. `limit` and `alpha` may be constants."""
     if LIMITED:
         up = up.to(tl.float32)
         gate = tl.minimum(gate, limit)
@@ -85,7 +87,7 @@ def gated(
 
 @triton.jit
 def _swiglu(gate: tl.tensor, up: tl.tensor) -> tl.tensor:
-    """Compute silu(gate) * up, rounded to their 16-bit dtype, in few instructions."""
+    """Compute silu(gate) * up in few instructions. The result has the 16-bit dtype of `up`."""
     silu = tl.inline_asm_elementwise(
         SILU, "=f,f", [gate.to(tl.float32)], dtype=tl.float32, is_pure=True, pack=1
     )
@@ -135,7 +137,7 @@ def _gate_mul_kernel(
 
 
 def launch(gate_up: Tensor, gate: Gate) -> Tensor:
-    """Compute `reference` on the device, for contiguous rows with any row stride."""
+    """Compute `reference` on the device. Rows must be contiguous, with any row stride."""
     tokens, size = gate_up.shape[0], gate_up.shape[1] // gate.factors
     out = torch.empty((tokens, size), dtype=gate_up.dtype, device=gate_up.device)
     _launch(gate_up, gate, out, out, _COLUMNS, None)
@@ -143,7 +145,7 @@ def launch(gate_up: Tensor, gate: Gate) -> Tensor:
 
 
 def launch_fp8(gate_up: Tensor, gate: Gate, by: Scaling) -> Fp8Rows:
-    """Compute `reference_fp8` on the device. Scales of whole rows need a program per row."""
+    """Compute `reference_fp8` on the device. If a row has one scale, a program computes the row."""
     tokens, size = gate_up.shape[0], gate_up.shape[1] // gate.factors
     out = fp8_rows.empty_rows(tokens, size, by, gate_up.device)
     columns = _COLUMNS if by == "group" else next_power_of_2(size)

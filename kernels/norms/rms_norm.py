@@ -1,8 +1,9 @@
 """The root-mean-square norm: y = weight * x / sqrt(mean(x^2) + eps), over the last dimension.
 
-The mean and the division are float32. The quotient is cast back to the dtype of x before it is
-multiplied by the weight, as in Llama's reference code. With a float32 weight the product is float32
-too, and is rounded once, as in the code of Gemma and gpt-oss.
+The mean and the division are computed in float32. The quotient is rounded to the dtype of the
+weight before it is multiplied by the weight. If the weight has x's dtype, the results are those of
+Llama's reference code. If the weight is float32, the product is float32 too, and is rounded once,
+like in the reference code of Gemma and gpt-oss.
 
 Elsewhere: the residual stream (`add_rms_norm`).
 """
@@ -22,7 +23,7 @@ from kernels.limits import check_hidden_size
 def reference(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     """Norm x (T, H) by weight (H,) of its dtype or float32 -> (T, H) of x's dtype.
 
-    Plain PyTorch. Any leading dimensions will do. Raises UnsupportedShape.
+    Plain PyTorch. x may have any number of leading dimensions. Raises UnsupportedShape.
     """
     check_hidden_size(x.shape[-1])
     wide = x.float()
@@ -32,7 +33,7 @@ def reference(x: Tensor, weight: Tensor, eps: float) -> Tensor:
 
 @triton.jit
 def scaled_rows(x: tl.tensor, weight: tl.tensor, eps: tl.tensor, size: tl.constexpr) -> tl.tensor:
-    """Norm the rows of x (rows, padded size) float32, zero after `size`, in the weight's dtype."""
+    """Norm rows of x (rows, padded) float32, 0 beyond `size` -> rows of the weight's dtype."""
     mean_square = tl.sum(x * x, axis=1) / size
     normed = (x * tl.rsqrt(mean_square + eps)[:, None]).to(weight.dtype)
     return (normed.to(tl.float32) * weight.to(tl.float32)).to(weight.dtype)
@@ -58,7 +59,7 @@ def _rms_norm_kernel(
 
 
 def launch(x: Tensor, weight: Tensor, eps: float) -> Tensor:
-    """Compute `reference` on the device, for x (T, H) with contiguous rows, any row stride."""
+    """Compute `reference` on the device for x (T, H), rows contiguous, with any row stride."""
     tokens, hidden = x.shape
     check_hidden_size(hidden)
     out = torch.empty((tokens, hidden), dtype=x.dtype, device=x.device)

@@ -1,1 +1,1 @@
-"""The recurrent layers, whose state has a fixed size: Gated DeltaNet and Mamba-2."""
+"""The kernels of recurrent layers, whose state has a fixed size: Gated DeltaNet and Mamba-2."""

@@ -1,10 +1,11 @@
-"""A causal depthwise convolution of few taps and SiLU, whose state is a row's last inputs.
+"""A causal depthwise convolution with few taps, then SiLU. The state is a row's last inputs.
 
     y[t, c] = silu(bias[c] + sum_j weight[c, j] x[t - W + 1 + j, c])
 
-Inputs before a row's first token come from the row's state (W - 1 per channel, the oldest first).
-At the sequence's start they are zeros. Computed in float32, rounded once. The state is of the
-inputs' dtype, so a row that is cut anywhere gives the same bits.
+Inputs before a row's first token are read from the row's state (W - 1 per channel, the oldest
+first). At the sequence's start they are zeros. The result is computed in float32 and rounded once.
+The state has the inputs' dtype, so the results are the same bits wherever a sequence is divided
+into rows.
 
 Sources: the layers of Gated DeltaNet (Yang et al. 2024) and Mamba-2 (Dao and Gu 2024).
 """
@@ -24,16 +25,16 @@ from kernels.limits import check_conv
 from kernels.recurrence.state_rows import StateRows, each_row
 
 _CHANNELS = 256
-_TOKENS = 8  # tokens of a program, at least as many as taps
+_TOKENS = 8  # number of tokens of a program, at least the number of taps
 
 
 def reference(
     x: Tensor, weight: Tensor, bias: Tensor | None, state: Tensor, rows: StateRows
 ) -> Tensor:
-    """Convolve x (T, C) by weight (C, W), bias (C,) -> (T, C) of x's dtype.
+    """Convolve x (T, C) with weight (C, W), and add bias (C,) -> (T, C) of x's dtype.
 
-    Plain PyTorch. state (S, C, W - 1) of x's dtype, any slot stride, is updated in place. Raises
-    UnsupportedShape.
+    Plain PyTorch. state (S, C, W - 1) has x's dtype and any slot stride, and is updated in place.
+    Raises UnsupportedShape.
     """
     check_conv(weight.shape[1])
     out = torch.zeros(x.shape, dtype=x.dtype, device=x.device)
@@ -64,9 +65,9 @@ def _inputs(
     x_stride: tl.tensor,
     KEEP: tl.constexpr,
 ) -> tl.tensor:
-    """Load the inputs at places `local` of the row.
+    """Load the inputs at positions `local` of the row.
 
-    Negative places are read from the state, or are 0 in a row without an earlier state.
+    Inputs at negative positions are read from the state. They are 0 if the row starts at zero.
     """
     new = tl.load(
         x + local.to(tl.int64) * x_stride + channel, mask=inside & (local >= 0), other=0.0
@@ -93,7 +94,7 @@ def _convolved(
 ) -> tl.tensor:
     """Add the products of all taps to acc (TOKENS, CHANNELS).
 
-    Programs that are not AT_START of a row need no state.
+    Only programs that are AT_START of a row need the state.
     """
     KEEP: tl.constexpr = W - 1
     for tap in tl.static_range(W):
@@ -136,7 +137,7 @@ def _conv_kernel(
         begin = begin * TOKENS
     start = tl.load(row_starts + row)
     new = tl.load(row_starts + row + 1) - start
-    if TOKENS == 1:  # the rows before have the earlier tokens of a run
+    if TOKENS == 1:  # the previous rows have the earlier tokens of the run
         begin = tl.maximum(-tl.load(runs + row), 0)
         start, new = start - begin, new + begin
     context = tl.load(context_lens + row)
@@ -163,7 +164,7 @@ def _conv_kernel(
                 acc, row_x, weight, read, local, channel, inside, goes_on, x_stride, C, W, False
             )
         tl.store(out + place, (acc / (1.0 + tl.exp(-acc))).to(out.dtype.element_ty), mask=inside)
-        if begin == 0:  # only this program reads the state, before it writes
+        if begin == 0:  # only this program uses this state, and reads before it writes
             kept = tl.arange(0, KEEP_PADDED)[:, None]
             is_kept = (kept < KEEP) & (channel < C)
             at_end = (tl.load(kept_after + row) if TOKENS == 1 else new) - KEEP + kept
@@ -176,9 +177,9 @@ def _conv_kernel(
 def launch(
     x: Tensor, weight: Tensor, bias: Tensor | None, state: Tensor, rows: StateRows
 ) -> Tensor:
-    """Compute `reference` on the device, for x of any row stride.
+    """Compute `reference` on the device. x may have any row stride.
 
-    The output of a token in no row is undefined.
+    The outputs of tokens that are in no row are undefined.
     """
     check_conv(weight.shape[1])
     out = torch.empty(x.shape, dtype=x.dtype, device=x.device)

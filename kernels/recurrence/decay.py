@@ -1,8 +1,8 @@
 """The decay of a recurrent state by a token: exp(-rate * step), step = softplus(x).
 
-The logarithms of decays are summed over tokens. LEAST_DECAY, and any lower logarithm, means a decay
-of 0 in float32. A lower logarithm in a sum would cost digits of the later logarithms, so lower
-logarithms are raised to LEAST_DECAY.
+The logarithms of decays are summed over tokens. LEAST_DECAY, or any lower logarithm, means a decay
+of 0 in float32. In a sum, a much lower logarithm would make the later logarithms inexact. A
+logarithm below LEAST_DECAY is therefore replaced by LEAST_DECAY.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _LEAST_DECAY = tl.constexpr(LEAST_DECAY)
 def softplus(x: tl.tensor) -> tl.tensor:
     """Compute max(x, 0) + log(1 + y) with y = exp(-|x|), float32.
 
-    For a small y the logarithm is computed by its series, since 1 + y would round y away.
+    If y is small, the logarithm is computed by its series, because 1 + y would be rounded to 1.
     """
     y = tl.exp(-tl.abs(x))
     series = y * (1.0 - y * (0.5 - y * (0.33333334 - 0.25 * y)))
@@ -34,7 +34,7 @@ def log_decay(rate: tl.tensor, step: tl.tensor) -> tl.tensor:
 
 @triton.jit
 def time_step(x: tl.tensor, least: tl.tensor, most: tl.tensor) -> tl.tensor:
-    """Return softplus(x) within `least` and `most`, float32. NaN stays NaN."""
+    """Return softplus(x), limited to `least`..`most`, in float32. NaN stays NaN."""
     step = softplus(x)
     step = tl.where(step < least, least, step)
     return tl.where(step > most, most, step)

@@ -1,11 +1,10 @@
-"""The gated RMS norm that a recurrent layer ends in, over groups of columns.
+"""The gated RMS norm at the end of a recurrent layer, over groups of columns.
 
     gate after    weight * rms_norm(x) * silu(gate)         Gated DeltaNet, by head
     gate first    weight * rms_norm(x * silu(gate))         Mamba-2, by group
 
-Here rms_norm(x) is x / sqrt(mean of x^2 over the group + eps), computed in float32. As in
-`rms_norm` the quotient is rounded before the multiplication by the weight, here to the weight's
-dtype.
+rms_norm(x) is x / sqrt(mean of x^2 over the group + eps), computed in float32. The quotient is
+rounded to the weight's dtype before it is multiplied by the weight.
 """
 
 from __future__ import annotations
@@ -21,15 +20,15 @@ from kernels.launch.rounding import cdiv, next_power_of_2
 from kernels.launch.row_warps import row_warps
 from kernels.limits import check_hidden_size
 
-_COLUMNS = 1024  # columns of a program, or more if a group is larger
+_COLUMNS = 1024  # number of columns of a program, unless a group is larger
 
 
 def reference(
     x: Tensor, gate: Tensor, weight: Tensor, eps: float, group: int, gate_first: bool
 ) -> Tensor:
-    """Norm x (T, C) by groups of `group` columns, gated by gate (T, C) -> (T, C) of x's dtype.
+    """Norm x (T, C) in groups of `group` columns, and apply gate (T, C) -> (T, C) of x's dtype.
 
-    weight (C,), or (group,) for all groups. Plain PyTorch. Raises UnsupportedShape.
+    weight is (C,), or (group,) for all groups. Plain PyTorch. Raises UnsupportedShape.
     """
     check_hidden_size(group)
     opened = F.silu(gate.float())
@@ -83,7 +82,7 @@ def _gated_norm_kernel(
 def launch(
     x: Tensor, gate: Tensor, weight: Tensor, eps: float, group: int, gate_first: bool
 ) -> Tensor:
-    """Compute `reference` on the device, for rows of x and gate of any stride."""
+    """Compute `reference` on the device. x and gate may have any row stride."""
     check_hidden_size(group)
     tokens, columns = x.shape
     out = torch.empty((tokens, columns), dtype=x.dtype, device=x.device)

@@ -1,4 +1,4 @@
-"""The outputs of padding rows, which scans of prompts write like other rows' outputs."""
+"""The outputs of padding rows, which the scans of prompts write as zeros."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def write_padding(
     WIDTH: tl.constexpr,
     CHUNK: tl.constexpr,
 ) -> None:
-    """Write zeros to columns (C,) of `new` tokens, from `first` on, in out (T, WIDTH)."""
+    """Write zeros to columns (C,) of `new` tokens, from token `first` on, of out (T, WIDTH)."""
     i = tl.arange(0, CHUNK)
     for begin in tl.range(0, new, CHUNK):
         place = (first + begin + i)[:, None] * WIDTH + column[None, :]

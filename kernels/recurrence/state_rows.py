@@ -4,18 +4,18 @@
     row goes on            context > new tokens; `read_slots` has the state after earlier tokens
     row is padding         context = 0; no state is read or written, and outputs are 0
 
-A state is read before the row's first token and written after its last token. With two slots the
-old state stays, so a repeated launch reads the same state again.
+A state is read before the row's first token and written after its last token. If the read slot and
+the write slot differ, the old state is kept, and a repeated launch reads the same state again.
 
-Successive decodes of one sequence make a run. The run's tokens are computed in order, from one
-state, and the state after its first `kept` tokens is written. Drafts are verified this way, so the
-written state includes no token that may be rejected.
+Successive decodes of one sequence are a run. The run's tokens are computed in order, starting from
+one state, and the state after its first `kept` tokens is written. Drafts are verified in runs, so
+that the written state includes no token that may be rejected.
 
     row    | 5 | 6 . . | 9 |      a decode; a run of three tokens; a decode
     runs   | 1 | 3 -1 -2 | 1 |
     kept   | 1 | 2       | 1 |    the state after the run's second token is written
 
-`StateRows` has these numbers as tensors.
+`StateRows` contains these numbers as tensors.
 """
 
 from __future__ import annotations
@@ -28,18 +28,19 @@ from torch import Tensor
 
 @dataclass(frozen=True, slots=True)
 class StateRows:
-    """The rows R of a step of T tokens, rows of one token first.
+    """The R rows of a step with T tokens. Rows of one token are first.
 
     All tensors are on the states' device.
 
-    `row_starts` (R + 1,) int32 are where each row's tokens start, as `BatchLayout.query_starts`.
-    `context_lens` (R,) int32 are the tokens of the row after this step, its new tokens included.
-    `read_slots`, `write_slots` (R,) int32 are slots of the state before and after the step, equal
-    for all rows of a run. A row may read and write one slot, except in runs of several tokens. A
-    slot that a row writes is read or written by no other row. Several rows may read a slot that no
-    row writes. `runs` (R,) int32, for decodes, are a run's number of tokens for its first row. For
-    a later row they are minus the number of rows since the first. `kept` (R,) int32 are, for a
-    run's first row, the number of tokens after which the state is written.
+    `row_starts` (R + 1,) int32 are the indices of each row's first token, like
+    `BatchLayout.query_starts`. `context_lens` (R,) int32 are the numbers of tokens of each row's
+    sequence after this step, with the new tokens. `read_slots` and `write_slots` (R,) int32 are the
+    slots of the states before and after the step. They are equal for all rows of a run. A row may
+    read and write the same slot, except in runs of several tokens. No other row reads or writes a
+    slot that a row writes, except rows of the same run. Several rows may read a slot that no row
+    writes. `runs` (R,) int32 are for decodes: the number of a run's tokens for its first row, and
+    for a later row minus the number of rows since the first. `kept` (R,) int32 are for a run's
+    first row: the number of tokens after which the state is written.
     """
 
     row_starts: Tensor
@@ -48,11 +49,11 @@ class StateRows:
     write_slots: Tensor
     runs: Tensor
     kept: Tensor
-    num_decodes: int  # leading rows with exactly one token
+    num_decodes: int  # number of leading rows that have exactly one token
 
     @property
     def tensors(self) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-        """All tensors of the rows, in order: one argument of a kernel."""
+        """All tensors of the rows in order, which are one argument of a kernel."""
         return (
             self.row_starts,
             self.context_lens,
@@ -77,7 +78,7 @@ class StateRows:
 class StateRow:
     """A row or run on the host.
 
-    Without `read_slot` its state starts at zero. The state after `kept` tokens is written.
+    If `read_slot` is None, its state starts at zero. The state after `kept` tokens is written.
     `by_token` means that tokens are computed one by one.
     """
 
@@ -89,7 +90,7 @@ class StateRow:
 
     @property
     def parts(self) -> Iterator[slice]:
-        """Yield the tokens that are computed together: each token by itself, or all tokens."""
+        """Yield slices of tokens that are computed together: one slice per token, or one of all."""
         if not self.by_token:
             yield self.tokens
             return
@@ -98,7 +99,7 @@ class StateRow:
 
 
 def each_row(rows: StateRows) -> Iterator[StateRow]:
-    """Yield the rows that are not padding. A run counts as one row. Waits for the device."""
+    """Yield all rows except padding rows. A run is one row here. Waits for the device."""
     starts, contexts = rows.row_starts.tolist(), rows.context_lens.tolist()
     slots = zip(rows.read_slots.tolist(), rows.write_slots.tolist(), strict=True)
     runs, kept = rows.runs.tolist(), rows.kept.tolist()

@@ -1,9 +1,10 @@
-"""The exponential noise from hashes of a row's key and a token id, in plain PyTorch.
+"""The exponential noise, computed from hashes of a row's key and a token id, in plain PyTorch.
 
-The argmax of logits minus logs of exponential variables is a sample of the logits' softmax (the
-Gumbel-max trick). Nothing has to be normalised, and a token with -inf cannot win. The noise is a
-hash, not a generator's stream, so no state is kept. The hash is lowbias32 (Chris Wellons,
-"Prospecting for Hash Functions", 2018), with the key's second word mixed in half-way.
+Subtract logs of exponential variables from the logits: the argmax is a sample of the logits'
+softmax (the Gumbel-max trick). No probabilities need to be normalised, and a token with logit -inf
+is never chosen. The noise is a hash and not the output of a random number generator, so there is no
+state to keep. The hash is lowbias32 (Chris Wellons, "Prospecting for Hash Functions", 2018). The
+key's second word is mixed in after the first half of the hash.
 """
 
 from __future__ import annotations
@@ -13,18 +14,19 @@ from torch import Tensor
 
 
 def log_exponential(keys: Tensor, token_ids: Tensor) -> Tensor:
-    """Draw logs of exponential variables of mean 1, one for each key and token id.
+    """Compute the log of an exponential variable of mean 1 for each key and token id.
 
-    `keys` (R, 2) int32, `token_ids` (V,) or (R, V) int32. Returns (R, V) float32, finite.
+    `keys` are (R, 2) int32. `token_ids` are (V,) or (R, V) int32. Returns (R, V) float32. All
+    numbers are finite.
     """
     bits = _mixed(keys, token_ids)
     uniform = bits.bitwise_and_(0x7FFFFFFF).to(torch.float32).add_(0.5).mul_(2.0**-31)
-    # log1p is exact for small variables, which win draws. The bound keeps large variables finite.
+    # log1p is exact for small variables, which decide samples. The bound keeps large logs finite.
     return uniform.clamp_(max=1.0 - 2.0**-24).neg_().log1p_().neg_().log_()
 
 
 def _mixed(keys: Tensor, token_ids: Tensor) -> Tensor:
-    """Hash each pair of key and token to 32 bits, (R, V) int32; products wrap around."""
+    """Hash each pair of key and token to 32 bits -> (R, V) int32. Products wrap around."""
     first, second = keys[:, :1], keys[:, 1:]
     x = torch.bitwise_xor(first, token_ids)
     x ^= _shifted(x, 16)

@@ -1,7 +1,8 @@
-"""The penalties that lower the logits of tokens already in the row.
+"""The penalties, which lower the logits of tokens that are already in the row.
 
-A table on the device, `seen` (S, V) int32, has a row's tokens. For each token it has twice the
-token's count in the output, plus 1 if the token is in the prompt.
+The table `seen` (S, V) int32 is on the device and has a line for each batch slot. For each token of
+the vocabulary the line has twice the token's count in the output, plus 1 if the token is in the
+prompt.
 """
 
 from __future__ import annotations
@@ -24,11 +25,12 @@ def reference(
     frequency: Tensor,
     repetition: Tensor,
 ) -> None:
-    """Penalise `rows` (K,) int64 of `logits` (R, V) float32, by `batch_slots` (K,) of `seen`.
+    """Penalise `rows` (K,) int64 of `logits` (R, V) float32 by lines `batch_slots` (K,) of `seen`.
 
-    The logit of a token in prompt or output is divided by `repetition` if the logit is positive,
-    multiplied if it is negative. The logit of a token that is in the output n > 0 times is lowered
-    by `presence` + n x `frequency`. `repetition`, `presence` and `frequency` are (K,) float32.
+    If a token is in the prompt or the output, its logit is divided by `repetition` if it is
+    positive, and multiplied by `repetition` if it is negative. If a token is in the output n > 0
+    times, `presence` + n x `frequency` is subtracted from its logit. `repetition`, `presence` and
+    `frequency` are (K,) float32.
     """
     chosen, state = logits[rows], seen[batch_slots]
     counts = (state >> 1).float()
@@ -75,7 +77,7 @@ def launch(
     frequency: Tensor,
     repetition: Tensor,
 ) -> None:
-    """Compute `reference` on the device, for the logits of tokens seen in the row."""
+    """Compute `reference` on the device. Only logits of tokens in the row are written."""
     vocabulary = logits.shape[1]
     if not len(rows):
         return

@@ -1,12 +1,12 @@
-"""The sampling of every row's next token from its logits, in one pass.
+"""The sampling of each row's next token from its logits.
 
     token = argmax_v logit_v / temperature - log_exponential(key, v)      the first of equals
     token = argmax_v logit_v                                              where temperature is 0
 
-The method is the Gumbel-max trick (`noise`). A second result tells whether all logits of a row are
-finite. If they are not, the row's token is some id of the vocabulary. Everything is float32 inside.
-The first launch finds the best token of each part of the vocabulary, the second the best of these
-tokens.
+The method is the Gumbel-max trick (`noise`). A second result is whether all logits of a row are
+finite. If they are not, the row's token is an arbitrary id of the vocabulary. All numbers are
+computed in float32. The first launch finds the best token of each part of the vocabulary. The
+second launch finds the best of these tokens.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _CHUNK = 1024
 
 
 def reference(logits: Tensor, temperature: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
-    """Return tokens (R,) int64, and whether each row is finite (R,) bool.
+    """Return tokens (R,) int64, and whether all logits of each row are finite, (R,) bool.
 
-    Plain PyTorch. logits (R, V) of any float dtype, contiguous. temperature (R,) float32. keys (R,
-    2) int32.
+    Plain PyTorch. logits (R, V) are contiguous, of any float dtype. temperature is (R,) float32.
+    keys are (R, 2) int32.
     """
     least, greatest = logits.aminmax(dim=-1)  # both are NaN if any logit is NaN
     finite = least.isfinite() & greatest.isfinite()
@@ -43,7 +43,7 @@ def reference(logits: Tensor, temperature: Tensor, keys: Tensor) -> tuple[Tensor
 
 @triton.jit
 def _log_exponential(first: tl.tensor, second: tl.tensor, token: tl.tensor) -> tl.tensor:
-    """Compute `kernels.sampling.noise.log_exponential`, with log(1 - u) exact for small u."""
+    """Compute `kernels.sampling.noise.log_exponential`. log(1 - u) is exact for small u."""
     x = first.to(tl.uint32, bitcast=True) ^ token.to(tl.uint32, bitcast=True)
     x = (x ^ (x >> 16)) * 0x7FEB352D
     x = x ^ second.to(tl.uint32, bitcast=True)

@@ -1,10 +1,10 @@
-"""The search for the score at which a row's likeliest tokens reach a count or a sum.
+"""The search for the score at which a row's likeliest tokens reach a count or a sum of weights.
 
-The search replaces a sort. Each pass over the row counts or weighs the tokens above each of eight
-cuts of a range of scores. The range narrows to the part between two cuts. The cuts divide the range
-evenly by value, since scores are usually spread smoothly. After eight passes without a result, the
-cuts divide the range evenly by key, so no row takes more than 19 passes. All sums are of whole
-numbers, so the order of adding changes nothing.
+The search replaces a sort. Eight scores, called cuts, divide a range of scores. Each pass over the
+row counts the tokens at or above each cut, or sums their weights. The next range is the part
+between two cuts. The cuts divide the range evenly by value, because scores are usually spread
+smoothly. After eight passes without a result, the cuts divide the range evenly by key, so that no
+row needs more than 19 passes. All sums are of integers, so the order of addition changes nothing.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-LEAST = tl.constexpr(-29.0 * 2**23)  # in steps: a lower score weighs nothing
+LEAST = tl.constexpr(-29.0 * 2**23)  # in steps: a token with a lower score has weight 0
 STEPS = tl.constexpr(12102203.161561485)  # 2^23 / ln 2: steps per unit of score
 
 # 2^x for x in [0, 1) as 1 + x (C1 + x (C2 + ...)): relative error 1.7e-7, strictly rising.
@@ -22,12 +22,12 @@ C3 = tl.constexpr(0.05579991638660431)
 C4 = tl.constexpr(0.009017026983201504)
 C5 = tl.constexpr(0.0018671315629035234)
 _CUTS = tl.constexpr(8)
-_BY_VALUE = tl.constexpr(8)  # number of passes with cuts at equal distances in value
+_BY_VALUE = tl.constexpr(8)  # number of passes whose cuts divide the range evenly by value
 
 
 @triton.jit
 def weight_of(score: tl.tensor, greatest: tl.tensor) -> tl.tensor:
-    """Compute `top_k_top_p.weights`, int32. The kernel must not fuse additions."""
+    """Compute `top_k_top_p.weights`, int32. The kernel must not fuse products and sums."""
     steps = tl.maximum((score - greatest) * STEPS, LEAST).to(tl.int32)
     x = ((steps & 0x7FFFFF) | 0x3F800000).to(tl.float32, bitcast=True) - 1.0
     power = ((((C5 * x + C4) * x + C3) * x + C2) * x + C1) * x + 1.0
@@ -37,7 +37,7 @@ def weight_of(score: tl.tensor, greatest: tl.tensor) -> tl.tensor:
 
 @triton.jit
 def key_of(score: tl.tensor) -> tl.tensor:
-    """Map scores, without -0, to int32 in the same order."""
+    """Map scores to int32 keys in the same order. No score may be -0."""
     bits = score.to(tl.int32, bitcast=True)
     return bits ^ ((bits >> 31) & 0x7FFFFFFF)
 
@@ -59,7 +59,7 @@ def load_scores(
 ) -> tl.tensor:
     """Load scores, tokens and logits of a row, (LANES, EACH), from token `start` on.
 
-    After the end of the row scores are -inf.
+    Scores beyond the end of the row are -inf.
     """
     token = start + tl.arange(0, LANES)[:, None] * EACH + tl.arange(0, EACH)[None, :]
     logit = tl.load(logits + token, mask=token < V, other=float("-inf")).to(tl.float32)
@@ -68,7 +68,7 @@ def load_scores(
 
 @triton.jit
 def _cuts(low: tl.tensor, high: tl.tensor, by_key: tl.tensor) -> tl.tensor:
-    """Choose keys above `low` and at most `high`, the first key being `low` + 1."""
+    """Choose keys above `low` and at most `high`. The first key is `low` + 1."""
     first, last = score_of(low), score_of(high)
     width = high.to(tl.int64) - low
     cuts: tl.tensor = (low + 1,)
@@ -103,11 +103,11 @@ def find_threshold(
     LANES: tl.constexpr,
     EACH: tl.constexpr,
 ) -> tl.tensor:
-    """Find the key of the token that reaches the sum, the sum above it, and the sum to reach.
+    """Find the key of the token that reaches the sum. Return (key, sum above it, sum to reach).
 
-    All keys are from `low` to `high`. The sum counts tokens and must reach `wanted`. If WEIGHED,
-    the sum adds weights and must reach `share` of all weight. All weight is the weight above `low`
-    plus `mass_at_low`.
+    The key is from `low` to `high`. The sum is the number of tokens and must reach `wanted`. If
+    WEIGHED, the sum is that of weights and must reach `share` of the total. The total is the weight
+    of tokens above `low`, plus `mass_at_low`.
     """
     number: tl.constexpr = tl.int64 if WEIGHED else tl.int32
     above = tl.full([], 0, number)
@@ -146,7 +146,7 @@ def _share_of(total: tl.tensor, share: tl.tensor) -> tl.tensor:
 
 @triton.jit
 def _added(sums: tl.tensor, cuts: tl.tensor, key: tl.tensor, weight: tl.tensor) -> tl.tensor:
-    """Add each token's weight to the sum of every cut at or below the token's key."""
+    """Add each token's weight to the sums of all cuts that are not above the token's key."""
     more: tl.tensor = ()
     for j in tl.static_range(_CUTS):
         above = tl.sum(tl.where(key >= cuts[j], weight, 0), axis=1)

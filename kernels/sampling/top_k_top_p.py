@@ -1,17 +1,17 @@
 """The top-k, top-p and min-p filters, which set the logits of excluded tokens to -inf.
 
-    1. top-k keeps the k likeliest tokens,
-    2. top-p keeps the fewest of these tokens, likeliest first, that have p of their probability,
-    3. min-p keeps tokens with at least p times the likeliest token's probability.
+    1. top-k keeps the k likeliest tokens, 2. top-p keeps the fewest of these, likeliest first, that
+    together have p of the probability, 3. min-p keeps tokens with at least p times the likeliest
+    token's probability.
 
-Among tokens with equal scores the lower id counts as likelier. Probabilities are compared as whole
-numbers. A token's weight is its probability divided by the likeliest token's probability, in units
-of 2^-27. A sum of whole numbers does not depend on their order. A weight comes from operations that
-every device rounds alike. The reference, which sorts, and the device, which searches
-(`threshold_search`), therefore keep equal sets of tokens.
+Of tokens with equal scores, the one with the lower id counts as likelier. Probabilities are
+compared as integers. A token's weight is its probability divided by the likeliest token's
+probability, in units of 2^-27. A sum of integers does not depend on their order. A weight is
+computed by operations that every device rounds in the same manner. The reference sorts and the
+device searches (`threshold_search`), but both keep the same tokens.
 
-On the device one program filters a row. The program reads the row once for its range, a few times
-for each threshold, and once to apply the thresholds.
+On the device one program filters a row. The program reads the row once to find its range, a few
+times to find each threshold, and once to apply the thresholds.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from kernels.sampling.threshold_search import (
 )
 
 RULED_OUT = float("-inf")
-_WEIGHTLESS = tl.constexpr(23.0)  # a score this far below the greatest weighs nothing
+_WEIGHTLESS = tl.constexpr(23.0)  # a token whose score is this far below the greatest has weight 0
 _NUM_WARPS = 16
-_REGISTERS = 64  # registers per thread, so a multiprocessor runs two programs at a time
+_REGISTERS = 64  # registers per thread, so that a multiprocessor runs two programs at a time
 _BYTES_A_LANE = 16  # bytes of a row's logits that a lane loads at a time
 
 
@@ -47,9 +47,9 @@ def reference(
 ) -> None:
     """Set the excluded logits of `rows` (K,) int64 of `logits` (R, V) to -inf.
 
-    Plain PyTorch. `logits` of any float dtype. `temperature` (K,) float32 above 0. `top_k` (K,)
-    int64, V or more to keep all. `top_p` (K,) float32, above 1 to keep all. `log_min_p` (K,)
-    float32.
+    Plain PyTorch. `logits` have any float dtype. `temperature` is (K,) float32, above 0. `top_k` is
+    (K,) int64. A number of V or more keeps all tokens. `top_p` is (K,) float32. A number above 1
+    keeps all tokens. `log_min_p` is (K,) float32.
     """
     scores = logits[rows].float() * temperature.reciprocal()[:, None] + 0.0  # turns -0 into 0
     values, ids = scores.sort(dim=-1, descending=True, stable=True)
@@ -63,10 +63,11 @@ def reference(
 
 
 def weights(scores: Tensor) -> Tensor:
-    """Weigh tokens relative to their row's likeliest token, (K, V) int32 from 0 to 2^27.
+    """Return the weights of tokens, relative to the row's likeliest: (K, V) int32, 0 to 2^27.
 
-    exp(score - greatest) is computed as a power of 2, and its fraction by a polynomial. IEEE 754
-    defines each of these operations to the bit, and the kernel uses the same operations.
+    exp(score - greatest) is computed as a power of 2. The fractional part of the exponent goes
+    through a polynomial. IEEE 754 defines each of these operations to the bit, and the kernel uses
+    the same operations.
     """
     below = (scores - scores.amax(-1, keepdim=True)) * search.STEPS.value
     steps = below.clamp(min=search.LEAST.value).to(torch.int32)
@@ -87,7 +88,7 @@ def launch(
     top_p: Tensor,
     log_min_p: Tensor,
 ) -> None:
-    """Compute `reference` on the device without sorting. `logits` is contiguous."""
+    """Compute `reference` on the device without sorting. `logits` must be contiguous."""
     if not len(rows):
         return
     _top_k_top_p_kernel[(len(rows),)](
@@ -124,10 +125,11 @@ def _top_k_top_p_kernel(
     share = tl.load(top_p + index)
     least, greatest, count, broken = _range(logits, inverse, V, LANES, EACH)
     if (broken > 0) | (count == 0):
-        return  # the row has no usable score
+        return  # the row has no finite score, or a score is NaN or inf
     top = key_of(greatest)
     wanted, nothing = tl.load(top_k + index), tl.full([], 0, tl.int64)
-    # Keep the tokens above a key, and the needed number of tokens at this key, lowest ids first.
+    # Keep all tokens above the key `there`, and `needed` tokens that have this key, lowest ids
+    # first.
     there = key_of(tl.maximum(least, greatest - _WEIGHTLESS)) - 1
     if share > 1.0:
         there = tl.full([], -2147483648, tl.int32)
@@ -153,7 +155,7 @@ def _top_k_top_p_kernel(
 def _range(
     logits: tl.tensor, inverse: tl.tensor, V: tl.constexpr, LANES: tl.constexpr, EACH: tl.constexpr
 ) -> tl.tensor:
-    """Find the minimum finite score, the maximum, and the counts above -inf and of NaN or inf."""
+    """Find the minimum finite score and the maximum. Count scores above -inf, and NaN or inf."""
     least = tl.full([LANES], float("inf"), tl.float32)
     greatest = tl.full([LANES], float("-inf"), tl.float32)
     count, broken = tl.zeros([LANES], tl.int32), tl.zeros([LANES], tl.int32)
@@ -179,9 +181,9 @@ def _apply(
     LANES: tl.constexpr,
     EACH: tl.constexpr,
 ) -> None:
-    """Keep tokens above key `there`, and the first `needed` tokens with that key.
+    """Keep tokens above key `there`, and the first `needed` tokens that have this key.
 
-    Scores below `lowest` are dropped.
+    Tokens whose scores are below `lowest` are not kept.
     """
     seen = tl.full([], 0, tl.int32)
     for start in tl.range(0, V, LANES * EACH):
@@ -190,7 +192,7 @@ def _apply(
         is_there = ((key == there) & (token < V)).to(tl.int32)
         of_lanes = tl.sum(is_there, axis=1)
         before = seen + tl.cumsum(of_lanes, axis=0) - of_lanes
-        # tokens with an equal score are counted from 1
+        # the number of each token among the tokens that have key `there`, from 1
         number = before[:, None] + tl.cumsum(is_there, axis=1)
         seen += tl.sum(of_lanes, axis=0)
         kept = (key > there) | ((is_there == 1) & (number <= needed))

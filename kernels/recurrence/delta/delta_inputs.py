@@ -1,4 +1,4 @@
-"""The inputs of a gated delta rule, as projected and convolved."""
+"""The inputs of a gated delta rule, after projection and convolution."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from torch import Tensor
 
 from kernels.limits import check_state
 
-CHUNK = 64  # tokens of a prompt that are computed together
+CHUNK = 64  # number of tokens of a prompt that are computed together
 NORM_EPS = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
 class DeltaInputs:
-    """The inputs of T tokens, for Hv heads of values and Hk of queries and of keys.
+    """The inputs of T tokens, for Hv value heads, Hk query heads and Hk key heads.
 
-    `qkv` (T, 2 Hk K + Hv V) are heads of queries, of keys, of values. `a`, `b` (T, Hv). `qkv`, `a`
-    and `b` may have any row stride. `a_log`, `dt_bias` (Hv,).
+    `qkv` (T, 2 Hk K + Hv V) has all heads of queries, then of keys, then of values. `a` and `b` are
+    (T, Hv). `qkv`, `a` and `b` may have any row stride. `a_log` and `dt_bias` are (Hv,).
     """
 
     qkv: Tensor

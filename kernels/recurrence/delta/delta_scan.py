@@ -1,9 +1,9 @@
-"""The scan of prompts by the gated delta rule: the chunks of a row one after the other.
+"""The scan of prompts by the gated delta rule, which computes a row's chunks one after another.
 
 A program computes some columns of the state of one value head of one row. The columns stay in
 registers, transposed (columns x K), from the row's first token to its last. The parts that need no
 state are computed before (`delta_chunks`). No other program reads or writes these columns, so the
-new state may go to the slot of the old state.
+new state may overwrite the old state in its slot.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from kernels.recurrence.state_rows import StateRows
 
 @triton.jit
 def _rounded(x: tl.tensor, DTYPE: tl.constexpr) -> tl.tensor:
-    """Round to DTYPE. Numbers beyond the range of fp16 become its largest number."""
+    """Round x to DTYPE. Numbers beyond the range of fp16 become its largest number."""
     if DTYPE.is_fp16():
         x = tl.where(x > 65504.0, 65504.0, tl.where(x < -65504.0, -65504.0, x))
     return x.to(DTYPE)
@@ -103,7 +103,7 @@ def _delta_scan_kernel(
 def launch(
     inputs: DeltaInputs, shape: DeltaShape, state: Tensor, rows: StateRows, out: Tensor
 ) -> None:
-    """Compute `gated_delta.reference` for the rows after the decodes, into their part of `out`."""
+    """Compute `gated_delta.reference` of the rows after the decodes. Write their part of `out`."""
     tuning = delta_scan_tuning(inputs.qkv, shape.keys, shape.values)
     launch_tuned(inputs, shape, state, rows, tuning, out)
 
@@ -116,7 +116,7 @@ def launch_tuned(
     tuning: ScanTuning,
     out: Tensor,
 ) -> None:
-    """Launch by `tuning`. The state's columns are a multiple of the tuning's columns."""
+    """Launch with `tuning`. The state's columns must be a multiple of the tuning's columns."""
     tokens = inputs.qkv.shape[0] - rows.num_decodes
     num_chunks = count_row_blocks(tokens, rows.num_prompts, CHUNK)
     chunks = delta_chunks.prepare(inputs, shape, rows, num_chunks)

@@ -1,9 +1,9 @@
-"""The decodes by the gated delta rule, alone or in runs: a state is read and written once.
+"""The decodes by the gated delta rule, single or in runs, which read and write a state once.
 
 A program computes COLUMNS columns of the state of one value head of one run. No other program
-writes these columns, so the new state may go to the slot of the old state. The state is read before
-the kernel waits for the previous kernel, since no earlier kernel of the step writes the state.
-Programs of the rows after a run's first row have nothing to do.
+writes these columns, so the new state may overwrite the old state in its slot. The program reads
+the state before it waits for the previous kernel, because no earlier kernel of the step writes the
+state. The programs of a run's later rows do nothing.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from kernels.recurrence.decay import log_decay, softplus
 from kernels.recurrence.delta.delta_inputs import NORM_EPS, DeltaInputs, DeltaShape
 from kernels.recurrence.state_rows import StateRows
 
-COLUMNS = 64  # a program reads 256 bytes of a state's row in one piece
+COLUMNS = 64  # number of columns of a program: 256 adjacent bytes of a state's row
 WARPS = 2
 
 
@@ -88,7 +88,7 @@ def _delta_step_kernel(
 def launch(
     inputs: DeltaInputs, shape: DeltaShape, state: Tensor, rows: StateRows, out: Tensor
 ) -> None:
-    """Compute `gated_delta.reference` for the decodes, and write their part of `out`."""
+    """Compute `gated_delta.reference` of the decodes, and write their part of `out`."""
     columns = math.gcd(COLUMNS, shape.values)
     _delta_step_kernel[(rows.num_decodes, shape.heads, shape.values // columns)](
         inputs.qkv,

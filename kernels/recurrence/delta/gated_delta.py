@@ -1,4 +1,4 @@
-"""The gated delta rule of Gated DeltaNet, over rows of any lengths, with their states.
+"""The gated delta rule of Gated DeltaNet, for rows of any lengths, with their states.
 
 For each value head, whose state S (K, V) is float32, and each token of a row in turn:
 
@@ -6,18 +6,19 @@ For each value head, whose state S (K, V) is float32, and each token of a row in
     S   <-  S + beta k (v - S^T k)^T,       beta = sigmoid(b)
     o    =  S^T q / sqrt(K)
 
-Here q and k are divided by their lengths, sqrt(sum of squares + 1e-6). Value head h has the query
-and key of head h // (Hv // Hk).
+In this rule q and k are divided by their lengths, sqrt(sum of squares + 1e-6). Value head h uses
+the query and key of head h // (Hv // Hk).
 
-Tokens of a prompt are computed CHUNK at a time. G_i is the sum of g up to token i of a chunk, S the
-state before the chunk, and D_ij = exp(G_i - G_j) for i >= j, 0 otherwise:
+The tokens of a prompt are computed in chunks of CHUNK tokens. G_i is the sum of g up to token i of
+a chunk. S is the state before the chunk. D_ij is exp(G_i - G_j) for i >= j, otherwise 0:
 
     (I + L) U = diag(beta) (V - diag(exp G) K S),    L_ij = beta_i (k_i . k_j) D_ij for i > j
     O = (diag(exp G) Q S + (Q K^T * D) U) / sqrt(K)
     S <- exp(G_last) S + (diag(exp(G_last - G)) K)^T U
 
-Token i adds row i of U to the state, along the token's key. The chunks of a row begin at the row's
-first token of the step. Where a prompt is cut into rows therefore changes only roundings.
+Token i adds the outer product of its key and row i of U to the state. A row's first chunk begins at
+the row's first token of the step. The division of a prompt into rows therefore changes only
+roundings.
 
 Sources: Yang, Kautz and Hatamizadeh, Gated Delta Networks, 2024; the triangular system, Yang et
 al., Parallelizing Linear Transformers with the Delta Rule over Sequence Length, 2024.
@@ -55,8 +56,8 @@ def reference(
 ) -> Tensor:
     """Compute the rule for qkv (T, 2 Hk K + Hv V) -> (T, Hv V) of its dtype.
 
-    Plain PyTorch. a, b (T, Hv). a_log, dt_bias (Hv,). state (S, Hv, K, V) float32, any slot stride,
-    is updated in place. Inside is float32. Raises UnsupportedShape.
+    Plain PyTorch. a and b are (T, Hv). a_log and dt_bias are (Hv,). state (S, Hv, K, V) float32,
+    with any slot stride, is updated in place. Computed in float32. Raises UnsupportedShape.
     """
     inputs = DeltaInputs(qkv, a, b, a_log, dt_bias)
     shape = delta_shape(inputs, state)
@@ -79,7 +80,7 @@ def reference(
 
 @dataclass(frozen=True, slots=True)
 class _Tokens:
-    """The tokens n of a row: q, k (Hv, n, K), normed and scaled, v (Hv, n, V), g, beta (Hv, n)."""
+    """The n tokens of a row: q, k (Hv, n, K), normed and scaled, v (Hv, n, V), g, beta (Hv, n)."""
 
     q: Tensor
     k: Tensor
@@ -109,7 +110,7 @@ def _normed(tokens: Tensor, shape: DeltaShape) -> Tensor:
 
 
 def _advance(chunk: _Tokens, before: Tensor) -> tuple[Tensor, Tensor]:
-    """Compute a chunk's outputs (Hv, n, V) and the state after it from the state before."""
+    """Compute a chunk's outputs (Hv, n, V) and the state after it from the state before it."""
     sums = chunk.g.cumsum(1)
     decays = (sums[:, :, None] - sums[:, None]).tril().exp().tril()
     reached = sums.exp()[..., None]
@@ -132,7 +133,8 @@ def launch(
 ) -> Tensor:
     """Compute `reference` on the device. Rows of qkv, a and b may have any stride.
 
-    The output of a token outside `rows` is undefined. Products are of qkv's dtype, sums float32.
+    The outputs of tokens that are in no row are undefined. Operands of products have qkv's dtype,
+    and sums are float32.
     """
     inputs = DeltaInputs(qkv, a, b, a_log, dt_bias)
     shape = delta_shape(inputs, state)

@@ -1,16 +1,16 @@
 """The inverse of a unit lower triangular matrix in registers.
 
-Device code only.
+This module has only device code.
 
     I + L, L strictly lower, 64 x 64 = 4 x 4 blocks of 16 x 16
 
-The blocks B of the diagonal are inverted by forward substitution, all in parallel. Then inv(B) (I +
-L) = I + M, where M has blocks below the diagonal only. M^4 is therefore 0:
+B is the diagonal blocks of I + L. Forward substitution inverts all of them in parallel. Then inv(B)
+(I + L) = I + M, where M has only blocks below the diagonal. M^4 is therefore 0:
 
     inv(I + M) = I - M + M^2 - M^3 = (I - M) (I + M^2)
 
-A series of powers of L itself would be inaccurate. If keys repeat, the powers grow like binomials
-and cancel each other.
+A series of powers of L itself would be inaccurate. If keys repeat, the powers grow like binomial
+coefficients, and their sum has few exact digits.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import triton.language as tl
 
 @triton.jit
 def unit_inverse(lower: tl.tensor, SIZE: tl.constexpr, PRECISION: tl.constexpr) -> tl.tensor:
-    """Invert I + `lower` (SIZE, SIZE) float32, with SIZE a multiple of 16, at most 64."""
+    """Invert I + `lower` (SIZE, SIZE) float32. SIZE is a multiple of 16 and at most 64."""
     BLOCKS: tl.constexpr = SIZE // 16
     block = tl.arange(0, BLOCKS)
     diagonal = block[:, None, None, None] == block[None, None, :, None]

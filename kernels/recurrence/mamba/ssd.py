@@ -1,20 +1,21 @@
-"""The state space model of Mamba-2 (SSD), over rows of any lengths, with their states.
+"""The state space model of Mamba-2 (SSD), for rows of any lengths, with their states.
 
 For each head, whose state S (P, N) is float32, and each token of a row in turn:
 
-    dt   =  softplus(dt + dt_bias), kept within dt_limit
+    dt   =  softplus(dt + dt_bias), limited to dt_limit
     S   <-  exp(-exp(a_log) dt) S + dt x B^T
     y    =  S C + skip x
 
-Head h has B and C of group h // (H // G). Tokens of a prompt are computed CHUNK at a time. G_i is
+Head h uses B and C of group h // (H // G). A chunk is CHUNK tokens of a prompt. G_i is
 the sum of -exp(a_log) dt up to token i of a chunk, S the state before the chunk, and D_ij = exp(G_i
 - G_j) for i >= j, 0 otherwise:
 
     Y = (C B^T * D) diag(dt) X + diag(exp G) C S^T + skip X
     S <- exp(G_last) S + (diag(exp(G_last - G) dt) X)^T B
 
-The limits of dt hold for prompts and decodes alike, so where a row is cut changes only roundings.
-`transformers` 5 has the limits for prompts only. Source: Dao and Gu, Transformers are SSMs, 2024.
+The limits of dt apply to prompts and to decodes. The division of a sequence into rows therefore
+changes only roundings. `transformers` 5 applies the limits only to prompts. Source: Dao and Gu,
+Transformers are SSMs, 2024.
 """
 
 from __future__ import annotations
@@ -41,8 +42,8 @@ def reference(
 ) -> Tensor:
     """Compute the model for xbc (T, H P + 2 G N), dt (T, H) -> (T, H P) of xbc's dtype.
 
-    a_log, dt_bias, skip (H,). state (S, H, P, N) float32, any slot stride, is updated in place.
-    Plain PyTorch, float32 inside. Raises UnsupportedShape.
+    a_log, dt_bias and skip are (H,). state (S, H, P, N) float32, with any slot stride, is updated
+    in place. Plain PyTorch, computed in float32. Raises UnsupportedShape.
     """
     inputs = SsdInputs(xbc, dt, a_log, dt_bias, skip, dt_limit)
     shape = ssd_shape(inputs, state)
@@ -63,7 +64,7 @@ def reference(
 def _advance(
     inputs: SsdInputs, tokens: slice, shape: SsdShape, before: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Compute a chunk's outputs (H, n, P) and the state after it from the state before."""
+    """Compute a chunk's outputs (H, n, P) and the state after it from the state before it."""
     x, b, c = _split(inputs.xbc[tokens].float(), shape)
     steps = F.softplus(inputs.dt[tokens].float() + inputs.dt_bias.float()).T
     steps = steps.clamp(*inputs.dt_limit)[..., None]
@@ -99,9 +100,10 @@ def launch(
     state: Tensor,
     rows: StateRows,
 ) -> Tensor:
-    """Compute `reference` on the device, for rows of xbc and dt of any stride.
+    """Compute `reference` on the device. xbc and dt may have any row stride.
 
-    The output of a token in no row is undefined. Products are of xbc's dtype, sums float32.
+    The outputs of tokens that are in no row are undefined. Operands of products have xbc's dtype,
+    and sums are float32.
     """
     inputs = SsdInputs(xbc, dt, a_log, dt_bias, skip, dt_limit)
     shape = ssd_shape(inputs, state)

@@ -1,4 +1,4 @@
-"""The inputs of Mamba-2's state space model, as projected and convolved."""
+"""The inputs of Mamba-2's state space model, after projection and convolution."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from torch import Tensor
 
 from kernels.limits import check_state
 
-CHUNK = 64  # tokens of a prompt that are computed together
+CHUNK = 64  # number of tokens of a prompt that are computed together
 
 
 @dataclass(frozen=True, slots=True)
 class SsdInputs:
-    """The inputs of T tokens, for H heads of P numbers and G groups of B and C of N numbers.
+    """The inputs of T tokens: H heads of P numbers, G groups of N numbers for B and for C.
 
-    `xbc` (T, H P + 2 G N) are heads of x, groups of B, groups of C. `dt` (T, H). `xbc` and `dt` may
-    have any row stride. `a_log`, `dt_bias`, `skip` (H,). `dt_limit` are the minimum and maximum
-    time step.
+    `xbc` (T, H P + 2 G N) has all heads of x, then groups of B, then groups of C. `dt` is (T, H).
+    `xbc` and `dt` may have any row stride. `a_log`, `dt_bias` and `skip` are (H,). `dt_limit` is
+    the minimum and maximum of a time step.
     """
 
     xbc: Tensor
@@ -30,7 +30,7 @@ class SsdInputs:
 
 @dataclass(frozen=True, slots=True)
 class SsdShape:
-    """The numbers of heads and groups of a model, and the sizes of a head and of a group's B."""
+    """The numbers of heads and groups of a model, and the sizes of a head's x and a group's B."""
 
     heads: int
     groups: int

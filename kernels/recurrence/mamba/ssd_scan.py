@@ -1,8 +1,8 @@
-"""The scan of prompts by Mamba-2: the chunks of a row one after the other.
+"""The scan of prompts by Mamba-2, which computes a row's chunks one after another.
 
 A program computes some lines of the state of one head of one row. The lines stay in registers,
 transposed (N x lines), from the row's first token to its last. No other program reads or writes
-these lines, so the new state may go to the slot of the old state.
+these lines, so the new state may overwrite the old state in its slot.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def _ssd_scan_kernel(
 
 
 def launch(inputs: SsdInputs, shape: SsdShape, state: Tensor, rows: StateRows, out: Tensor) -> None:
-    """Compute `ssd.reference` for the rows after the decodes, and write their part of `out`."""
+    """Compute `ssd.reference` of the rows after the decodes, and write their part of `out`."""
     tuning = scan_tuning(inputs.xbc.dtype)
     launch_tuned(inputs, shape, state, rows, tuning, out)
 
@@ -107,7 +107,7 @@ def launch_tuned(
     tuning: ScanTuning,
     out: Tensor,
 ) -> None:
-    """Launch by `tuning`. The state's lines are a multiple of the tuning's columns."""
+    """Launch with `tuning`. The state's lines must be a multiple of the tuning's columns."""
     _ssd_scan_kernel[(rows.num_prompts, shape.heads, shape.head_dim // tuning.columns)](
         inputs.xbc,
         inputs.dt,

@@ -1,9 +1,9 @@
-"""The decodes by Mamba-2, alone or in runs: a state is read and written once.
+"""The decodes by Mamba-2, single or in runs, which read and write a state once.
 
 A program computes some of the P lines of the state of one head of one run. No other program writes
-these lines, so the new state may go to the slot of the old state. The state is read before the
-kernel waits for the previous kernel, since no earlier kernel of the step writes the state. Programs
-of the rows after a run's first row have nothing to do.
+these lines, so the new state may overwrite the old state in its slot. The program reads the state
+before it waits for the previous kernel, because no earlier kernel of the step writes the state. The
+programs of a run's later rows do nothing.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def _ssd_step_kernel(
 
 
 def launch(inputs: SsdInputs, shape: SsdShape, state: Tensor, rows: StateRows, out: Tensor) -> None:
-    """Compute `ssd.reference` for the decodes, and write their part of `out`."""
+    """Compute `ssd.reference` of the decodes, and write their part of `out`."""
     _ssd_step_kernel[(rows.num_decodes, shape.heads, shape.head_dim // LINES)](
         inputs.xbc,
         inputs.dt,
