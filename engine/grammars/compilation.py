@@ -49,7 +49,7 @@ class Compilation:
     is_slow: bool = False  # True once following a token took long; then every call is timed exactly
     token_s: float = 0.0  # expected seconds to follow a token
     forced_s: float = 0.0
-    is_broken: bool = False  # True after an error of llguidance that later copies may repeat
+    is_broken: bool = False  # True after an error that later copies of the matcher may repeat
     users: WeakSet[object] = field(default_factory=WeakSet)
 
     @property

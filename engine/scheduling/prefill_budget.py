@@ -1,25 +1,27 @@
 """The budget of a step's prompt tokens, which bounds the delay of its decodes.
 
-Every sequence in a step waits until the step has ended. A step gets as many prompt tokens as fit
-into the shortest of these times:
+Every sequence in a step waits until the step has ended, so the step's time is bounded. The bound is
+the shortest of these times:
 
-    decodes with a target        their shortest target (`gap_targets.py`), divided by the 99th
-                                 percentile of the ratio of gaps to predictions
+    decodes with a target        their shortest target (`gap_targets.py`), divided by the ratio of
+                                 gaps to predicted times that one gap in 200 exceeds
     other decodes in the step    `max_step_s`, or a part of the time of all waiting prompts if that
                                  is longer, since a first token may wait for all these prompts
     newcomers in the step        the time of the newcomers' tokens; other prompts fill the step up
-    a flow that may return       a part of the time of the flow's prompt, since the flow's next
-                                 request may arrive at any moment
+    if there are no newcomers,   a part of the time of the flow's prompt, since the flow's next
+    a flow that may return       request may arrive at any moment
 
-Step times are predicted (`step_times.py`). Of the sizes that fit, the one with the least time per
-prompt token is chosen. A step reads all weights for its decodes anyway, so a fraction of that time
-is not counted for prompts. The fraction is the share of decodes among all sequences.
+A newcomer is the first sequence of a flow that was idle (`fairness/arrivals.py`). Newcomers come
+first until they have got the tokens of a full step. Then other prompts get one step.
 
-Every bound except a target is at least 2.5 times the step's time without prompts, because a step
-has a fixed cost. Prompts always get at least a fifth of the step's time, so that they never starve.
-When the rows are known, those that would exceed a target are shortened (`tokens_within`).
+Two minimums keep prompts from starving. A target is raised until prompts get a fifth of the step's
+time. Any other bound is raised to 2.5 times the step's time without prompts, because a step has a
+fixed cost.
 
-Newcomers come first until they have got the tokens of a full step. Then other prompts get one step.
+Step times are predicted (`step_times.py`). Of the sizes within the bound, the one with the least
+time per prompt token is chosen. A step reads all weights for its decodes anyway, so a fraction of
+that time is not counted for prompts. The fraction is the share of decodes among all sequences. When
+the rows are known, those that would exceed a target are shortened (`tokens_within`).
 
 Elsewhere: the sequences and their order (`scheduler.py`).
 """

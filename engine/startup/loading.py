@@ -215,7 +215,7 @@ def _usual_threads(config: EngineConfig) -> int:
 
 
 def _late_bytes(decoder: Decoder, groups: RankGroups | None) -> int:
-    """Return how many bytes may still be loading when a step starts. With several ranks, 0."""
+    """Return how many bytes of cached KV may arrive after their step started; 0 with ranks."""
     return 0 if groups is not None else decoder.parameters.num_bytes // WEIGHTS_PER_LATE_BYTE
 
 

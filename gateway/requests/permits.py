@@ -152,7 +152,10 @@ class Permits:
 
 
 class Permit:
-    """A request's permit and its body's memory. `standing` has the remaining rate limits."""
+    """A request's share of its tenant's limits, and the memory of its body.
+
+    `standing` says how much of the tenant's rate limits is left.
+    """
 
     def __init__(self, permits: Permits, caller: Caller, body: BodyLease) -> None:
         self.caller = caller

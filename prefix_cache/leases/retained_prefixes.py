@@ -3,7 +3,8 @@
     retain   until its time has passed, a prefix is evicted after the owner's other blocks; each
              use begins the time anew (`eviction/retention.py`)
     lapse    the time has passed: the prefix is cached like any other, and no longer listed
-    forget   the owner is done with it: blocks that no other listed prefix needs are dropped
+    forget   the owner is done with it: its blocks are dropped unless another listed prefix
+             needs them
 
 Only the owner's own blocks in the path's last namespace are retained. So a mark in a namespace of
 many owners affects no other owner. For each owner, the `MOST` prefixes that were marked last are
@@ -107,13 +108,13 @@ class RetainedPrefixes:
     def forget(
         self, owner: str, prefix_id: bytes, *, now: float, is_marked: bool = True
     ) -> int | None:
-        """Forget the blocks of a listed prefix that no other listed prefix needs.
+        """Unlist a prefix, and drop its blocks unless another listed prefix needs them.
 
-        Blocks that follow the prefix are forgotten too. If a longer listed prefix contains this
-        prefix, no block is forgotten. Returns the number of forgotten blocks, or None if there is
-        no such prefix.
+        Blocks that follow the prefix are dropped too. If a longer listed prefix contains this
+        prefix, no block is dropped. Returns the number of dropped blocks, or None if the owner has
+        no listed prefix with this id.
 
-        With `is_marked` false, a prefix without a mark is forgotten too. This takes time
+        With `is_marked` false, the prefix need not be listed. Finding an unlisted prefix takes time
         proportional to the number of the owner's nodes.
         """
         self._at(now)

@@ -26,7 +26,7 @@ class StateLeasing:
     def __init__(
         self, ref_counts: RefCounts, capacity: Capacity, *, in_place: bool = False
     ) -> None:
-        """Create the states of no lease. With `in_place`, each recurrent state is a ring buffer."""
+        """Begin without leases. With `in_place`, each recurrent state is a ring buffer."""
         self._in_place = in_place
         self._ref_counts = ref_counts
         self._capacity = capacity

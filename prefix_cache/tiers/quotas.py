@@ -118,7 +118,7 @@ class Quotas:
                 quota_usage.exceeding.add(owner)
 
     def part(self, owner: str) -> int:
-        """Return the device blocks that are promised to `owner`: its partition or its floor."""
+        """Return how many device blocks `owner` is guaranteed: its partition, else its floor."""
         return self._quota_usages[DEVICE_TIER].floor(owner)
 
     def runs_alone(self, owner: str, blocks: int) -> bool:

@@ -1,7 +1,4 @@
-"""Damage to files, and file systems without free space.
-
-Knows: bytes and mounts. Does not know: the files' formats.
-"""
+"""Damage to files, and file systems without free space."""
 
 from __future__ import annotations
 

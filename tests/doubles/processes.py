@@ -1,6 +1,6 @@
 """The memory and CPU time of a process, and the cores on which it may run.
 
-Knows: /proc. Does not know: the purpose of a process.
+They are read from /proc.
 """
 
 from __future__ import annotations

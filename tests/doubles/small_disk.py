@@ -1,6 +1,6 @@
 """A file system of a few megabytes, and other programs' writes to it.
 
-Knows: tmpfs, if tests may mount it. Does not know: who uses the file system.
+It is a tmpfs, where tests may mount one.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Model directories with the shapes of well-known models but no weights, for dummy weights.
 
-Knows: config.json and a tokenizer that is as large as the vocabulary. Does not know: engines.
+A directory has a config.json, and a tokenizer that is as large as the vocabulary.
 """
 
 from __future__ import annotations

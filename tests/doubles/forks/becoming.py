@@ -1,7 +1,6 @@
 """Turn a forked process into what it would be if it had executed `python -m MODULE`.
 
-Knows: the state that a forked process inherits and an executed program does not. Does not know: who
-starts the process.
+A forked process inherits state that an executed program does not have. That state is reset here.
 """
 
 from __future__ import annotations

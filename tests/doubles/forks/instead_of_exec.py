@@ -1,7 +1,7 @@
 """Start Ratoon's processes by forking the process that starts them; execute all other programs.
 
-Knows: which modules a fork server has imported, and how Python starts processes. Other programs,
-and Python with other modules, are executed as usual.
+A process is forked if it runs Python and the fork server has imported its modules. Other processes
+are executed as usual.
 """
 
 from __future__ import annotations

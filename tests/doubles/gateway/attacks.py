@@ -1,7 +1,4 @@
-"""Hostile clients. Each attacks once, and returns when the server cuts it off or it is done.
-
-Knows: sockets, and requests that may harm a server. Does not know: how the server reacts.
-"""
+"""Hostile clients. Each attacks once, and returns when the server cuts it off or it is done."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Clients without a key that send floods. Each returns when the server cuts it off or it is done.
 
-Knows: sockets, and requests that cost a server more than a health check. Does not know: how the
-server reacts.
+Their requests cost a server more than a health check.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 Without this, each test's gateway and each test of templates would load templates again, which took
 half of their time.
 
-Knows: the source decides what is compiled. The results of a probe also depend on the tokens and the
-bound of steps.
+A compiled template depends on its source alone. The results of a probe also depend on the tokens
+and the bound of steps.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ the name of the array's type. Here this is done once for each shape and type of 
 with the same constants have the same shape, and are not compared size by size. An array's element
 size is not compared with its type's, and only lists and tuples are searched for constants.
 
-Knows: private names of the interpreter. Does not know: any kernel.
+This module uses private names of the interpreter.
 """
 
 from __future__ import annotations

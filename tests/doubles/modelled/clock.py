@@ -1,7 +1,4 @@
-"""A simulated clock for a modelled device, its copies and its clients.
-
-Knows: callbacks and their times. Does not know: what the callbacks do.
-"""
+"""A simulated clock for a modelled device, its copies and its clients."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """A modelled H200: a runner that computes nothing, but takes as long as an 8B on one H200.
 
-Knows: seconds of steps. Does not know: clients, or how steps are scheduled (`replay.py`).
+Elsewhere: the clients, and the scheduler (`replay.py`).
 """
 
 from __future__ import annotations

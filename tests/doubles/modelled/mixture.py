@@ -2,8 +2,6 @@
 
 One token needs 8 of 128 experts, and some thirty tokens together need nearly all. So a few rows
 take long, several hundred rows hardly longer, and a prompt's tokens are cheap only in large steps.
-
-Knows: numbers that fit measured steps. Does not know: queues, or the rows' sequences.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Copies between tiers that copy nothing but take time, on a simulated clock.
 
-Knows: the seconds of a block, by direction. Does not know: why a block moves.
+A block takes a fixed time in each direction.
 """
 
 from __future__ import annotations

@@ -3,9 +3,6 @@
 `StepModel` has a fixed time for each token. But a GEMM reads its weight once for all of a step's
 tokens, so a few prompt tokens beside decodes cost little. This model therefore reads the time of
 GEMMs from a table. A step takes the time of the bucket in which it is replayed.
-
-Knows: numbers that fit measured steps, and the buckets. Does not know: queues, or the rows'
-sequences.
 """
 
 from __future__ import annotations
@@ -21,7 +18,8 @@ from tests.doubles.modelled.device import StepModel, prompt_tokens
 # Microseconds of a layer's four GEMMs. They are the measured steps of *multiturn* (eight runs with
 # several bounds) and of *agents*, minus the other parts of this model. In long runs the GPU
 # computes at its power limit, so these times are up to 15 % above those of the GEMMs alone on a
-# cold GPU. No steps had 112, 128 or 256 rows; the numbers there lie between both times.
+# cold GPU. No steps had 112, 128 or 256 rows: those numbers lie between the times of the
+# GEMMs alone and 15 % more.
 ROWS = (
     *(1, 8, 16, 24, 32, 40, 64, 112, 128, 192, 256, 320),
     *(384, 512, 640, 768, 1024, 1552, 2080, 2580, 3113, 8192),

@@ -3,9 +3,6 @@
 Queue, scheduler, cache and core are the engine's; `device.py` has the time of each step. So the
 cost of a policy can be predicted before it is measured, within the model's limits: the gateway and
 the clients take constant times.
-
-Knows: the clients' requests and their times. Does not know: how long steps take (`device.py`), how
-they are scheduled (`engine.scheduling.scheduler`), or what is predicted.
 """
 
 from __future__ import annotations

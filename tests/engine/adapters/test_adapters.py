@@ -285,7 +285,7 @@ def test_flows_of_adapters_that_are_gone_are_forgotten(tmp_path: Path) -> None:
             requests.ask(f"a{number}", number, flow=f"tenant {number}")
             requests.give()
             requests.alive.clear()
-        # flows of one adapter in host memory, of two in slots, and of the newest request
+        # one adapter in host memory, two in slots, and the adapter of the newest request
         assert len(requests.adapters._flows) <= 4
 
 

@@ -4,7 +4,7 @@ Time is virtual and moves only in a few step sizes. Waits that began together th
 the same iteration, in which other waits are granted, cancelled and released. One seed gives one
 order. At the end all users leave, and everything must be available again.
 
-Knows: users, iterations of the loop, time. Does not know: the resource (`Resource`).
+The resource itself is given by each test (`Resource`).
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ class Game:
                 act()
 
     def _end_most_together(self) -> None:
-        """End most waits and nearly all uses in one iteration, so that few can wake other waits."""
+        """End all uses and most waits in one iteration, so that few users can wake the others."""
         for user in self._users:
             ends = (user.may_go.set, user.may_go.set) if user.is_inside else (user.cancel, bool)
             self._random.choice((*ends, user.cancel))()

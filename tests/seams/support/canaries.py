@@ -1,7 +1,6 @@
 """Random strings that must not appear anywhere later, and the search for them.
 
-Knows: the forms in which text may be stored. Does not know: where it must not be
-(`test_canaries.py`).
+The search finds all forms in which text may be stored. `test_canaries.py` says where to search.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The deployment of `docker-compose.yml` on a real Docker engine, for tests.
-
-Knows: compose, containers, their processes. Does not know: the tests.
-"""
+"""The deployment of `docker-compose.yml` on a real Docker engine, for tests."""
 
 from __future__ import annotations
 

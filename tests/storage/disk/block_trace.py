@@ -2,8 +2,6 @@
 
 A disk has all that was written before the last completed sync. Of later writes it may have any
 part: sectors reach it in any order, or not at all.
-
-Knows: writes, syncs, sectors. Does not know: LMDB, or the contents of blocks.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""A file system that only counts bytes: those of one file, and those of others.
-
-Knows: bytes. Does not know: what is written.
-"""
+"""A file system that only counts bytes: those of one file, and those of others."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """A process that opens the disk's directory and reports its contents; a bad file may kill it.
 
-Knows: how the disk's process opens a directory and reads it. Does not know: the right contents.
+It opens and reads the directory as the disk's process does.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Raw bytes sent through a connection in memory, the requests that reach the application, and the
 answers.
 
-Knows: the connection as uvicorn would make it, and a small application. No network, no clock.
+The connection is made as uvicorn makes it, before a small application, without network or clock.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A connection in memory, with an application that answers 200, or with another application.
 
-Knows: the connection as uvicorn would make it. No network; the clock is the event loop's.
+The connection is made as uvicorn makes it, without network. The clock is the event loop's.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A whole gateway in memory before engines that count, whose books keep every charge.
 
-Knows: how the parts of a gateway are put together. No network: connections are made by hand. The
-clock of the limits does not move, so a bucket holds every token that was charged to it.
+There is no network: connections are made by hand. The clock of the limits does not move, so a
+bucket holds every token that was charged to it.
 """
 
 from __future__ import annotations
