@@ -1,6 +1,7 @@
 """The number of examples of a property test, and the cases that only `make test-zoo` runs.
 
-A property has the profile's number of examples, or a multiple if an example costs almost nothing.
+A property has the profile's number of examples: a multiple if an example costs almost nothing, and
+a part if the property is tested for many formats.
 
 `make test` uses the same few each time, `make test-zoo` many others (`--hypothesis-profile=long`).
 """
@@ -13,9 +14,9 @@ import pytest
 from hypothesis import settings
 
 
-def examples(times: int, **other: Any) -> settings:
+def examples(times: float, **other: Any) -> settings:
     """Make settings of a property with `times` as many examples as usual."""
-    return settings(max_examples=times * settings().max_examples, **other)
+    return settings(max_examples=round(times * settings().max_examples), **other)
 
 
 def in_the_zoo(*cases: object) -> list[Any]:

@@ -19,6 +19,7 @@ from tests.engine.conftest import MakeCheckpoint
 from tests.engine.rigs.draft_heads import HeadAlone, Truth, save_with_head
 from tests.engine.rigs.hand_driven import HandDriven, build_runner, data_row, random_prompt
 from tests.engine.rigs.ranks import ThreadRanks
+from tests.examples import in_the_zoo
 from tests.seams.support.real_engine import Bounds, RealEngine, as_it_is
 
 NAMESPACE = Namespace(b"n" * 16)
@@ -64,7 +65,10 @@ def test_its_logits_are_those_of_its_definition(truth: Truth, model_dir: Path) -
 
 @pytest.mark.parametrize(
     ("graph_tokens", "overlaps", "ranks", "stages"),
-    [(0, False, 1, 1), (64, True, 1, 1), (0, True, 2, 1), (0, False, 1, 2), (0, False, 2, 2)],
+    [
+        *((64, True, 1, 1), (0, True, 2, 1), (0, False, 1, 2)),
+        *in_the_zoo((0, False, 1, 1), (0, False, 2, 2)),
+    ],
 )
 def test_its_drafts_are_those_of_its_definition_and_change_no_answer(
     truth: Truth,

@@ -41,7 +41,7 @@ LARGE = (
     *("/v1/cache/probe", "/v1/cache/warm", "/v1/decisions", "/v1/modules"),
 )
 # Number of examples of each operation, in each mode.
-examples = pytest.mark.parametrize("most", [6, pytest.param(90, marks=pytest.mark.zoo)])
+examples = pytest.mark.parametrize("most", [4, pytest.param(90, marks=pytest.mark.zoo)])
 HANG_S = 60.0
 FUZZ = settings(
     derandomize=True,

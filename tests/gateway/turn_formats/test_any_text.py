@@ -13,6 +13,7 @@ from gateway.turn_formats.families.hermes import HermesFormat
 from gateway.turn_formats.pieces import CallArguments, CallStarted
 from gateway.turn_formats.reasoning import THINK
 from gateway.turn_formats.turn_format import ToolFormat, TurnParser
+from tests.examples import examples
 from tests.gateway.turn_formats.formats import FORMATS as WRITTEN
 from tests.gateway.turn_formats.turns import TOOLS, WEATHER, read, text
 
@@ -52,6 +53,7 @@ formats = pytest.mark.parametrize("name", FORMATS)
 
 
 @formats
+@examples(0.4)
 @given(st.data(), st.booleans())
 def test_how_a_text_is_cut_does_not_matter(name: str, data: st.DataObject, is_cut: bool) -> None:
     parts = data.draw(texts(name))
@@ -62,6 +64,7 @@ def test_how_a_text_is_cut_does_not_matter(name: str, data: st.DataObject, is_cu
 
 
 @pytest.mark.parametrize("name", [name for name, one in WRITTEN.items() if not one.marks_text])
+@examples(0.4)
 @given(st.data())
 def test_without_tools_every_text_is_text(name: str, data: st.DataObject) -> None:
     parts = data.draw(texts(name))
@@ -70,6 +73,7 @@ def test_without_tools_every_text_is_text(name: str, data: st.DataObject) -> Non
 
 
 @formats
+@examples(0.4)
 @given(st.data())
 def test_calls_are_of_tools_and_have_an_object_of_arguments(name: str, data: st.DataObject) -> None:
     pieces = read(FORMATS[name].parser(TOOLS), data.draw(texts(name)))

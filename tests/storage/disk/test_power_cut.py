@@ -9,18 +9,22 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
+from tests.examples import in_the_zoo
 from tests.storage.disk.bench import Bench, reads_right
 from tests.storage.disk.spills import BATCH, SLOTS
 
-KILLS = 100
 
-
-def test_killed_at_100_points_of_a_spill_every_record_is_right_or_a_miss(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kills", [40, *in_the_zoo(200)])
+def test_killed_at_any_point_of_a_spill_every_record_is_right_or_a_miss(
+    tmp_path: Path, kills: int
+) -> None:
     rng = random.Random(11)
     Bench(tmp_path).close()
     seen: set[int] = set()
     with killed_spills(tmp_path) as spill_and_be_killed:
-        for round_ in range(KILLS):
+        for round_ in range(kills):
             spill_and_be_killed(round_ * 1000, rng.randrange(1, 5 * BATCH))
             bench = Bench(tmp_path, num_slots=SLOTS)
             found = bench.records.scan(0)
@@ -31,7 +35,7 @@ def test_killed_at_100_points_of_a_spill_every_record_is_right_or_a_miss(tmp_pat
                 seen.add(record.hits)
             bench.close()
     # Most rounds wrote something, and no round lost blocks of an earlier one.
-    assert len({number // 1000 for number in seen}) > KILLS // 2
+    assert len({number // 1000 for number in seen}) > kills // 2
     assert len(found.entries) == SLOTS
 
 

@@ -16,6 +16,7 @@ from engine.link.messages import FlowQuota, Partition
 from engine.scheduling.fairness.queue import QueueLimits
 from tests.engine.rigs.market import Market, Shopper, documents
 from tests.engine.rigs.rig import OTHER, Rig, generate
+from tests.examples import in_the_zoo
 
 BUDGET, BATCH_SLOTS, QUANTUM = 128, 8, 128
 QUESTIONS = 6
@@ -122,7 +123,7 @@ def test_a_flow_that_is_alone_gets_the_whole_first_step() -> None:
     assert market.runner.steps[0].total() == BUDGET
 
 
-@pytest.mark.parametrize("max_step_s", [None, MAX_STEP_S])
+@pytest.mark.parametrize("max_step_s", [MAX_STEP_S, *in_the_zoo(None)])
 @pytest.mark.parametrize("flood", FLOODS)
 def test_a_long_one_has_half_of_each_step_at_least(flood: str, max_step_s: float | None) -> None:
     steps = 5
