@@ -11,6 +11,7 @@ can be made during this month.
 import asyncio
 import secrets
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import NamedTuple
 
 from engine.errors import EngineError
@@ -34,6 +35,13 @@ class _Recorded(NamedTuple):
     flush: CacheFlush
     of: ErasedTenant
     is_due_again: bool
+
+    @property
+    def ids(self) -> list[str]:
+        """The ids of all flushes of the erasure that are due, oldest first."""
+        earlier = [] if self.flush.earlier_id is None else [self.flush.earlier_id]
+        again = [self.flush.second_id] if self.is_due_again else []
+        return [*earlier, self.flush.id, *again]
 
 
 class Erasing:
@@ -72,13 +80,20 @@ class Erasing:
         """Drop a deleted tenant's prefixes. A flush that fails is done later, since it is recorded.
 
         The flush is recorded anew, after the deletion, which may have taken long. The time until
-        all gateways know of the deletion begins with this record.
+        all gateways know of the deletion begins with this record. Engines may have done the first
+        flush already, and have counted its blocks under its own id.
         """
         try:
-            flush = await self._flushing.record(flush.tenant_id, GROUP_KNOWN_S, flush.erased)
-            return await self._flushing.carry_out(flush)
+            then = await self._flushing.record(
+                flush.tenant_id, GROUP_KNOWN_S, flush.erased, earlier_id=flush.id
+            )
+            result = await self._flushing.carry_out(then)
+            earlier = await self._flushing.ask(then, flush.id)
         except (EngineError, Unavailable):
             return FlushResult(None)
+        if result.blocks is None or earlier.blocks is None:
+            return result
+        return replace(result, blocks=result.blocks + earlier.blocks)
 
     async def receipt(self, tenant_id: str, by: str, wait_s: float) -> SignedReceipt:
         """Wait for the end of a tenant's erasure, up to `wait_s` seconds, and sign a receipt.
@@ -105,10 +120,9 @@ class Erasing:
 
     async def _receipt(self, recorded: _Recorded, by: str) -> Receipt:
         flush, of = recorded.flush, recorded.of
-        result = await self._flushing.ask(flush, flush.id)
-        engines = dict(result.erased)
-        if recorded.is_due_again:
-            result = await self._flushing.ask(flush, flush.second_id)
+        engines: dict[str, Erasure] = {}
+        for flush_id in recorded.ids:
+            result = await self._flushing.ask(flush, flush_id)
             for name, then in result.erased.items():
                 engines[name] = joined(engines[name], then) if name in engines else then
         return Receipt(

@@ -83,12 +83,17 @@ class Flushing(Renewed):
         return flushed
 
     async def record(
-        self, tenant_id: str | None, again_s: float = 0.0, erased: ErasedTenant | None = None
+        self,
+        tenant_id: str | None,
+        again_s: float = 0.0,
+        erased: ErasedTenant | None = None,
+        earlier_id: str | None = None,
     ) -> CacheFlush:
         """Record a flush that engines are told of soon, and again `again_s` seconds from now.
 
         The flush replaces the tenant's earlier flushes, and is repeated no sooner than they would
-        have been. `erased` is given if the tenant was deleted. Raises Unavailable.
+        have been. `erased` is given if the tenant was deleted, and `earlier_id` if another flush
+        began this erasure. Raises Unavailable.
         """
         flushes = await self._state.flushes()
         due = self._reader.due(flushes)
@@ -98,7 +103,13 @@ class Flushing(Renewed):
             if one.again_s and tenant_id in (None, one.tenant_id) and one.second_id not in due
         ]
         longest = max(again_s, *left, 0.0)
-        flush = CacheFlush.new(tenant_id, at=self._clock(), again_s=longest or None, erased=erased)
+        flush = CacheFlush.new(
+            tenant_id,
+            at=self._clock(),
+            again_s=longest or None,
+            erased=erased,
+            earlier_id=earlier_id,
+        )
         await self._state.add_flush(flush)
         return flush
 

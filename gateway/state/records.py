@@ -235,6 +235,8 @@ class CacheFlush(msgspec.Struct, frozen=True, kw_only=True):
     # seconds after which engines repeat the flush; None: they do not repeat it
     again_s: float | None = None
     erased: ErasedTenant | None = None  # None: no tenant was deleted
+    # id of a flush of the same erasure that this flush replaces; engines may have done it already
+    earlier_id: str | None = None
 
     @classmethod
     def new(
@@ -244,10 +246,17 @@ class CacheFlush(msgspec.Struct, frozen=True, kw_only=True):
         at: float,
         again_s: float | None = None,
         erased: ErasedTenant | None = None,
+        earlier_id: str | None = None,
     ) -> CacheFlush:
         """Make a flush with a random id, which no engine has done yet."""
-        new_id = f"fl_{secrets.token_hex(8)}"
-        return cls(id=new_id, tenant_id=tenant_id, at=at, again_s=again_s, erased=erased)
+        return cls(
+            id=f"fl_{secrets.token_hex(8)}",
+            tenant_id=tenant_id,
+            at=at,
+            again_s=again_s,
+            erased=erased,
+            earlier_id=earlier_id,
+        )
 
     @property
     def second_id(self) -> str:

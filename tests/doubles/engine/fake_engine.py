@@ -205,6 +205,7 @@ class FakeEngine:
         # token counts that the engine made itself, by request id
         self.computed: dict[str, Computed] = {}
         self.erasure: Erasure | None = None  # the erasure that is reported with each flush
+        self.erasures: dict[str | None, Erasure] = {}  # other erasures, by the flush's id
         self.running = 0
         self.finished = 0
         self.failed = 0
@@ -296,8 +297,9 @@ class FakeEngine:
                 return TreeLevel(query_id="", is_known=node is None)
             case PrefixesQuery():
                 return Prefixes(query_id="", prefixes=[], surveyed=0, nodes=0, age_s=0.0)
-            case Flush():
-                return Flushed(query_id="", blocks=self._flush(), erasure=self.erasure)
+            case Flush(flush_id=flush_id):
+                erasure = self.erasures.get(flush_id, self.erasure)
+                return Flushed(query_id="", blocks=self._flush(), erasure=erasure)
             case ReadPrefix():
                 return PrefixUnits(query_id="", unit_bytes=16, blocks=1)
             case BeginImport() | WriteImport() | EndImport():

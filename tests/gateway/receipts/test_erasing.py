@@ -21,6 +21,7 @@ from tests.gateway.support.manual_clock import ManualClock
 OVER = Erasure(
     tiers=(TierErasure(tier="device", blocks=2, num_bytes=128),), running=0, disk="key destroyed"
 )
+NOTHING = replace(OVER, tiers=(TierErasure(tier="device", blocks=0),))
 OF = ErasedTenant(id="tn_a", name="acme", keys=2, responses=3)
 
 
@@ -43,13 +44,28 @@ async def test_it_is_complete_once_all_gateways_know_and_all_engines_are_done() 
     assert early.open == (
         "what gateways may have admitted before they knew: erased some seconds later",
     )
-    assert early.engines == {"a": OVER, "b": OVER, "c": OVER}
+    assert {name: one.disk for name, one in early.engines.items()} == dict.fromkeys(
+        "abc", OVER.disk
+    )
     rig.clock.advance(GROUP_KNOWN_S)
     late = await rig.receipt()
     assert late.is_complete
     assert (late.tenant, late.name, late.keys, late.responses) == ("tn_a", "acme", 2, 3)
     [tier] = late.engines["a"].tiers or ()
-    assert tier.blocks == 4, "of both flushes"
+    assert tier.blocks == 6, "of all three flushes"
+
+
+async def test_blocks_that_were_dropped_before_the_deletion_was_over_are_counted() -> None:
+    """Gateways that hear of the first flush at once pass it on to engines, which count by flush."""
+    rig = Rig()
+    recorded = await rig.erasing.record(OF)
+    for engine in rig.fleet.replicas:
+        engine.erasure, engine.erasures = NOTHING, {recorded.id: OVER}
+    await rig.erasing.erase(recorded)
+    for seconds in (0.0, GROUP_KNOWN_S):
+        rig.clock.advance(seconds)
+        [tier] = (await rig.receipt()).engines["a"].tiers or ()
+        assert (tier.blocks, tier.num_bytes) == (2, 128)
 
 
 async def test_the_time_until_all_gateways_know_runs_from_the_end_of_the_deletion() -> None:
