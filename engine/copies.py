@@ -7,10 +7,10 @@ A copy never conflicts with a launched step:
 
     - A copy to a lower tier reads only blocks and states of the tree. No step writes them any more.
     - A block that a copy reads or fills keeps its slot until the copy is complete
-       (`prefix_cache.tree.residency`).
-    - A load begins after all work launched so far, since an earlier step may still use its slot.
+      (`prefix_cache.tree.residency`).
+    - A load begins after all work launched so far, because an earlier step may still use its slot.
     - Loaded blocks are read only after their lease is ready. A lease may become ready before its
-       load has ended. Steps then wait on the device for the missing bytes.
+      load has ended. Steps then wait on the device for the missing bytes.
 """
 
 from __future__ import annotations

@@ -161,7 +161,7 @@ class EngineCore:
         """Return the seconds until the next step has to be decided.
 
         A request that arrives before then can still join the step. If a request of another flow is
-        waiting, return 0, because launching a long step takes a while.
+        waiting, return 0, because the launch of a long step takes too long.
         """
         if self._inbox.is_awaited or not self._scheduler.is_bounded:
             return 0.0
@@ -195,7 +195,7 @@ class EngineCore:
 
         Return whether the step was launched. Usually the copies are started first, to run
         concurrently with the step. The step is launched first if it copies blocks within the
-        device, since it may read blocks that a planned load will overwrite. With overlapped
+        device, because it may read blocks that a planned load will overwrite. With overlapped
         scheduling, the step is also launched first if the device is idle and no loads are planned.
         """
         device_waits = not self._launches and not self._cache.in_flight.plans_loads

@@ -115,7 +115,7 @@ GatedNorm = Callable[[Tensor, Tensor, Tensor, float, int, bool], Tensor]
 """x, gate (T, C), weight (C,) or (group,), eps, group, whether the gate comes first -> (T, C)."""
 
 OrderSlots = Callable[[Tensor, int], TokenSlots]
-"""slots of tokens (T,) int32, number of slots."""
+"""slots of tokens (T,) int32, number of slots -> the order of tokens by slot."""
 
 AddAdapters = Callable[[Tensor, Tensor, SlotMatrices, TokenSlots], Tensor]
 """product (T, N) or parts in place, x (T, K), matrices, slots of tokens -> the product."""

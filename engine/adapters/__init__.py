@@ -1,1 +1,1 @@
-"""The LoRA adapters of requests: read into host memory, copied to the device, waited for."""
+"""The LoRA adapters of requests: how they are read into host memory and copied to the device."""

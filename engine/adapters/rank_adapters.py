@@ -1,4 +1,4 @@
-"""The adapters of a rank other than 0: read, copied and forgotten as rank 0 says."""
+"""The adapters of a rank other than 0, which are read, copied and forgotten as rank 0 commands."""
 
 from __future__ import annotations
 

@@ -90,6 +90,6 @@ class Alignment:
         if place + most <= end:
             return tuple(self._text[place : place + most].tolist())
         found = self._text[place:end].tolist()
-        if self._is_own:  # assume that the text goes on repeating its end
+        if self._is_own:  # assume that the text repeats its end
             found = (found * (most // len(found) + 1))[:most]
         return tuple(found)

@@ -21,7 +21,7 @@ StepSeconds = Callable[[int], float | None]  # number of one-token rows -> secon
 THRESHOLDS = (0.85, 0.7, 0.55, 0.42, 0.3, 0.2, 0.12, 0.06)
 COUNT = len(THRESHOLDS)
 SIZES = MOST_DRAFTS + 1
-GAIN = 1.02  # minimum predicted speed-up for drafting, since predictions are inexact
+GAIN = 1.02  # minimum predicted speed-up for drafting, because predictions are inexact
 UNKNOWN_ROWS = 64  # a step's assumed fixed cost in rows while its seconds are unknown
 ASKED_AGAIN = 256  # number of decisions for which predicted seconds are reused
 

@@ -1,9 +1,9 @@
 """The drafts from the cached tree: the tokens that followed the same prefix before.
 
 The walk starts at the node that the sequence's lease holds, not at the root. Up to AHEAD tokens
-below the node are copied at once. Drafts come from the copy until it is used up, the sequence
-differs from it, or its node has left the tree. A request that does not use the cache gets no drafts
-from the tree.
+below the node are copied together. Drafts come from the copy until it is used up, the sequence
+differs from it, or the tree no longer has the node. A request that does not use the cache gets no
+drafts from the tree.
 """
 
 from __future__ import annotations

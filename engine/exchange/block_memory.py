@@ -26,7 +26,7 @@ States = StatePool | WindowPool
 
 
 class BlockReader(Protocol):
-    """An interface that reads blocks. Used by one thread only."""
+    """An interface to a reader of blocks. Used by one thread only."""
 
     def read(self, slot: int) -> memoryview:
         """Read the bytes of a block, which are valid until the next call."""
@@ -34,7 +34,7 @@ class BlockReader(Protocol):
 
 
 class BlockWriter(Protocol):
-    """An interface that writes blocks one after the other. Used by one thread only."""
+    """An interface to a writer of blocks, one after another. Used by one thread only."""
 
     def follow(self, event: CopyEvent) -> None:
         """Make later writes wait for `event`."""

@@ -36,7 +36,7 @@ class NextTokens:
     drawn: Tensor
 
     def given(self, sampled: Tensor) -> Tensor:
-        """Return all next tokens (T,), filling in the tokens `sampled` (S,) int64."""
+        """Return `ids` (T,) completed by the tokens `sampled` (S,) int64."""
         ids = self.ids.new_empty(len(self.ids) + 1)
         ids[:-1] = self.ids
         return ids.index_copy_(0, self.drawn, sampled)[:-1]

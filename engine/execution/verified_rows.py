@@ -8,7 +8,7 @@ shared prefix.
     verify row   | t d d d |          start 100, end 104
     by token     | t | d | d | d |    contexts 101, 102, 103, 104; keys read together: 96
 
-A recurrent layer computes the tokens of a VERIFY row one after the other. The row may begin with
+A recurrent layer computes the tokens of a VERIFY row one after another. The row may begin with
 tokens that an earlier step already computed. Nothing is sampled after these tokens.
 """
 

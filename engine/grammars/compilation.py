@@ -44,10 +44,10 @@ class Compilation:
     grammar: CompiledGrammar | None = None
     failure: tuple[str, str] | None = None
     compiled_bytes: int = 0  # memory of the compiled grammar as the check measured it
-    # Processor seconds spent on masks; approximate, since threads add without a lock.
+    # Processor seconds spent on masks; approximate, because threads add without a lock.
     masks_s: float = 0.0
     is_slow: bool = False  # True once following a token took long; then every call is timed exactly
-    token_s: float = 0.0  # expected seconds to follow a token
+    token_s: float = 0.0  # expected seconds in which a token is followed
     forced_s: float = 0.0
     is_broken: bool = False  # True after an error that later copies of the matcher may repeat
     users: WeakSet[object] = field(default_factory=WeakSet)

@@ -1,4 +1,4 @@
-"""The threads that make token masks in parallel, since llguidance releases Python's lock.
+"""The threads that make token masks in parallel. llguidance releases Python's lock for this.
 
 The computation of a mask cannot be interrupted. A slow mask keeps its thread busy, and the step
 continues without the mask.
@@ -28,7 +28,7 @@ from engine.grammars.limits import COMPILE_STACK_BYTES, LATE_REST
 from engine.sequences.token_constraint import TokenConstraint, WantedMasks
 
 MOST_THREADS = 8
-WOKEN = 2  # threads woken per request; more cost time, since waking takes longer than most masks
+WOKEN = 2  # threads woken per request; to wake one takes longer than to make most masks
 HELP_S = 0.001  # seconds after which all threads are woken, because some mask is slow
 
 

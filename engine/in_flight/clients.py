@@ -75,7 +75,7 @@ class Clients:
         self._outbox.append(failed(client, request_id, error))
 
     def abandon(self, error: EngineError) -> None:
-        """Queue `error` for all accepted requests. Use no other data, which may be broken."""
+        """Queue `error` for all accepted requests. Other data may be broken and is not used."""
         self._outbox += [failed(one.client, one.request_id, error) for one in self.alive]
         self._alive.clear()
 

@@ -23,7 +23,7 @@ ReplicaState = Literal["ready", "stalled", "draining", "absent", "handshake_fail
 
 @dataclass(frozen=True, slots=True)
 class ReplicaHealth:
-    """The health of one of several engines. `why` says why the engine takes no requests, if so."""
+    """The health of one of several engines. `why` is the reason if it accepts no requests."""
 
     state: ReplicaState
     why: str

@@ -11,7 +11,7 @@ WHAT = "a pointer of Git LFS and not the file itself: `git lfs pull` gets it"
 
 
 def is_pointer(path: Path) -> bool:
-    """Return whether the file is a pointer of Git LFS. An unreadable file is none."""
+    """Return whether the file is a pointer of Git LFS. Return False if it is unreadable."""
     try:
         with opened(path) as file:
             return file.read(len(_BEGINNING)) == _BEGINNING

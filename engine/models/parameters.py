@@ -1,8 +1,8 @@
 """The tensors of a decoder, and their names in model checkpoints.
 
-Here the query, key and value projections are one matrix, and the gate and up projections are
-another. A dense layer therefore has four matrix products. `checkpoint_tensors` maps every name of a
-checkpoint to the part of a parameter that it fills.
+In the engine the query, key and value projections are one matrix, and the gate and up projections
+are another. A dense layer therefore has four matrix products. `checkpoint_tensors` maps every name
+of a checkpoint to the part of a parameter that it fills.
 
 Layers may be offloaded to host memory (`LayerHomes`). The tensors of such a layer exist twice: in
 host memory, where they are loaded, and in a device buffer, where products read them.

@@ -1,6 +1,6 @@
 """The tensors of a layer in contiguous bytes, so that one copy copies the layer.
 
-A layer's tensors are taken from the bytes one after the other. If a layer is built on two runs of
+A layer's tensors are taken from the bytes one after another. If a layer is built on two runs of
 bytes, each tensor is at the same place in both. A copy of the bytes is therefore a copy of the
 layer, in any weight format.
 """
@@ -17,7 +17,7 @@ ALIGNMENT = 512
 
 
 class RunMemory:
-    """A memory that places tensors one after the other in `run` (bytes,). Implements `Memory`."""
+    """A memory that places tensors one after another in `run` (bytes,). Implements `Memory`."""
 
     def __init__(self, run: Tensor) -> None:
         self._run = run

@@ -76,7 +76,7 @@ class Peers(Protocol):
     """
 
     def product(self, part: Tensor, dtype: torch.dtype) -> PeerProduct | None:
-        """Return the sum of the ranks' products as parts, which the next reader adds."""
+        """Return the parts of all ranks. The kernel that reads them next adds them."""
         ...
 
     def gather(self, x: Tensor) -> Tensor | None:

@@ -6,7 +6,7 @@ the shortest of these times:
     decodes with a target        their shortest target (`gap_targets.py`), divided by the ratio of
                                  gaps to predicted times that one gap in 200 exceeds
     other decodes in the step    `max_step_s`, or a part of the time of all waiting prompts if that
-                                 is longer, since a first token may wait for all these prompts
+                                 is longer, because a first token may wait for all these prompts
     newcomers in the step        the time of the newcomers' tokens; other prompts fill the step up
     if there are no newcomers,   a part of the time of the flow's prompt, since the flow's next
     a flow that may return       request may arrive at any moment

@@ -4,13 +4,13 @@ There is no prefill phase and no decode phase. A sequence has `num_tokens` known
 `num_computed` tokens is computed. A step computes more of them for each scheduled sequence. Rows
 are added in this order:
 
-    1. Decodes, the sequences with one token to compute. The budget has room for all of them. 2.
-    Newcomers (`arrivals.py`), those with the fewest tokens first. 3. One waiting prompt of each
-    flow that has no running sequence and little debt. 4. Prompts that an earlier step has begun, in
-    order of arrival. Within a flow, shortest first. 5. Prompts whose prefix has been loaded from a
-    lower tier. 6. Waiting prompts in the queue's order, while there are budget, batch slots and
-    blocks. 7. Prompts of flows that take their part of the blocks back from other flows
-    (`starts.py`).
+    1. Decodes, the sequences with one token to compute. The budget has room for all of them.
+    2. Newcomers (`arrivals.py`), those with the fewest tokens first.
+    3. One waiting prompt of each flow that has no running sequence and little debt.
+    4. Prompts that an earlier step has begun, in order of arrival, the shortest of a flow first.
+    5. Prompts whose prefix has been loaded from a lower tier.
+    6. Waiting prompts in the queue's order, while there are budget, batch slots and blocks.
+    7. Prompts of flows that take their part of the blocks back from other flows (`starts.py`).
 
 With several pipeline stages, several steps run at the same time, and each has a part of the
 decodes. A sequence whose prefix must be loaded has a lease but no row until the load has ended.

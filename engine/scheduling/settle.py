@@ -6,14 +6,14 @@ tree. The events are sent before the commit, because clients wait for them.
 The tokens of a launched step already count as computed, and its samples as pending, so that the
 next step can be scheduled. Only this module changes these counts, and decides when a sequence ends:
 
-    a stop token      eos unless ignore_eos, or one of stop_token_ids   -> Finished("stop")
-    constraint over   the last token is sent, then                     -> Finished("stop")
-    max_tokens        the last token is sent, then                     -> Finished("length")
-                      0: the token is neither sent nor counted           -> Finished("length")
-    cancelled         at any stage                                     -> Finished("cancelled")
-    logits not finite the sequence's blocks are forgotten              -> Failed(NumericFailure)
-    no token allowed  by the constraint                     -> Failed(ConstraintUnsatisfied)
-    engine at fault                                                    -> Failed(EngineFailure)
+    a stop token      eos unless ignore_eos, or in stop_token_ids -> Finished("stop")
+    constraint over   the last token is sent, then                -> Finished("stop")
+    max_tokens        the last token is sent, then                -> Finished("length")
+                      0: the token is neither sent nor counted    -> Finished("length")
+    cancelled         at any stage                                -> Finished("cancelled")
+    logits not finite the sequence's blocks are forgotten         -> Failed(NumericFailure)
+    no token allowed  by the constraint                           -> Failed(ConstraintUnsatisfied)
+    engine at fault                                               -> Failed(EngineFailure)
 
 If the mask of a row is late, the row is left out of the sampling, and its last token is computed
 again. A sequence may end while the next step already computes a row of it. The result of that row

@@ -46,9 +46,9 @@ NUM_REMEMBERED = 8  # number of remembered ratios of actual to predicted step ti
 # If a step ended before the host looked, the share of the seconds until then that it is assumed to
 # have taken.
 MISSED = 7 / 8
-# Captured steps after which launch times are forgotten, since a launch may have stalled.
+# Captured steps after which launch times are forgotten, because a launch may have stalled.
 FORGETS = 1000
-HIDDEN = 1.2  # a step that takes less than this multiple of its launch says little about the device
+HIDDEN = 1.2  # a step shorter than this multiple of its launch is no measure of the device
 SHORTEST_CONTEXT = 256  # shortest context in tokens whose speed is reported
 LATE = 0.005  # share of gaps that exceed the predicted seconds times `late_ratio`
 LATE_STEP = 0.03  # fraction by which a late step raises `late_ratio`
@@ -249,7 +249,7 @@ class StepTimes:
         terms = [(above, part * (self._weights + high))] if part > 0 else []
         if part < 1:
             terms.append((above - 1, (1 - part) * (self._weights + low)))
-        if keys:  # keys cost differently, because only some captured graphs share reads of a prefix
+        if keys:  # keys take other times, because only some captured graphs share reads of a prefix
             terms.append((_KEYS + (is_captured and new > SHARING_NEW_TOKENS[-1]), KEY * keys))
         if pairs:
             terms.append((_PAIRS, PAIR * pairs))

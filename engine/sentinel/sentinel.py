@@ -46,7 +46,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(slots=True, eq=False)
 class _Check:
-    """An answer to be computed again: its tokens, and their log probabilities as served."""
+    """An answer to be computed again: its tokens and the log probabilities that clients got."""
 
     flow: str
     request: Generate

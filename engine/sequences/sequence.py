@@ -111,7 +111,7 @@ class Sequence:
     # For each of `marks`, the number of tokens added to the cache.
     written: tuple[int, ...] = ()
     added: list[tuple[int, int]] = field(default_factory=list)
-    written_tokens: int = 0  # number of tokens added to the cache under leases released since
+    written_tokens: int = 0  # number of tokens added to the cache under leases that were released
     first_reads: dict[str, int] = field(default_factory=dict)
     drafts: bool = True
     # The number of known tokens after which the draft head drafted, and the drafted tokens.

@@ -13,7 +13,8 @@ value. It is added to the sum at the end (`average_with_sink`).
 
 Keys and values in fp8 are converted to the dtype of q, and s and p are multiplied by their scales
 (`fp8_kv`). If fp8 numbers are read in pairs (`fp8_pairs`), q and acc are two tensors each, for even
-and odd columns. Device code only. Table entries and slots at or after `end` are never read.
+and odd columns. This module has only device code. Table entries and slots at or after `end` are
+never read.
 """
 
 from __future__ import annotations

@@ -75,6 +75,6 @@ class BatchLayout:
 
 
 def no_arrivals(num_decodes: int, pool: Sequence[Tensor]) -> Tensor:
-    """Allocate `BatchLayout.arrivals`. All layers of `pool` use it, one after the other."""
+    """Allocate `BatchLayout.arrivals`. All layers of `pool` use it, one after another."""
     heads = max(kv.shape[2] for kv in pool)
     return torch.zeros(num_decodes * heads, dtype=torch.int32, device=pool[0].device)

@@ -49,7 +49,8 @@ class PrefillTuning:
     tile: int
     warps: int
     stages: int
-    programs: int  # number of programs that run at once; if there are fewer, keys are divided
+    # Number of programs that run at the same time; if there are fewer, keys are divided.
+    programs: int
     least_keys: int
     is_for_hopper: bool = False  # True: use `hopper_prefill`; `warps` is then that of one consumer
     halves: int = 1  # 2: each of Hopper's consumers computes half of the output's columns

@@ -13,8 +13,8 @@ The first number needs a mask, the second and third a shift and a mask each, the
 instructions. Then each number is multiplied by its scale. Together these are 15 instructions for 4
 numbers, or for 8, because the words of two columns share a register. For int4, a shift and one
 logical instruction put an integer into the last bits of the number 128 (1024 in float16). The zero
-point is put there in the same way, and the difference of the two is exact. Both ways of unpacking
-give exactly the numbers of `FourBitMatrix.dequantised`.
+point is put there by the same operation, and the difference of the two is exact. Both methods of
+unpacking give exactly the numbers of `FourBitMatrix.dequantised`.
 """
 
 from __future__ import annotations

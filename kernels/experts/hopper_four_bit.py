@@ -1,8 +1,8 @@
 """The GEMM of four-bit experts for many tokens, with Hopper's WGMMA.
 
 The kernel computes the same sums as `four_bit_kernel`, in the same order. Triton's compiler makes
-`four_bit_kernel` wait for each product before it unpacks the next numbers. Here products and
-unpacking overlap:
+`four_bit_kernel` wait for each product before it unpacks the next numbers. In this kernel products
+and unpacking overlap:
 
     copies      span s + 2: inputs of 128 pairs, words and scales
     registers   | unpack 0 | unpack 1 | unpack 2 | unpack 3 | unpack 0 of s + 1

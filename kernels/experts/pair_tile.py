@@ -66,7 +66,7 @@ def store_products(
     LIMITED: tl.constexpr,
     WEIGHT_FIRST: tl.constexpr,
 ) -> None:
-    """Gate `acc` and `up`, or multiply `acc` by the pairs' weights. Write the result."""
+    """Apply the gate to `acc` and `up`, or multiply `acc` by the pairs' weights. Store it."""
     if GATED:
         acc = gated(acc, up, limit, alpha, ACT, LIMITED)
         goal = pair.to(tl.int64) * N

@@ -3,7 +3,7 @@
 With few rows, reading the weight is most of the work. A kernel of this module then computes y:
 
     weight (N, K)   a program for each strip of 64 rows, all of K   x (T, K), T at most 32,
-    [========]      tiles of 64 x 128, six loaded at a time      comes from the L2 cache
+    [========]      tiles of 64 x 128, six loaded at a time         comes from the L2 cache
     [========]
 
 For these products cuBLAS divides K among programs. A second kernel then adds the sums, and no

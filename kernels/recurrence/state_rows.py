@@ -1,7 +1,7 @@
 """The rows of a step and the slots of their states, for layers whose state has a fixed size.
 
     row starts at zero     context = new tokens; the row's read slot is not read
-    row goes on            context > new tokens; `read_slots` has the state after earlier tokens
+    row continues          context > new tokens; `read_slots` has the state after earlier tokens
     row is padding         context = 0; no state is read or written, and outputs are 0
 
 A state is read before the row's first token and written after its last token. If the read slot and

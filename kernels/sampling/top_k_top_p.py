@@ -1,8 +1,8 @@
 """The top-k, top-p and min-p filters, which set the logits of excluded tokens to -inf.
 
-    1. top-k keeps the k likeliest tokens, 2. top-p keeps the fewest of these, likeliest first, that
-    together have p of the probability, 3. min-p keeps tokens with at least p times the likeliest
-    token's probability.
+    1. top-k keeps the k likeliest tokens,
+    2. top-p keeps the fewest of these, likeliest first, that together have p of the probability,
+    3. min-p keeps tokens with at least p times the likeliest token's probability.
 
 Of tokens with equal scores, the one with the lower id counts as likelier. Probabilities are
 compared as integers. A token's weight is its probability divided by the likeliest token's

@@ -1,10 +1,10 @@
 """The handling of a fetch's messages, which copies arriving blocks into their slots.
 
-    transport message and its handling                                    outcome
+    transport  message and its handling                                   outcome
 
-    bytes     `Block`: decrypted into its slot                            the block has arrived
-    by slots  `Slots`: copied from the neighbour's pool, `Taken` is sent  the blocks are copied
-              `Still`: the neighbour kept them until the copy ended the blocks have arrived
+    bytes      `Block`: decrypted into its slot                           the block has arrived
+    by slots   `Slots`: copied from the neighbour's pool, `Taken` is sent the blocks are copied
+               `Still`: the neighbour kept them until the copy ended      the blocks have arrived
 
 While the blocks of one `Slots` message are copied, the next message is handled. Blocks come in
 order. A block that fails authentication or is out of order ends the fetch. Blocks that arrived

@@ -31,7 +31,7 @@ from prefix_cache.namespace import NamespacePath
 # While the asker copies some blocks, it gets the slots of the next blocks. Neither engine then
 # waits for the other.
 FIRST_SLOTS = 64  # few blocks in the first message, so that copies begin early
-SLOTS_AT_ONCE = 256  # many blocks in later messages, since each needs a reply
+SLOTS_AT_ONCE = 256  # many blocks in later messages, because each needs a reply
 SLOTS_UNTAKEN = 1024
 
 

@@ -57,7 +57,7 @@ def sharing_buckets(
 ) -> Iterator[GraphBucket]:
     """Yield the buckets of decodes that share prefixes, alone and beside other rows.
 
-    There are few such buckets, since sharing saves time only with many decodes.
+    There are few such buckets, because sharing saves time only with many decodes.
     """
     most = min(num_batch_slots, max_tokens)
     for decodes in sorted({*SHARING, most}):

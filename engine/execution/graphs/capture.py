@@ -73,7 +73,7 @@ class CudaCapture:
         self._stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
 
     def record(self, trial: Launches, launches: Launches) -> CudaCaptured:
-        """Run `trial` and capture on the same stream, since cuBLAS has a workspace per stream."""
+        """Run `trial` and capture on one stream, because cuBLAS has a workspace per stream."""
         self._stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self._stream):
             trial()

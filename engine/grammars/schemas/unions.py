@@ -12,7 +12,7 @@ from itertools import combinations
 
 from engine.grammars.schemas.json_value import JsonObject, JsonValue, canonical
 
-MAX_ALTERNATIVES = 200  # maximum number of alternatives, since each pair is compared
+MAX_ALTERNATIVES = 200  # maximum number of alternatives, because each pair is compared
 MAX_DEPTH = 8
 _TYPES = {"null", "boolean", "number", "string", "array", "object"}
 
@@ -25,7 +25,7 @@ def exclude_each_other(alternatives: Sequence[JsonValue], resolve: Resolve) -> b
 
 
 def tag_of(alternatives: Sequence[JsonValue], resolve: Resolve) -> str | None:
-    """Return a property whose value tells which alternative applies, or None."""
+    """Return a property whose value determines the alternative that applies, or None."""
     resolved = [resolve(one) for one in alternatives[: MAX_ALTERNATIVES + 1]]
     properties = [_properties(one) for one in resolved]
     others = (_types(one) - {"object"} for one in resolved if isinstance(one, dict))

@@ -1,6 +1,6 @@
 """The grammars as trees of expressions, and their conversion to Lark and regular expressions.
 
-    GBNF, Lark, a pattern  -> expressions -> terminals that cannot run on -> Lark
+    GBNF, Lark, a pattern  -> expressions -> terminals that cannot continue -> Lark
     Lark without recursion -> expressions -> a regular expression
 
 `gbnf.py`, `pattern.py` and `lark_reader.py` read grammars. `lark.py` writes them. A written

@@ -35,7 +35,7 @@ from engine.grammars.syntax.paths import Ways, path_through
 MAX_STATES = 300
 MAX_STEPS = 200_000  # maximum number of visits to parts of the pattern
 
-MAX_SPELLED = 4  # maximum number of Unicode classes, since their characters are unknown here
+MAX_SPELLED = 4  # maximum number of Unicode classes, because their characters are unknown here
 
 _ANY_CHAR = chars((0, MAX_CODE_POINT))
 ANY_TEXT = Repeat(_ANY_CHAR, 0, None)
@@ -69,7 +69,7 @@ _NEVER, _ALWAYS = _Any(frozenset()), _Every(frozenset())
 
 
 def without_looks(pattern: Sequence[Expression], start: Expression) -> Expression:
-    """Return the texts that match the parts of the pattern one after the other.
+    """Return the texts that match the parts of the pattern one after another.
 
     `start` is the anchor for the text's start. Raises UnsoundGrammar if no text matches, or if the
     pattern is too large.
@@ -83,7 +83,7 @@ def without_looks(pattern: Sequence[Expression], start: Expression) -> Expressio
 
 @dataclass(frozen=True, slots=True)
 class _Class:
-    """A class of characters that no set in the pattern tells apart."""
+    """A class of characters that are equal for all sets in the pattern."""
 
     chars: Chars
     leaves: frozenset[Chars]

@@ -85,7 +85,7 @@ def stack_of_all(name: str, config: ExpertsConfig, a: Tensor, b: Tensor) -> Iter
         )
     [matrix] = fitting
     by_expert = b.view(b.shape[0], rank, config.num_experts).transpose(1, 2)
-    if config.halves:  # PEFT mistakes the tensor's inputs for outputs, since inputs come first
+    if config.halves:  # PEFT mistakes the tensor's inputs for outputs, because inputs come first
         by_expert, a = a.view(-1, rank, a.shape[1]).permute(2, 0, 1), by_expert.permute(1, 2, 0)
         a = a.flatten(0, 1)
     count = len(matrix.rows)

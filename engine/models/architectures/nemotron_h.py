@@ -3,8 +3,8 @@
     in the files    mixer | mixer | MLP | mixer | experts    each with a norm before it
     served          mixer | mixer, MLP  | mixer, experts
 
-A mixer is a Mamba-2 or attention. Here a layer has a mixer, and the MLP or mixture after it if
-there is one. Attention has no rope. MLPs and experts have no gate.
+A mixer is a Mamba-2 or attention. In this engine a layer has a mixer, and the MLP or mixture after
+it if there is one. Attention has no rope. MLPs and experts have no gate.
 """
 
 from __future__ import annotations

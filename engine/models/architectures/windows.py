@@ -76,7 +76,7 @@ def in_every_layer_by_flag(raw: WindowFields) -> Windows:
 
 
 def by_layer(raw: WindowFields) -> Windows:
-    """Return windows for the layers in `layer_types`, or from `max_window_layers` on (Qwen2, 3)."""
+    """Return windows for the layers in `layer_types`, or from `max_window_layers` on (Qwen)."""
     window, layers = raw.window(USUAL_WINDOW), raw.num_hidden_layers
     if raw.use_sliding_window and raw.layer_types is None:
         given = raw.max_window_layers

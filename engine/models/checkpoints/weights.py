@@ -83,7 +83,7 @@ def _slices(
 
 
 class _Loading:
-    """The loading of files one after the other, with the tensors that are not filled yet."""
+    """The loading of files one after another, with the tensors that are not filled yet."""
 
     def __init__(self, parameters: Parameters, names: CheckpointNames, slices: ShardSlices) -> None:
         self._names = names

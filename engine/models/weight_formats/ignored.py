@@ -1,4 +1,4 @@
-"""The unquantised matrices of a quantised checkpoint: `ignore`, `modules_to_not_convert`."""
+"""The fields for unquantised matrices in a checkpoint: `ignore`, `modules_to_not_convert`."""
 
 from __future__ import annotations
 

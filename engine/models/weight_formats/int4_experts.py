@@ -1,9 +1,9 @@
 """The experts in int4, in the layout that their kernels read. Inputs have the model's dtype.
 
-Model checkpoints store each matrix of each expert separately, in a form of `int4_forms`. Here one
-tensor has all experts of a layer (`kernels.experts.four_bit_matrices`). A scale and its zero point
-are in one word. Loading one of them does not change the bits of the other. Shards divide the inner
-width, in multiples of a group.
+Model checkpoints store each matrix of each expert separately, in a form of `int4_forms`. In the
+engine one tensor has all experts of a layer (`kernels.experts.four_bit_matrices`). A scale and its
+zero point are in one word. Loading one of them does not change the bits of the other. Shards divide
+the inner width, in multiples of a group.
 """
 
 from __future__ import annotations

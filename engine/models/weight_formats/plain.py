@@ -2,9 +2,9 @@
 
     NAME.weight (out, in)    NAME.bias (out,), if there is one
 
-Most model checkpoints have separate matrices for each expert. Here one tensor has all experts.
-Shards divide the rows of weight and bias, or the columns of the weight. If they divide the columns,
-only one shard adds the bias.
+Most model checkpoints have separate matrices for each expert. In the engine one tensor has all
+experts. Shards divide the rows of weight and bias, or the columns of the weight. If they divide the
+columns, only one shard adds the bias.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
     attend      tile after tile
     write       the output if a row has one split, else a partial result; the last program merges
 
-Device code only.
+This module has only device code.
 
 Elsewhere: the choice of splits (`split_sizes`), and the number of programs (`decode_attention`).
 """

@@ -4,7 +4,7 @@ Item i is run number i % passes of group i // passes. A run consists of ROWS row
 which read the group's keys. With ROWS 1, a group is a single row. The keys of all items are divided
 into splits of several tiles. The host has chosen their size (`split_sizes`). Every item has at
 least one split, because a split writes its output. With an attention window, all rows have the same
-number of splits, and some splits have no work. Device code only.
+number of splits, and some splits have no work. This module has only device code.
 """
 
 from __future__ import annotations

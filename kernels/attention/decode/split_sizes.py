@@ -3,11 +3,11 @@
 The keys of each KV head are divided into splits (`decode_attention`). A fixed number of splits run
 at the same time. Splits of the same size run in waves, and the last wave may be partial:
 
-    long      [  split  ][  split  ]           1.5 waves: in the last wave each split runs faster,
-              [  split  ]                     but half of the splits do not keep the memory busy
+    long      [  split  ][  split  ]            1.5 waves: in the last wave each split runs faster,
+              [  split  ]                       but half of the splits do not keep the memory busy
     halved    [ split ][ split ][ split ]       3 waves, but each split takes time to begin
 
-Splits of different sizes end one after the other. Then only the time for which the last splits run
+Splits of different sizes end one after another. Then only the time during which the last splits run
 alone matters. The constants were measured (docs/lab/performance-log.md).
 """
 

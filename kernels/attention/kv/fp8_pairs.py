@@ -14,8 +14,8 @@ scales compensate for this power:
     float16    s 0eeee fff0000000        value * 2^-8      bias 15
 
 Without this, the hardware converts e4m3 to float16, and float16 to bfloat16 one number at a time.
-The gain has not been measured on a device yet. Device code only. NaN becomes a finite number, but
-the scale of its head stays NaN.
+The gain has not been measured on a device yet. This module has only device code. NaN becomes a
+finite number, but the scale of its head stays NaN.
 """
 
 from __future__ import annotations
