@@ -1,7 +1,7 @@
-"""A client that keeps asking while others attack a gateway in a process of its own.
+"""A client that keeps sending requests while others attack a gateway in a separate process.
 
-It always gets its answer, the gateway's memory stays bounded, and nothing is left of the attack.
-The benchmark `benchmarks/gateway/hostile.py` measures the times.
+It always gets its answer, the gateway's memory stays bounded, and the attack leaves nothing. The
+benchmark `benchmarks/gateway/hostile.py` measures the times.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from tests.doubles.ports import free_port
 from tests.doubles.processes import resident_mib
 from tests.doubles.waiting import wait_for
 
-# Half of what one tenant may use: bodies within its memory, as bytes and as parsed values, received
-# bytes of those that wait, and memory kept by an allocator.
+# Half of the memory that one tenant may use: for bodies, as bytes and as parsed values; for
+# received bytes of waiting requests; and memory that the allocator does not return.
 MOST_MIB = 128.0
 TIMES = {"slow heads": 50, "slow bodies": 50, "slow readers": 4, "resets": 100}
 BOUNDS = Bounds(
@@ -35,7 +35,7 @@ BOUNDS = Bounds(
 
 @dataclass(frozen=True)
 class Fortress:
-    """A gateway before a fake engine that sends a token every 10 ms."""
+    """A gateway with a fake engine that sends a token every 10 ms."""
 
     pid: int
     attacker: Target
@@ -51,14 +51,14 @@ class Fortress:
         return float(line.split()[1])
 
     def descriptors(self) -> int:
-        """Count open descriptors, including connections, without files that SQLite opens and
+        """Count open descriptors, including connections, but without files that SQLite opens and
         closes.
         """
         return sum(".sqlite" not in _opened(one) for one in Path(f"/proc/{self.pid}/fd").iterdir())
 
 
 def _opened(descriptor: Path) -> str:
-    """Return what a descriptor was opened from; "" if it was closed meanwhile."""
+    """Return the path or socket of a descriptor; "" if it was closed meanwhile."""
     try:
         return str(descriptor.readlink())
     except FileNotFoundError:
@@ -80,7 +80,7 @@ def fortress(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 
 async def besiege(fortress: Fortress, name: str) -> tuple[int, float]:
-    """Attack many times; return the number of the bystander's answers, and the most memory seen."""
+    """Attack many times; return the number of the bystander's answers, and the greatest memory."""
     over = asyncio.Event()
 
     async def ask_on() -> tuple[int, float]:

@@ -26,7 +26,7 @@ _SUMMED = re.compile(r"\bsum(?: by \([^)]*\))? ?\((?:rate\()?(ratoon_\w+)")
 
 
 def shown(dashboard: Any) -> list[dict[str, Any]]:
-    """Return the panels with queries."""
+    """Return the dashboard's panels that have queries."""
     return [panel for panel in dashboard["panels"] if panel["type"] != "row"]
 
 
@@ -35,7 +35,7 @@ def expressions(dashboard: Any) -> list[str]:
 
 
 def exposed() -> dict[str, set[str]]:
-    """Return every sample of `/metrics` with its label names."""
+    """Return every sample name of `/metrics` with its label names."""
     metrics = GatewayMetrics()
     metrics.started("/v1/completions")
     metrics.refused("/v1/completions", "invalid_value")
@@ -66,7 +66,7 @@ def exposed() -> dict[str, set[str]]:
 
 
 def unknown(asked: list[str], samples: dict[str, set[str]]) -> list[str]:
-    """List the names and labels in the expressions `asked` that `samples` lacks."""
+    """List the names and labels in the expressions `asked` that are not in `samples`."""
     wrong = []
     for expression in asked:
         names = _NAME.findall(expression)
@@ -80,13 +80,15 @@ def unknown(asked: list[str], samples: dict[str, set[str]]) -> list[str]:
 
 
 def of_the_engine() -> set[str]:
-    """Return every sample about the engine, which each gateway reports alike."""
+    """Return every sample name about the engine, which each gateway reports with the same value."""
     families = EngineCollector(some_stats(tiers=some_tiers(), states=SOME_STATES)).collect()
     return {sample.name for family in families for sample in family.samples}
 
 
 def counted_twice(asked: list[str]) -> list[str]:
-    """List the metrics summed over gateways in `asked` although all gateways report the same."""
+    """List the metrics that `asked` sums over gateways, although all gateways report the same
+    value.
+    """
     return [name for e in asked for name in _SUMMED.findall(e) if name in of_the_engine()]
 
 
@@ -129,7 +131,7 @@ def test_one_engine_before_two_gateways_is_counted_once(dashboard: Any) -> None:
             ["ratoon_tier_hit_tokens_total"],
         ),
         ("sum(max by (state) (ratoon_pool_blocks))", []),
-        ("sum(rate(ratoon_cached_tokens_total[5m]))", []),  # each gateway's own metric
+        ("sum(rate(ratoon_cached_tokens_total[5m]))", []),  # this metric differs between gateways
     ],
 )
 def test_what_is_counted_twice_is_found(expression: str, twice: list[str]) -> None:
@@ -137,7 +139,7 @@ def test_what_is_counted_twice_is_found(expression: str, twice: list[str]) -> No
 
 
 def test_no_metric_is_left_out(dashboard: Any) -> None:
-    """Some metrics of replicas are missing, because they repeat the engine's."""
+    """Show every metric, except those of replicas that repeat the engine's."""
     named = {name for expression in expressions(dashboard) for name in _NAME.findall(expression)}
     named = {name for name in named if not name.startswith(_OF_REPLICAS)}
     families = {re.sub(r"_(bucket|sum|count|created|total)$", "", name) for name in named}

@@ -54,7 +54,7 @@ def test_a_field_that_a_client_names_is_quoted_up_to_a_length(name: str) -> None
 
 
 def test_a_refusal_says_its_delay_in_words_that_clients_of_openai_read() -> None:
-    """Codex, for one, reads `try again in 1.200s`."""
+    """Write the delay into the message too: Codex, for one, reads `try again in 1.200s`."""
     refused = TooManyRequests("limited to 60 requests a minute", retry_after_s=1.2)
     assert refused.message == "limited to 60 requests a minute; please try again in 1.200s"
     assert refused.code == "rate_limit_exceeded"

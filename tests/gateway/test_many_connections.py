@@ -1,4 +1,4 @@
-"""More connections than a gateway needs, and more than its process may have."""
+"""More connections than a gateway needs, and more than its process may open."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from tests.gateway.startup.test_main import first_start, get_when_up
 from tests.gateway.support.raw_http import Answer, connected, post, read_answer
 
 IDLE, ACTIVE = 300, 60
-OPEN_FILES = 192  # open files of a gateway with room for few connections
-BEYOND = 100  # connections beyond the limit
-TENANTS = 5  # connections with an accepted key
+OPEN_FILES = 192  # open files allowed to a gateway, which leave room for few connections
+BEYOND = 100  # number of connections beyond the limit
+TENANTS = 5  # number of connections with an accepted key
 CROWDS = 16
-HANG_S = 30  # an answer that takes longer counts as a hang
-GONE_S = 20  # longest time until a gateway notices that a crowd is gone
+HANG_S = 30  # seconds; an answer that takes longer counts as a hang
+GONE_S = 20  # seconds until a gateway must notice that a crowd is gone
 HEALTH = b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n"
 REFUSED = 'ratoon_requests_refused_total{code="too_many_connections",route="unknown"} '
 CHAT = json.dumps({"model": MODEL, "messages": [{"role": "user", "content": "hi"}]}).encode()
@@ -73,7 +73,7 @@ def test_idle_connections_keep_nobody_from_being_served(served: Served, engine: 
 
 @dataclass(frozen=True)
 class Small:
-    """A gateway in processes that may open few files."""
+    """A gateway whose processes may open few files."""
 
     running: Popen[str]
     config: GatewayConfig
@@ -82,12 +82,12 @@ class Small:
 
     @property
     def room(self) -> int:
-        """Return the tenants' connections that each process has room for."""
+        """Return the number of tenants' connections that each process can hold."""
         return max_connections(self.config, OPEN_FILES)
 
     @property
     def serving(self) -> list[int]:
-        """Return the serving processes."""
+        """Return the ids of the serving processes."""
         workers = [pid for pid, command in descendants(self.running.pid) if "parent_" in command]
         return workers or [self.running.pid]
 
@@ -114,13 +114,13 @@ class Small:
         return httpx.get(url, headers=headers, timeout=HANG_S)
 
     def refused(self) -> float:
-        """Return the number of refused connections, as the gateway counts them."""
+        """Return the number of refused connections that the gateway has counted."""
         lines = self.operated("/metrics").text.splitlines()
         return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(REFUSED))
 
 
 def ask(connection: socket.socket) -> Answer:
-    """Send another request; return its answer, or a refusal sent before the request."""
+    """Send another request; return its answer, or the refusal that was sent before the request."""
     with suppress(BrokenPipeError, ConnectionResetError):
         connection.sendall(HEALTH)
     return read_answer(connection)
@@ -128,7 +128,7 @@ def ask(connection: socket.socket) -> Answer:
 
 @contextmanager
 def process(config: GatewayConfig) -> Iterator[Popen[str]]:
-    """Execute the process, since a forked one would have its fork server's limits.
+    """Run the gateway in an executed process: a forked one would have its fork server's limits.
 
     Its workers end too.
     """
@@ -143,7 +143,9 @@ def process(config: GatewayConfig) -> Iterator[Popen[str]]:
 
 @contextmanager
 def small(model: Path, data: Path, workers: int) -> Iterator[Small]:
-    """Run a gateway without an engine; its attempts to connect need new descriptors."""
+    """Run a gateway without an engine; each attempt to connect to the engine needs a new
+    descriptor.
+    """
     keys = first_start(data)
     config = GatewayConfig(
         model_dir=str(model),
@@ -155,7 +157,8 @@ def small(model: Path, data: Path, workers: int) -> Iterator[Small]:
         workers=workers,
     )
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (OPEN_FILES, hard))  # inherited by the gateway
+    # the gateway inherits this limit
+    resource.setrlimit(resource.RLIMIT_NOFILE, (OPEN_FILES, hard))
     with ExitStack() as stack:
         try:
             running = stack.enter_context(process(config))
@@ -177,12 +180,13 @@ def test_beyond_the_bound_strangers_make_room_and_who_has_a_key_stays(
             assert {gateway.asked_by_tenant(one) for one in tenants} == {200}
             many = workers * gateway.room + BEYOND
             strangers = [crowd.enter_context(gateway.connect()) for _ in range(many)]
-            # an answer to a worker's last connection shows that all have been accepted
+            # an answer to a worker's last connection shows that the worker has accepted all
             strangers.reverse()
             answers = [ask(connection) for connection in strangers]
             inside = [one for one, was in zip(strangers, answers, strict=True) if was.status == 200]
             gone = [answer for answer in answers if answer.status != 200]
-            # The kernel distributes connections among workers, so one may be full before another.
+            # The kernel distributes connections among workers, so one worker may be full before
+            # another.
             assert gateway.room - TENANTS <= len(inside) <= workers * gateway.room - TENANTS
             assert len(gone) >= BEYOND + TENANTS
             for answer in gone:
@@ -204,7 +208,9 @@ def test_beyond_the_bound_strangers_make_room_and_who_has_a_key_stays(
 def test_a_storm_that_comes_and_goes_leaves_nobody_without_an_answer(
     tiny_model: Path, tmp_path: Path
 ) -> None:
-    """Connections that all come at once, and are closed as soon as they are answered."""
+    """Serve everybody after a storm of connections that come at once, and close as soon as they are
+    answered.
+    """
     with small(tiny_model, tmp_path, 1) as gateway, ThreadPoolExecutor(8) as threads:
 
         def come_and_go(_: int) -> set[int]:

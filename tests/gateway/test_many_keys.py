@@ -1,4 +1,4 @@
-"""A tenant with many keys has the same limits, budget, streams, turns and cache as with one.
+"""A tenant with many keys has the same limits, budget, streams, turns and cache as with one key.
 
 Each test uses one key, many keys, and, as its positive control, the same number of tenants.
 """
@@ -26,7 +26,7 @@ QUOTA = {"floor": 0.1, "ceiling": 0.5}
 
 
 class Customer:
-    """A client that uses several keys in turn, of one tenant or of several."""
+    """A client that uses several keys in turn, which belong to one tenant or to several."""
 
     def __init__(self, http: httpx.Client, keys: list[str]) -> None:
         self.http = http
@@ -108,7 +108,8 @@ def admitted(customer: Customer, asks: int, **more: Any) -> int:
     ("limits", "let_in"),
     [
         ({"requests_per_minute": 4}, 4),
-        ({"tokens_per_minute": 450}, 4),  # 101 each, most of them cached after the first
+        # 101 tokens each, most of them cached after the first request
+        ({"tokens_per_minute": 450}, 4),
         ({"budget": {"units": 0.00045, "period": "total"}}, 4),
     ],
 )
@@ -141,10 +142,10 @@ def test_200_in_parallel_by_many_keys_do_not_overshoot_a_budget_for_10(hire: Hir
 def test_what_runs_at_once_is_the_tenants(
     hire: Hire, engine: FakeEngine, served: Served, keys: int, limits: dict[str, Any], prompts: int
 ) -> None:
-    """Two streams fit, by the tenant's limit or by the gateway's bound of 64 choices."""
+    """Run two streams at once, by the tenant's limit or by the gateway's limit of 64 choices."""
     engine.script, engine.pace = saying("a" * 900), hanging_at(1)
     one_tenant, tenants = hire(limits, tenants=1, keys=keys), hire(limits, tenants=3, keys=1)
-    lines: list[Iterator[str]] = []  # a reference keeps the streams open
+    lines: list[Iterator[str]] = []  # this list keeps the streams open
     with ExitStack() as open_streams:
 
         def open_stream(customer: Customer) -> int:

@@ -69,7 +69,7 @@ def test_usage_says_what_came_from_the_cache(client: openai.OpenAI, engine: Fake
     assert cold.prompt_tokens_details is not None
     assert warm.prompt_tokens_details is not None
     assert cold.prompt_tokens == warm.prompt_tokens == len(prompt_of(engine.requests[0]))
-    assert cold.completion_tokens == 3  # "ok" and the end token
+    assert cold.completion_tokens == 3  # "o", "k" and the end token
     assert warm.total_tokens == warm.prompt_tokens + warm.completion_tokens
     assert cold.prompt_tokens_details.cached_tokens == 0
     assert warm.prompt_tokens_details.cached_tokens == warm.prompt_tokens - 1
@@ -162,7 +162,8 @@ def test_n_choices_are_kept_apart(client: openai.OpenAI, engine: FakeEngine) -> 
     assert answer.usage.prompt_tokens == len(prompt_of(engine.requests[0]))
     assert answer.usage.completion_tokens == 3 * 9
     assert answer.usage.prompt_tokens_details is not None
-    assert answer.usage.prompt_tokens_details.cached_tokens == 0  # one choice computed the prompt
+    # only one choice computed the prompt
+    assert answer.usage.prompt_tokens_details.cached_tokens == 0
     chunks = list(
         client.chat.completions.create(model=MODEL, messages=HI, n=3, seed=7, stream=True)
     )
@@ -310,7 +311,8 @@ def test_a_completion_stream(client: openai.OpenAI, engine: FakeEngine) -> None:
         told[chunk.choices[0].index] += chunk.choices[0].text
     assert told == {0: "abab", 1: "cdcd"}
     assert chunks[-1].usage is not None
-    assert chunks[-1].usage.completion_tokens == 2 * 4  # bos, two bytes, and the end token
+    # for each choice: BOS, two bytes, and the end token
+    assert chunks[-1].usage.completion_tokens == 2 * 4
 
 
 def test_completion_logprobs(client: openai.OpenAI, engine: FakeEngine) -> None:
@@ -322,16 +324,17 @@ def test_completion_logprobs(client: openai.OpenAI, engine: FakeEngine) -> None:
     assert logprobs.token_logprobs == [-0.5] * 3
     assert logprobs.top_logprobs is not None
     assert logprobs.top_logprobs[0] == {"a": -0.5}
-    assert logprobs.text_offset == [0, 1, 1]  # the é is shown once it is complete
+    assert logprobs.text_offset == [0, 1, 1]  # the é has two bytes, and is shown with the second
 
 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize(
     ("tokens", "stop", "offsets"),
     [
-        ([*b"a", TURN, *b"bc"], None, [0, 1, 1, 2]),  # a special token is not shown
+        # a special token is not shown, so its text is empty
+        ([*b"a", TURN, *b"bc"], None, [0, 1, 1, 2]),
         ([*b"a", *"é".encode(), *b"b"], None, [0, 1, 1, 2]),
-        # an X is held back, as it may begin the stop string
+        # an X is held back, since it may begin the stop string
         ([*b"abcXdX", *b"Y"], "XY", [0, 1, 2, 3, 4, 5, 6]),
     ],
 )
@@ -394,7 +397,9 @@ def test_errors_of_the_engine_before_the_first_byte(
 
 
 def test_a_prompt_that_is_too_long_is_told_in_openais_words(client: openai.OpenAI) -> None:
-    """LiteLLM and agents compact a chat, or choose another model, when they read this message."""
+    """Refuse a too long prompt in OpenAI's words: LiteLLM and agents then compact the chat, or
+    choose another model.
+    """
     with pytest.raises(openai.BadRequestError) as long:
         client.chat.completions.create(
             model=MODEL, messages=[{"role": "user", "content": "x" * 5000}]

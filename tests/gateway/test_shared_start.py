@@ -1,4 +1,4 @@
-"""The first start of several gateways on one Redis, with secrets in files."""
+"""The first start of several gateways on one Redis, with their secrets in files."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def secrets_dir(tmp_path: Path) -> Path:
     directory.mkdir()
     for name, text in HANDED_IN.items():
         (directory / name).write_text(text)
-        (directory / name).chmod(0o444)  # the mode in which Docker mounts them
+        (directory / name).chmod(0o444)  # the mode with which Docker mounts secrets
     return directory
 
 
@@ -63,7 +63,7 @@ def keys(start: FirstStart) -> tuple[str | None, ...]:
 
 
 async def contents(data_dir: Path, shared: Shared) -> dict[str, int]:
-    """Return the number of keys of each tenant."""
+    """Return the number of each tenant's keys."""
     async with open_home(data_dir, shared) as home:
         tenants = await home.store.every(Tenant)
         return {t.name: len(await home.store.list_keys(t.id)) for t in tenants}
@@ -129,7 +129,7 @@ async def test_a_revoked_demo_key_does_not_come_back(tmp_path: Path, shared: Sha
     assert second.demo_key == first.demo_key
     async with open_home(tmp_path, shared) as home:
         assert (await home.store.get(ApiKey, key.id)).revoked_at is not None
-    assert second.demo2_key != first.demo2_key  # another tenant of that name, with another key
+    assert second.demo2_key != first.demo2_key  # a new tenant of the same name, with another key
 
 
 async def test_a_demo_key_after_everything_was_lost_is_another(

@@ -1,4 +1,4 @@
-"""Unauthenticated clients that hold all connections: tenants and the operator are still served."""
+"""Unauthenticated clients hold all connections: tenants and the operator are still served."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ HOLDS = {
 def small(
     tiny_model: Path, tmp_path_factory: pytest.TempPathFactory, module_engine: FakeEngine
 ) -> Iterator[Served]:
-    """Run a gateway with room for few connections, on one port."""
+    """Run a gateway that allows few connections, on one port."""
     bounds = Bounds(max_connections=ROOM)
     data = tmp_path_factory.mktemp("small")
     with serving(config_of(tiny_model, data, bounds=bounds), module_engine) as running:
@@ -56,7 +56,7 @@ def opened(small: Served, held: ExitStack) -> socket.socket:
 
 
 def stranger(small: Served, held: ExitStack, sent: bytes) -> socket.socket:
-    """Connect without a key, and keep the connection as long as the gateway allows."""
+    """Connect without a key, and stay connected as long as the gateway allows."""
     connection = held.enter_context(socket.socket())
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     connection.connect(("127.0.0.1", small.port))
@@ -65,13 +65,13 @@ def stranger(small: Served, held: ExitStack, sent: bytes) -> socket.socket:
 
 
 def asked(connection: socket.socket, served: Served) -> Answer:
-    """Return the answer to a tenant's chat."""
+    """Send a tenant's chat; return the answer."""
     connection.sendall(head(served, CHAT, f"content-length: {len(BODY)}") + BODY)
     return read_answer(connection)
 
 
 def made(connection: socket.socket, served: Served) -> Answer:
-    """Return the answer to an operator who creates a tenant."""
+    """Create a tenant as the operator; return the answer."""
     body = json.dumps({"name": uuid4().hex}).encode()
     length = f"content-length: {len(body)}"
     connection.sendall(head(served, "/admin/tenants", length, key=served.admin_key) + body)
@@ -92,7 +92,9 @@ def test_whatever_they_hold_others_are_served(small: Served, engine: FakeEngine,
 
 
 def test_the_room_is_as_small_as_that(small: Served, engine: FakeEngine) -> None:
-    """Positive control: tenants' requests can fill it, and further ones are refused."""
+    """Fill all connections with tenants' requests (positive control): further requests are
+    refused.
+    """
     engine.pace = hanging_at(1)
     body = BODY[:-1] + b', "stream": true}'
     body = body.replace(b'"max_tokens": 1', b'"max_tokens": 9')
@@ -131,7 +133,9 @@ def test_a_tenant_s_streams_leave_room_for_others(small: Served, engine: FakeEng
 def test_bodies_of_a_tenant_that_were_refused_hold_nothing(
     small: Served, engine: FakeEngine
 ) -> None:
-    """Refused bodies are answered at once, and the rest of them may never come."""
+    """Count no memory for refused bodies, which are answered at once though the rest may never
+    come.
+    """
     del engine
     half = head(small, CHAT, f"content-length: {len(BODY)}") + BODY[:-1]
     with ExitStack() as held:

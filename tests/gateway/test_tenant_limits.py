@@ -1,4 +1,4 @@
-"""Limits of a tenant, stored and set: their effects, and invalid values."""
+"""A tenant's limits, stored and set: their effects, and invalid values."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ from gateway.tenant_limits import MAX_BURST_S, MAX_RATE, MAX_UNITS, Budget, Limi
     ],
 )
 def test_one_limit_alone_is_a_limit(limits: Limits) -> None:
-    """A tenant without any limit is not looked up at all."""
+    """Apply a single limit.
+
+    A tenant without any limit is not looked up at all.
+    """
     assert not limits.is_unlimited
     assert Limits().is_unlimited
     assert Limits(burst_s=1.0).is_unlimited

@@ -1,4 +1,4 @@
-"""Two real gateways on one real Redis, over HTTP, each before an engine."""
+"""Two real gateways on one real Redis, over HTTP, each with its own engine."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ WITHIN_S = 20.0
 
 @dataclass
 class Pair:
-    """Two gateways and what they share."""
+    """Two gateways, and the state that they share."""
 
     server: RedisServer
     one: Served
@@ -51,7 +51,8 @@ def pair(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
                         tmp_path_factory.mktemp(f"data-{number}"),
                         redis_url=server.url,
                         redis_password_file=str(secrets / "redis_password"),
-                        redis_timeout_s=0.5,  # a busy machine must not count as an outage
+                        # seconds; a slow answer on a busy machine must not count as an outage
+                        redis_timeout_s=0.5,
                         secrets_dir=str(secrets),
                     ),
                     engine,
@@ -69,7 +70,7 @@ def chat(gateway: Served, key: str) -> httpx.Response:
 
 
 def stream(gateway: Served, key: str) -> str:
-    """Return the text of a stream, once it has ended."""
+    """Read a stream to its end; return its text."""
     headers = {"authorization": f"Bearer {key}"}
     url = f"{gateway.url}/v1/chat/completions"
     return httpx.post(url, json=CHAT | {"stream": True}, headers=headers, timeout=60).text
@@ -132,7 +133,7 @@ def test_what_one_publishes_the_other_has_and_has_no_more(pair: Pair) -> None:
         return found
 
     salts = (f"salt-{number}" for number in count())
-    # the first gateway's engine was told before the answer
+    # the first gateway's engine got the flush before the answer
     assert cached(pair.one, next(salts)) == full
     wait_for(lambda: cached(pair.two, next(salts)) == full, 6.0)
     assert admin(pair.two, "GET", f"/prefixes/{made['id']}").json()["state"] == "warm"

@@ -95,7 +95,7 @@ async def test_a_lookup_under_way_does_not_outlive_a_revocation() -> None:
     await store.found.wait()  # the store has answered "live", but the keyring has not received it
     await ring.keyring.revoke(issued.record.id)
     store.go.set()
-    await early  # the answer precedes the revocation
+    await early  # the lookup's answer precedes the revocation
     assert not await opens(ring.keyring, issued.secret)
 
 

@@ -130,7 +130,9 @@ def test_no_prompt_is_remembered_where_that_is_off() -> None:
     [(96, "none", 0), (86, "none", 10), (80, "evicted", 16), (0, "evicted", 96)],
 )
 def test_less_than_a_block_is_not_lost(cached: int, reason: str, lost: int) -> None:
-    """The earlier prompt had 100 tokens, of which whole blocks hold 96."""
+    """Report no loss smaller than a block: of the earlier prompt's 100 tokens, whole blocks hold
+    96.
+    """
     miss = cache_miss(compared(memory(prompt("a" * 100)), "a" * 120), cached, 0.5)
     assert (miss.reason, miss.reusable_tokens, miss.lost_tokens) == (reason, 96, lost)
     assert miss.lost_ms == 500 * lost

@@ -54,8 +54,9 @@ class Pair:
         return True
 
     async def load(self, seconds: float, at_half: Callable[[], object]) -> tuple[int, float]:
-        """Send requests through both, with a fault in between; return how many were admitted, and
-        the time.
+        """Send requests through both gateways, and cause a fault halfway.
+
+        Return the number of admitted requests, and the seconds they took.
         """
         began, admitted, happened = time.monotonic(), 0, False
         while (passed := time.monotonic() - began) < seconds:

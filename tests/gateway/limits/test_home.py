@@ -22,7 +22,7 @@ from gateway.state.reserved_room import ReservedRoom
 from gateway.tenant_limits import Budget, Limits
 from tests.doubles.gateway.redis_server import RedisServer, redis_server
 
-UNITS = Limits(budget=Budget(units=1.0))  # a limit that only Redis decides
+UNITS = Limits(budget=Budget(units=1.0))  # a budget, so that only Redis decides
 
 
 @pytest.fixture

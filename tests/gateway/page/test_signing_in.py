@@ -118,7 +118,9 @@ class TestHeldOpen:
             assert connection.recv(1) == b""
 
     async def test_the_deadline_is_for_the_whole_of_it(self) -> None:
-        """Pieces that come quickly do not extend the deadline."""
+        """Limit the time of the whole sign-in: pieces that arrive quickly do not extend the
+        deadline.
+        """
         parts = SignInParts(PageFiles(), RefusalThrottle(lambda: 0.0), deadline_s=0.1)
         scope = {"type": "http", "headers": [(b"content-type", b"application/json")]}
 

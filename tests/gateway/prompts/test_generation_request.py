@@ -1,4 +1,4 @@
-"""The work of a prompt counts everything in it, even empty parts."""
+"""The estimated work of a prompt counts everything in it, even empty parts."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_all_that_a_chat_brings_counts(chat: ChatPrompt) -> None:
 
 
 class Noted(tuple[Part, ...]):
-    """The parts of a message, which count how many were read."""
+    """The parts of a message, which count how many of them were read."""
 
     looked_at = 0
 

@@ -1,4 +1,4 @@
-"""A published prefix begins every chat that begins with its messages."""
+"""A published prefix is the beginning of every chat that begins with its messages."""
 
 from __future__ import annotations
 
@@ -70,7 +70,8 @@ def test_the_template_says_who_may_speak_next(tiny_model: Path) -> None:
     user = {"role": "user", "content": "hi"}
     tokens = strict.of(PrefixSource(messages=[user]))
     said = tokenizer.decode(tokens.tolist(), skip_special_tokens=False)
-    assert said == "<|turn|>user:hi"  # the turn stays open, since the user may continue it
+    # the turn has no end marker, since the user may continue the text
+    assert said == "<|turn|>user:hi"
     refuses = "{{ raise_exception('nobody may') }}"
     nobody = PrefixTokens(tokenizer, ChatTemplate(refuses, {}, control=tokenizer.control))
     with pytest.raises(BadRequest, match="nobody may"):
@@ -122,7 +123,7 @@ def test_tools_are_published_as_the_template_shows_them(
     shown = tokenizer.decode(tokens, skip_special_tokens=False)
     assert shown == ("<|turn|>system:hi<|turn|>" if said is None else said)
     user = {"role": "user", "content": "a"}
-    # If a template takes one system message, a second one continues the first.
+    # If a template allows one system message, a second one is appended to the first.
     goes_on = [[SYSTEM, user]] if source == BEFORE or not prefix.messages else []
     for chat in ([user], *goes_on):
         whole = template.render(
@@ -146,7 +147,7 @@ def test_a_model_that_shows_no_tools_shares_nothing_by_them(
     blind = PrefixTokens(tokenizer, ChatTemplate(NO_TOOLS, {}, control=tokenizer.control))
     plain, tools = PrefixSource(messages=[SYSTEM]), PrefixSource(messages=[SYSTEM], tools=TOOLS)
     assert blind.of(tools).tolist() == blind.of(plain).tolist()
-    assert len(blind.of(PrefixSource(tools=TOOLS))) == 1  # the beginning of every chat
+    assert len(blind.of(PrefixSource(tools=TOOLS))) == 1  # all chats have this beginning
     assert handbook.of(tools).tolist() != handbook.of(plain).tolist(), "the control"
 
 

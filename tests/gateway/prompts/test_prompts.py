@@ -1,4 +1,4 @@
-"""Token ids read straight into an array equal those of the strict parser."""
+"""Token ids parsed directly into an array equal those of the strict parser."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ IDS = st.lists(st.integers(0, TOP), min_size=1, max_size=50)
 
 
 def raw(spelled: bytes) -> msgspec.Raw:
-    """Return `spelled` as a body's prompt, if it is JSON."""
+    """Return `spelled` as a body's raw prompt field, if it is valid JSON."""
     return COMPLETION.decode(b'{"model": "m", "prompt": %b}' % spelled).prompt
 
 
@@ -101,7 +101,9 @@ def test_what_is_refused_is_named(spelled: bytes, param: str) -> None:
     [b"[1 2]", b"[01]", b"[1,,2]", b"[1,]", b"[,1]", b"[+1]", b"[1_0]", b"[1", b"[]]", b"[0x1]"],
 )
 def test_invalid_json_is_refused_by_the_body_s_parser(spelled: bytes) -> None:
-    """The array reader accepts some of these, but the body's parser refuses them first."""
+    """Refuse invalid JSON in the body's parser, although the array reader would accept some of
+    it.
+    """
     with pytest.raises(msgspec.DecodeError):
         raw(spelled)
 

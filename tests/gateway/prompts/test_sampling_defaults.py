@@ -1,4 +1,4 @@
-"""Fields of generation_config.json that are used, and values that are refused."""
+"""The used fields of generation_config.json, and refused values."""
 
 from __future__ import annotations
 

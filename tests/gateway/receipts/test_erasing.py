@@ -1,4 +1,4 @@
-"""A receipt says what each engine has erased, and what is still open."""
+"""A receipt lists what each engine has erased, and what is still pending."""
 
 from __future__ import annotations
 
@@ -71,8 +71,9 @@ async def test_blocks_that_were_dropped_before_the_deletion_was_over_are_counted
 async def test_the_time_until_all_gateways_know_runs_from_the_end_of_the_deletion() -> None:
     rig = Rig()
     recorded = await rig.erasing.record(OF)
-    await rig.flushing.recorded()  # as each gateway reads it
-    rig.clock.advance(GROUP_KNOWN_S)  # the state takes this long to delete the tenant's responses
+    await rig.flushing.recorded()  # every gateway reads this record
+    # after this time the tenant's responses are deleted from the state
+    rig.clock.advance(GROUP_KNOWN_S)
     assert (await rig.receipt()).is_complete, "the control"
     await rig.erasing.erase(recorded)
     assert not (await rig.receipt()).is_complete
@@ -116,7 +117,7 @@ async def test_without_an_engine_all_are_awaited() -> None:
 
 async def test_a_tenant_that_was_not_deleted_has_no_receipt() -> None:
     rig = Rig()
-    await rig.erasing.drop("tn_a", again=True)  # the lost disk was turned off
+    await rig.erasing.drop("tn_a", again=True)  # the lost disk was disabled
     for tenant in ("tn_a", "tn_b"):
         with pytest.raises(NotFound):
             await rig.erasing.receipt(tenant, "operator", 0.0)
@@ -131,7 +132,7 @@ async def test_a_receipt_waits_for_the_end() -> None:
     def clock() -> float:
         nonlocal looks
         looks += 1
-        if looks == 2:  # until the second poll, which finds the flush still running
+        if looks == 2:  # the flush is still running at the second poll
             rig.fleet["a"].erasure = OVER
         return 2000.0
 

@@ -1,4 +1,6 @@
-"""A receipt can be verified with the public key alone, in any layout, but not after a change."""
+"""A receipt can be verified with the public key alone, in any JSON layout, but not after a
+change.
+"""
 
 from __future__ import annotations
 
@@ -113,7 +115,7 @@ def test_what_is_added_or_left_out_is_noticed() -> None:
 
 
 def last_bits(text: str) -> str:
-    """Set bits of the last character that belong to no byte."""
+    """Set the unused bits of the last base64 character."""
     return text[:-1] + chr(ord(text[-1]) + 1)
 
 
@@ -121,7 +123,9 @@ SPELLED: list[Callable[[str], str]] = [last_bits, lambda text: text + "=" * (-le
 
 
 def test_a_name_given_twice_is_refused() -> None:
-    """A reader may show the first of two values, while the signature covers the second."""
+    """Refuse a name that is given twice: a reader might show the first value, while the second is
+    signed.
+    """
     spelled = json.dumps(signed())
     twice = spelled.replace('"keys":', '"keys": 9, "keys":', 1)
     assert json.loads(twice) == json.loads(spelled), "the control"
@@ -131,7 +135,10 @@ def test_a_name_given_twice_is_refused() -> None:
 
 @pytest.mark.parametrize("spell", SPELLED, ids=range(len(SPELLED)))
 def test_a_signature_and_a_key_are_spelled_in_one_form(spell: Callable[[str], str]) -> None:
-    """base64 ignores bits of the last character, and readers accept padding, or "+" for "-"."""
+    """Refuse other spellings of a signature or key.
+
+    base64 decoders ignore bits of the last character, and accept padding, or "+" for "-".
+    """
     content, public = signed(), KEY.public
     one, other = content["signature"], spell(content["signature"])
     padded = (text + "=" * (-len(text) % 4) for text in (one, other))
@@ -169,7 +176,7 @@ def test_what_is_no_key_is_refused(key: str) -> None:
         verified(json.dumps(signed()).encode(), key)
 
 
-# all points of low order: of order 1, 2, 4 and 8, and other spellings of the first three
+# all points of low order (1, 2, 4 and 8), and other spellings of the first three
 LOW_ORDER = [
     "0100000000000000000000000000000000000000000000000000000000000000",
     "ecffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f",
@@ -189,7 +196,7 @@ LOW_ORDER = [
 
 
 def accepts(public: bytes, signature: bytes, content: bytes) -> bool:
-    """Return whether the cryptography library alone accepts the signature."""
+    """Return whether the cryptography library, without our checks, accepts the signature."""
     try:
         Ed25519PublicKey.from_public_bytes(public).verify(signature, content)
     except (InvalidSignature, ValueError):
@@ -199,7 +206,10 @@ def accepts(public: bytes, signature: bytes, content: bytes) -> bool:
 
 @pytest.mark.parametrize("spelled", LOW_ORDER)
 def test_a_key_of_low_order_is_refused(spelled: str) -> None:
-    """A signature that nobody made is genuine for such a key and one content in eight, or all."""
+    """Refuse public keys of low order.
+
+    For such a key, one constant signature is valid for every content, or for one content in eight.
+    """
     public, nobody_s = bytes.fromhex(spelled), b"\x01" + bytes(63)
     digests = [hashlib.sha256(bytes([number])).digest() for number in range(64)]
     taken = [one for one in digests if accepts(public, nobody_s, b"ratoon prefix file\0" + one)]
@@ -219,7 +229,7 @@ def test_keys_that_were_drawn_are_accepted() -> None:
 
 
 def test_a_signature_of_other_bytes_with_the_same_key_is_none() -> None:
-    """Other bytes signed with the same key cannot be passed off as a receipt."""
+    """Refuse a signature of bytes that are not a receipt, made with the same key."""
     own = Ed25519PrivateKey.generate()
     content = signed()["receipt"]
     spelled = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False)

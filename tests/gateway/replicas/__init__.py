@@ -1,1 +1,1 @@
-"""Tests of the gateway before several engines."""
+"""Tests of a gateway with several engines."""

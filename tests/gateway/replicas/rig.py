@@ -23,7 +23,7 @@ from tests.engine.rigs.rig import generate
 
 
 class NotingRouter(LeastOutstandingRouter):
-    """A router that notes its calls."""
+    """A router that records its calls."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -51,11 +51,12 @@ class NotingRouter(LeastOutstandingRouter):
 
 @dataclass
 class KeptNotes(NoNotes):
-    """Routing counts that are kept for the tests."""
+    """Routing counts that are recorded for the tests."""
 
     moves: list[str] = field(default_factory=list)
     fetches: list[FetchReason] = field(default_factory=list)
-    firsts: list[tuple[float, float]] = field(default_factory=list)  # predicted and real times
+    # predicted and real times to the first token, in seconds
+    firsts: list[tuple[float, float]] = field(default_factory=list)
     snapshots: list[str] = field(default_factory=list)
     alone: int = 0
 
@@ -98,7 +99,7 @@ class Fleet:
 
     @property
     def moved(self) -> list[str]:
-        """The replicas that requests have left."""
+        """The replicas that requests have left for another."""
         return self.notes.moves
 
     def states(self) -> dict[str, str]:
@@ -115,7 +116,9 @@ class Fleet:
 
 
 class Disaggregated(Fleet):
-    """Engines with roles: a computes prompts, b and c answer; all send blocks to each other."""
+    """Engines with roles: a computes prompts, b and c answer; all of them send blocks to each
+    other.
+    """
 
     def __post_init__(self) -> None:
         exchange: dict[str, FakeReplica] = {}
@@ -129,7 +132,7 @@ class Disaggregated(Fleet):
 
 @dataclass
 class Asked:
-    """One request, with everything that it receives."""
+    """One request, with all events that it receives."""
 
     fleet: Fleet
     request: Generate
@@ -137,7 +140,8 @@ class Asked:
     ends: list[Finished | Failed] = field(default_factory=list)
     error: EngineError | None = None
     is_over: bool = False
-    is_whole: bool = False  # nothing is shown before the answer is complete
+    # an unstreamed request, which shows nothing before its answer is complete
+    is_whole: bool = False
 
     async def run(self) -> None:
         try:
@@ -170,7 +174,7 @@ async def asking(
     loads: Loads = "auto",
     is_whole: bool = False,
 ) -> AsyncIterator[list[Asked]]:
-    """Run `count` requests while this context is open."""
+    """Keep `count` requests running while this context is open."""
     asked = [
         Asked(
             fleet,

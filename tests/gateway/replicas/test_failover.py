@@ -56,7 +56,11 @@ async def test_what_had_not_begun_on_a_dead_replica_runs_elsewhere_unseen() -> N
 
 
 async def test_a_replica_with_too_small_a_pool_is_not_given_what_another_one_has_left() -> None:
-    """The replica joined after admission. The client is not told that its prompt is too long."""
+    """Send no request to a replica whose pool is too small for it, though that replica joined after
+    admission.
+
+    The client is not told that its prompt is too long.
+    """
     fleet = Fleet()
     fleet["b"].max_model_len = 30
     fleet["b"].die()
@@ -125,7 +129,10 @@ async def test_what_had_come_of_a_whole_answer_is_no_part_of_it(is_whole: bool) 
 
 
 async def test_a_whole_answer_is_computed_anew_when_its_engine_stops_as_often_as_that_is() -> None:
-    """The engine's grace period is over, so it gives up running requests."""
+    """Compute an unstreamed answer anew each time its engine stops.
+
+    A stopping engine gives up running requests after its grace period.
+    """
     fleet, seen = Fleet(), list[Event]()
     for name in "ab":
         fleet[name].pace = failing_at(3, EngineUnavailable("the engine stopped"))

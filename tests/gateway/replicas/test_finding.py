@@ -1,4 +1,4 @@
-"""Replicas that join and leave the set as they are registered."""
+"""Replicas that join and leave the set as engines are registered and deregistered."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NO_ADDRESS = "tcp://nowhere"
 
 
 class MovingStore(MemoryStore):
-    """A store whose server can be away."""
+    """A store whose server can be unreachable."""
 
     is_away = False
 
@@ -35,14 +35,14 @@ class MovingStore(MemoryStore):
 
 @dataclass
 class Found:
-    """A fleet without replicas until engines are registered."""
+    """A fleet that has no replicas until engines are registered."""
 
     fleet: Fleet = field(default_factory=lambda: Fleet([]))
     store: MovingStore = field(default_factory=MovingStore)
     clock: ManualClock = field(default_factory=ManualClock)
     clients: list[FoundReplica] = field(default_factory=list)
     has_bad_key: bool = False
-    fingerprint: bytes = WELCOME.fingerprint  # fingerprint of engines that are found later
+    fingerprint: bytes = WELCOME.fingerprint  # fingerprint of the engines that register later
 
     def __post_init__(self) -> None:
         self.finding = FoundEngines(self.fleet.set, self.store, self._connect, self.clock)
@@ -121,7 +121,7 @@ async def test_one_that_is_idle_and_gone_leaves_though_its_requests_wait_elsewhe
 
 async def test_a_heartbeat_that_stops_forgets_an_engine_only_once_it_is_gone() -> None:
     found = Found()
-    await found.register("a:1", "b:1", beat=5e9)  # a heartbeat with a wrong clock
+    await found.register("a:1", "b:1", beat=5e9)  # a heartbeat from an engine with a wrong clock
     await found.register("hand:1")
     for _ in range(3):
         found.clock.advance(LEASE_S)

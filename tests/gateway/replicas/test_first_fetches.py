@@ -1,4 +1,4 @@
-"""Blocks that a new replica fetches before it is asked to pin published prefixes."""
+"""Blocks that a new replica fetches before it gets requests to pin published prefixes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def prefix(number: int) -> Pin:
 
 
 class Hot(FakeReplica):
-    """A replica whose pinned prefixes were found by a given number of requests."""
+    """A replica with pinned prefixes, each of which a given number of requests has found."""
 
     hits: Sequence[int] = ()
 

@@ -1,4 +1,4 @@
-"""Several engines' counters and views, joined like one engine's, and as the operator reads them."""
+"""Several engines' counters and views, merged like one engine's, and as the operator sees them."""
 
 from __future__ import annotations
 

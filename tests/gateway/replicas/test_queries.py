@@ -1,4 +1,6 @@
-"""Queries to all replicas: who is asked, which replies count, and the cost of an absent replica."""
+"""Queries to all replicas: which are asked, which replies count, and the cost of an absent
+replica.
+"""
 
 from __future__ import annotations
 

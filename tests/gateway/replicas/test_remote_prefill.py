@@ -1,4 +1,4 @@
-"""Prompts that one engine computes for another: who computes, who answers, and faults."""
+"""Prompts that one engine computes for another: the choice of both engines, and faults."""
 
 from __future__ import annotations
 
@@ -187,7 +187,7 @@ async def test_a_request_that_both_died_of_is_not_given_to_a_third() -> None:
 async def test_one_that_was_not_waited_for_is_cancelled() -> None:
     fleet = Disaggregated()
     fleet["a"].pace = hanging_at(0)
-    fleet["b"].exchange = {}  # replies of b reach nobody
+    fleet["b"].exchange = {}  # no engine can fetch from b
     async with asking(fleet) as [asked]:
         served_once(fleet, [asked])
     await settled()

@@ -1,4 +1,4 @@
-"""Engines with roles that die, freeze, refuse, hang and return at random, while requests run."""
+"""Engines with roles that die, freeze, refuse, hang and return at random while requests run."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Chaos:
                 await asyncio.sleep(0)
             if not self.random.randrange(8):
                 self.random.choice(self.tasks).cancel()
-        for one in self.fleet.replicas:  # requests that hang end with their engine
+        for one in self.fleet.replicas:  # requests that hang end when their engine dies
             one.die()
             self.come(one)
         async with asyncio.timeout(20):
@@ -85,6 +85,6 @@ async def test_whatever_engines_do_each_request_ends_once_and_nothing_is_left() 
     assert outcomes["whole"] > 200, "the control: most are served"
     assert outcomes["remote"] > 100
     assert set(outcomes) <= {
-        *("whole", "remote", "NoneType"),  # NoneType: cancelled requests
+        *("whole", "remote", "NoneType"),  # NoneType: requests that were cancelled
         *("EngineDied", "EngineUnavailable", "QueueFull"),
     }

@@ -1,4 +1,4 @@
-"""The counts of routing, and their metrics."""
+"""The counts of routing decisions, and their metrics."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.gateway.replicas.rig import Fleet, asking
 
 @dataclass
 class Predicting(Fleet):
-    """A fleet with the router that serves."""
+    """A fleet with the router that is used in service."""
 
     first_token: FirstTokenRouter = field(default_factory=lambda: FirstTokenRouter(Clock()))
 

@@ -38,12 +38,12 @@ ADMITTED = AdmittedRequest(
     prompt_tokens=100,
     text=TextRules(stops=(), include_stop=False),
 )
-# The budget reserves the cost of every choice. A rate with too little capacity reserves less.
+# The budget reserves the cost of every choice. A rate whose capacity is too small reserves less.
 MOST = Amount(tokens=120, cost=2 * 100 + 4 * 20)
 
 
 class NotingLimiter:
-    """A limiter that grants everything and notes its calls; while down, it does not answer."""
+    """A limiter that grants everything and records its calls; while down, it does not answer."""
 
     def __init__(self) -> None:
         self.is_down = False
@@ -68,7 +68,7 @@ class NotingLimiter:
         for _ in range(20):
             await asyncio.sleep(0)  # settling takes some time
         self._answer()
-        del self.held[hold.demand.id]  # KeyError if it is charged twice
+        del self.held[hold.demand.id]  # raises KeyError if a request is charged twice
         self.used.append(used)
 
     async def renew(self, holds: Sequence[Hold]) -> None:
@@ -80,7 +80,7 @@ class NotingLimiter:
         self.is_closed = True
 
     async def next_renewal(self) -> list[Hold]:
-        """Wait for the next renewal; return its holds."""
+        """Wait for the next renewal; return the renewed holds."""
         self.heard.clear()
         await self.heard.wait()
         return self.renewed[-1]
@@ -99,7 +99,7 @@ def limiter() -> NotingLimiter:
 async def held(
     permits: Permits, caller: Caller, admitted: AdmittedRequest, used: Callable[[], TokenCounts]
 ) -> AsyncIterator[RateStatus]:
-    """Run a request: begin it, tokenise it, and end it."""
+    """Begin a request, tokenise it, and end it."""
     async with permits.taken(caller) as permit:
         await permit.extend(admitted)
         permit.settles(used)
@@ -232,7 +232,7 @@ async def test_a_request_counts_as_a_choice_from_its_beginning_to_its_end(
             first.choose(2)
         assert len(limiter.held) == 2
         await first.give_back()
-        async with permits.taken(LIMITED) as third:  # there is room again
+        async with permits.taken(LIMITED) as third:  # a request has ended, so another one fits
             third.choose(1)
     assert limiter.held == {}
 

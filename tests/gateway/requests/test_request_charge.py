@@ -1,4 +1,4 @@
-"""A request is added to usage once, at its end; later reports of the engine follow."""
+"""A request is added to usage once, at its end; the engine's later reports are added after that."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ADA = Caller("tn_ada", "key_1")
 
 
 class Till:
-    """A request of 100 tokens with two choices, and the usage that it adds."""
+    """A request of 100 tokens with two choices, and the usage that it causes."""
 
     def __init__(self) -> None:
         self._store = MemoryStore()

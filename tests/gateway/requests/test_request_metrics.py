@@ -35,7 +35,7 @@ RESTART = Delta(0, "", (), None, is_restart=True)
 
 
 class RecordingTrace(RequestTracing):
-    """A trace that keeps its calls."""
+    """A trace that records its calls."""
 
     def __init__(self) -> None:
         self.firsts: list[Timing | None] = []
@@ -55,7 +55,7 @@ class RecordingTrace(RequestTracing):
 
 
 class Bench:
-    """One request under a meter, on a clock that a test moves."""
+    """One request with its meter, on a clock that tests set."""
 
     def __init__(self, *prompts: int, choices: int = 1) -> None:
         self._prompt_tokens = prompts[0]
@@ -69,7 +69,7 @@ class Bench:
     def token(
         self, index: int = 0, after: float = 0.0, count: int = 1, **first: float | int
     ) -> None:
-        """Report tokens of a choice after `after` seconds."""
+        """Report tokens of a choice, `after` seconds later."""
         self.clock.advance(after)
         cached, reused, timing = first.get("cached"), None, None
         if cached is not None:
@@ -104,7 +104,7 @@ class Bench:
 
 
 def ending(request_metrics: RequestMetrics, error: BaseException) -> None:
-    """Leave the measured part with `error`, which passes through."""
+    """Raise `error` within the measured part of a request."""
     with pytest.raises(type(error)), request_metrics.measured():
         raise error
 
@@ -397,7 +397,7 @@ def test_drafts_are_those_of_all_ends_and_a_restart_forgets_its_own() -> None:
 def test_rejected_tokens_of_a_prediction_are_charged(
     drafted: int, accepted: int, rejected: int
 ) -> None:
-    """Charges the rejected tokens of the prediction, at most its eight tokens."""
+    """Charge a prediction's rejected tokens, but at most its eight tokens."""
     predicting = admitted(10)
     generate = replace(predicting.generates[0], prediction=bytes(4 * 8))
     request_metrics = RequestMetrics(

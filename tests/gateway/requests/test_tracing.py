@@ -1,4 +1,4 @@
-"""Traces of whole requests, as a collector receives them."""
+"""Traces of whole requests, as a trace collector receives them."""
 
 from __future__ import annotations
 
@@ -94,7 +94,8 @@ def test_every_attribute_is_one_of_the_conventions() -> None:
     assert len(used) > 10
     assert used - {tracing.CLIENT_ID} <= known
     assert tracing.CLIENT_ID.startswith(http_attributes.HTTP_REQUEST_HEADER_TEMPLATE + ".")
-    assert "gen_ai.usage.tokens_of_input" not in known  # positive control of the comparison
+    # positive control: an invented attribute is unknown
+    assert "gen_ai.usage.tokens_of_input" not in known
 
 
 def test_completions_and_cached_tokens(traced: Traced) -> None:

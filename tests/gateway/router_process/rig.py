@@ -1,4 +1,4 @@
-"""A router service at a socket, and workers that ask it, in one event loop."""
+"""A router service at a socket, and the workers that ask it, in one event loop."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.engine.rigs.rig import Clock
 
 LIMITS = RemotePrefillLimits(least_tokens=64)
 READY = ("a", "b")
-LONG_S = 60.0  # longest wait for an expected answer
+LONG_S = 60.0  # seconds to wait for an expected answer, reached only by a test that hangs
 
 
 @dataclass
@@ -47,13 +47,13 @@ class Office:
         return {name: self.router._loads.of(name).queued for name in READY}
 
     def freeze(self) -> None:
-        """Read no messages of workers, like a stopped process."""
+        """Stop reading workers' messages, like a stopped process."""
         for one in self.service._workers:
             assert one.channel._transport is not None
             one.channel._transport.pause_reading()
 
     def go_on(self) -> None:
-        """Read all waiting messages."""
+        """Read all waiting messages, and those to come."""
         for one in self.service._workers:
             assert one.channel._transport is not None
             one.channel._transport.resume_reading()
@@ -63,7 +63,7 @@ class Office:
 async def open_office(
     directory: Path, workers: int, wait_s: float = LONG_S
 ) -> AsyncIterator[tuple[Office, Sequence[RouterClient]]]:
-    """Run a service with `workers` connected workers."""
+    """Run a router service with `workers` connected workers."""
     office = Office(directory / "router.sock")
     clients = [RouterClient(office.socket, LIMITS, wait_s=wait_s) for _ in range(workers)]
     async with AsyncExitStack() as stack:
@@ -83,6 +83,6 @@ async def settled(client: RouterClient) -> None:
 
 
 async def until_read() -> None:
-    """Wait until the messages sent in this loop are read."""
+    """Wait until the service has read the messages sent in this event loop."""
     for _ in range(20):
         await asyncio.sleep(0.001)

@@ -1,4 +1,4 @@
-"""Answers to several workers equal those of one router with the same messages."""
+"""Answers to several workers equal the answers of a single router that gets the same messages."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SOURCES = {name: f"/exchange/{name}" for name in "abcd"}
 
 
 class Calls:
-    """Random calls of several workers, repeated on one router."""
+    """Random calls of several workers, repeated on a single router."""
 
     def __init__(self, seed: int, workers: list[RouterClient], routed: FirstTokenRouter) -> None:
         self.random = Random(seed)
@@ -53,7 +53,7 @@ class Calls:
         self.fetched += route.answer.source is not None
 
     async def begin_or_end(self) -> None:
-        """Give a running request its first token, or end it."""
+        """Report a running request's first token, or end the request."""
         if not self.under_way:
             return
         worker, replica, name = self.under_way[self.random.randrange(len(self.under_way))]
@@ -68,11 +68,11 @@ class Calls:
         if is_over:
             self.under_way.remove((worker, replica, name))
         await settled(worker)
-        # the call that `settled` makes
+        # repeats the call that `settled` makes
         await self.one.source(RoutingRequest("settled", 1), "a", {})
 
     def hear(self) -> None:
-        """Report that a replica has blocks, or has gone."""
+        """Report that a replica has blocks, or is gone."""
         replica, tenant = self.random.choice("abcd"), self.random.randrange(6)
         keys = chained(*((tenant, at) for at in range(self.random.randrange(1, 30))))
         is_gone = self.random.random() < 0.1
@@ -108,7 +108,10 @@ async def test_whichever_worker_asks_the_choice_is_that_of_one_router(
 
 
 async def test_what_several_workers_ask_at_once_is_computed_once(tmp_path: Path) -> None:
-    """Positive control: separate routers put each tenant's prefix on both replicas."""
+    """Compute a prefix once that several workers ask for at once.
+
+    Positive control: separate routers put each tenant's prefix on both replicas.
+    """
 
     async def replicas_of(routings: list[Routing]) -> dict[int, set[str]]:
         found: dict[int, set[str]] = {tenant: set() for tenant in range(8)}

@@ -60,7 +60,7 @@ def framed(message: msgspec.Struct) -> bytes:
 
 
 async def is_not_alone(client: RouterClient, number: int) -> bool:
-    """Return whether a new request is answered by the router process."""
+    """Return whether the router process answers a new request of this worker."""
     route = await client.route(question(asked(number)))
     end(client, asked(number), route)
     await settled(client)
@@ -162,7 +162,10 @@ async def test_a_socket_that_is_removed_is_made_anew(tmp_path: Path) -> None:
 
 
 def test_what_is_told_anew_is_less_than_what_may_wait_to_be_sent() -> None:
-    """If more were told anew, each new connection would end as soon as it begins."""
+    """Repeat fewer bytes to a new connection than may wait to be sent.
+
+    Otherwise each new connection would end as soon as it begins.
+    """
     assert MOST_TOLD_KEY_BYTES < MOST_UNSENT_BYTES
     few = OwnRequests(most_told_key_bytes=3 * KEY_BYTES)
     for own in (few, OwnRequests()):
@@ -175,7 +178,9 @@ def test_what_is_told_anew_is_less_than_what_may_wait_to_be_sent() -> None:
 
 
 async def test_one_that_ends_each_connection_is_met_less_and_less_often(tmp_path: Path) -> None:
-    """A router process of another version would end connections like this."""
+    """Retry less and less often a router process that ends each connection, as one of another
+    version would.
+    """
 
     async def refuse(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(framed(KnownBlocks({})))
@@ -238,7 +243,7 @@ async def test_what_is_no_message_ends_its_own_connection_alone(
         await one.route(question(asked(1)))
         reader, writer = await asyncio.open_unix_connection(office.socket)
         writer.write(framed(AskRoute(7, question(asked(2)))))
-        writer.write(framed(NoteEnded("r1")))  # a request of another worker
+        writer.write(framed(NoteEnded("r1")))  # the request belongs to another worker
         told = await asyncio.wait_for(reader.readuntil(b"routed"), SOON_S)
         assert b"known" in told, "the control: a message is answered"
         assert sum(office.running().values()) == 2
@@ -282,7 +287,7 @@ async def test_what_waits_for_one_that_does_not_read_is_bounded(tmp_path: Path) 
 
 
 def test_all_that_is_said_is_a_message_of_one_union() -> None:
-    """Each decoder knows all messages of its direction. A tag used twice would raise here."""
+    """Decode every message of a direction with one decoder, which would refuse a tag used twice."""
     for kind in (ToRouter, FromRouter):
         decoder = msgspec.msgpack.Decoder(kind)
         tags = {one.__struct_config__.tag for one in get_args(kind)}

@@ -1,4 +1,4 @@
-"""The process's parts before real engines and sockets; only the model is a double."""
+"""The parts of the router process with real engines and sockets; only the model is a double."""
 
 from __future__ import annotations
 
@@ -80,7 +80,8 @@ async def test_engines_that_are_registered_are_listened_to(tmp_path: Path) -> No
 
 
 def test_one_that_cannot_run_says_why_in_a_line(tmp_path: Path) -> None:
-    """Two engines, one over TCP without its key.
+    """Report in one line why the process cannot run: one of its two engines uses TCP, but there is
+    no key.
 
     The process runs its parent's code, whatever the parent's working directory contains.
     """

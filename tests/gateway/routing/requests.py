@@ -1,4 +1,4 @@
-"""Requests and events as routers receive them; a block has 16 tokens."""
+"""Requests and cache events as routers receive them; a block has 16 tokens."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ BLOCK = 16
 
 
 def chained(*contents: object) -> bytes:
-    """Return the keys of blocks with these contents, in a chain."""
+    """Return the keys of a chain of blocks with these contents."""
     keys, key = [], b""
     for content in contents:
         key = blake2b(key + repr(content).encode(), digest_size=16).digest()

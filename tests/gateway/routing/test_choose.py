@@ -1,4 +1,4 @@
-"""The choice of a replica from numbers alone."""
+"""The choice of a replica, computed from numbers alone."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ def one(
 
 
 def chosen(candidates: list[Candidate], cache_tokens: float, balance: Balance) -> str:
-    """Return the choice between replicas without load."""
+    """Choose among candidates in an empty cache of `cache_tokens` tokens; return the chosen
+    replica's name.
+    """
     return choose_replica(candidates, cache_tokens, balance, never_asked)
 
 
@@ -40,7 +42,10 @@ def test_about_as_soon_is_no_difference_and_the_idlest_is_chosen() -> None:
 
 
 def test_what_all_wait_for_is_no_difference() -> None:
-    """Two hundredths of a long queue outweigh a prefix."""
+    """Ignore a wait that all replicas have in common.
+
+    Two per cent of a long queue would outweigh a cached prefix.
+    """
     has_it, has_not = one("a", 0.44, compute=0.02, running=5), one("b", 0.33, compute=0.33)
     assert chosen([has_it, has_not], 1e6, PLAIN) == "a", "the control: nobody waits for long"
     wait_s = 20.0
@@ -53,17 +58,20 @@ def test_what_all_wait_for_is_no_difference() -> None:
 
 
 def test_what_has_computed_more_is_dearer_for_what_it_would_have_to_compute() -> None:
-    ahead = one("a", 0.8, compute=0.8, given=200)  # it has the block that all prompts share
+    # the replica has the block that all prompts share
+    ahead = one("a", 0.8, compute=0.8, given=200)
     behind = one("b", 1.0, compute=1.0, given=0)
     assert chosen([ahead, behind], 1000.0, PLAIN) == "b"
-    assert chosen([ahead, behind], 100_000.0, PLAIN) == "a"  # a small part of a cache
+    # 200 tokens are a small part of this cache
+    assert chosen([ahead, behind], 100_000.0, PLAIN) == "a"
     has_all = one("a", 0.1, compute=0.1, given=200)
     assert chosen([has_all, behind], 1000.0, PLAIN) == "a"
 
 
 def test_one_that_runs_far_more_than_the_others_is_left_out() -> None:
     idle = [one(name, 1.0) for name in "bcd"]
-    assert chosen([one("a", 0.0, running=6), *idle], 1e6, PLAIN) == "a"  # a few more are no herd
+    # a few more running requests do not make the replica overloaded
+    assert chosen([one("a", 0.0, running=6), *idle], 1e6, PLAIN) == "a"
     assert chosen([one("a", 0.0, running=7), *idle], 1e6, PLAIN) == "b"
 
 
@@ -97,7 +105,8 @@ def load_s(replica: str) -> float:
     return 7.0 * (ord(replica) % 4)
 
 
-@settings(derandomize=True)  # for ties within rounding, either choice is right, and some look wrong
+# Fixed examples: for ties within rounding either choice is right, and this test accepts only one.
+@settings(derandomize=True)
 @given(CANDIDATES, st.floats(0, 1e9))
 def test_it_is_as_if_all_that_load_had_been_asked_before(
     candidates: list[Candidate], cache_tokens: float
@@ -108,7 +117,7 @@ def test_it_is_as_if_all_that_load_had_been_asked_before(
         else one
         for one in candidates
     ]
-    either = {  # sums are computed in another order
+    either = {  # The test computes sums in another order than the code.
         chosen(asked, cache_tokens, Balance(alike=PLAIN.alike + rounding))
         for rounding in (-1e-9, 0.0, 1e-9)
     }

@@ -1,4 +1,4 @@
-"""The choice to fetch from another replica, the source, and the measured rates."""
+"""The decision to fetch from another replica, the chosen source, and the measured rates."""
 
 from __future__ import annotations
 
@@ -31,11 +31,13 @@ from gateway.routing.router import RoutingChoice
 from tests.gateway.routing.requests import BLOCK, cached, request
 from tests.gateway.routing.test_first_token import READY, SOURCES, Clock, router
 
-HOT = range(64)  # the contents of a prefix
+HOT = range(64)  # contents of the blocks of a prefix
 
 
 def send(one: FirstTokenRouter, name: str, *contents: object) -> RoutingChoice:
-    """Choose and send as the gateway does; the prompt is computed and reported at once."""
+    """Choose a replica and send the request there, as the gateway does; report its prompt as
+    computed at once.
+    """
     asked = request(name, *contents)
     choice = one.choose(asked, READY, SOURCES)
     one.sent(choice.replica, replace(asked, source=choice.source))
@@ -47,7 +49,7 @@ def fetched(tokens: int, seconds: float) -> tuple[Reused, Timing]:
 
 
 def busy(one: FirstTokenRouter, replica: str, blocks: int = 400) -> None:
-    """Give a replica so much work that nothing else is sent there."""
+    """Give a replica so much work that no other request is sent there."""
     one.sent(replica, request(f"busy {replica}", *((replica, n) for n in range(blocks))))
 
 
@@ -155,7 +157,7 @@ def test_after_a_fetch_of_which_nothing_came_none_is_tried_for_a_while() -> None
     later = request("r2", *HOT, "y")
     assert one.choose(later, ["b"], SOURCES).source is None
     others = replace(later, request_id="r3", namespace=b"b" * 16)
-    # another request's keys
+    # the keys of another request
     others = replace(others, block_keys=bytes(bytearray(later.block_keys)))
     assert one.choose(others, ["b"], SOURCES).source is not None, "another tenant's"
     clock.now += HOLD_OFF_S
@@ -218,7 +220,10 @@ class TestRates:
     def test_where_computing_is_fast_a_fetch_is_tried_all_the_same_and_what_it_takes_is_learned(
         self,
     ) -> None:
-        """The model is small and the GPU fast. A fixed guess would be slower than computing."""
+        """Try a fetch although computing is fast, and learn how long the fetch takes.
+
+        The model is small and the GPU fast, so a fixed guess would always favour computing.
+        """
         fast = COMPUTE_S / 20
         one = FirstTokenRouter(clock := Clock())
         one.heard("a", cached(*range(256)))

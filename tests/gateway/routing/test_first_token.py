@@ -1,4 +1,6 @@
-"""The router that serves: caches, queues, rates, herds, and forgotten replicas."""
+"""The router used in service: caches, queues, rates, overloaded replicas, and forgotten
+replicas.
+"""
 
 from __future__ import annotations
 
@@ -146,7 +148,10 @@ def test_the_faster_replica_is_given_more() -> None:
 
 
 def test_a_replica_of_which_little_is_known_is_taken_to_be_like_the_others() -> None:
-    """A replica's first prompts run together, so each seems to take the time of all."""
+    """Assume that a little-known replica is like the others.
+
+    Its first prompts run together, so each seems to take the time of all.
+    """
     clock = Clock()
     one = FirstTokenRouter(clock)
 
@@ -189,7 +194,7 @@ def test_nothing_is_known_of_a_replica_that_is_gone() -> None:
     one.sent("b", request("r2", "x"))
     asked = request("r3", *range(100))
     assert one.choose(asked, READY).replica == fresh.choose(asked, READY).replica
-    one.began("a", "r1", None, None)  # a late report
+    one.began("a", "r1", None, None)  # a report that arrives late
     one.ended("a", "r1")
 
 
@@ -201,11 +206,12 @@ def test_a_request_without_the_cache_goes_where_least_waits() -> None:
     assert one.choose(asked, READY).replica == "b"
     one.sent("b", asked)
     one.began("b", "r", reused(), timing(prefill=1.0))
-    assert one.choose(request("short", tail=3), READY).replica in READY  # less than a whole block
+    # the prompt is shorter than a block
+    assert one.choose(request("short", tail=3), READY).replica in READY
 
 
 class Calls(RuleBasedStateMachine):
-    """Random calls in any order: all counts add up, and are 0 when all requests are over."""
+    """Random calls in any order: all counts add up, and are 0 once all requests have ended."""
 
     @initialize()
     def start(self) -> None:
@@ -272,7 +278,7 @@ def test_whatever_is_called_in_whichever_order_the_counts_add_up() -> None:
 class TestRates:
     def test_overlapping_prompts_count_their_time_once(self) -> None:
         rates = ReplicaRates()
-        # four at a time, each of a second: 0.25 s for a thousand tokens
+        # four prompts at a time, each of 1 s: 0.25 s per thousand tokens
         for number in range(1, 60):
             rates.began(1000, reused(), timing(prefill=1.0), now=0.25 * number)
         assert rates.compute.per_token == pytest.approx(0.25e-3, rel=0.02)
@@ -284,7 +290,9 @@ class TestRates:
         assert rates.compute.per_token == pytest.approx(0.5e-3, rel=0.02)
 
     def test_whoever_hears_late_learns_the_same(self) -> None:
-        """A busy gateway reads many first tokens at one moment, some time later."""
+        """Learn the same rates in a busy gateway, which reads many first tokens at once, some time
+        later.
+        """
         on_time, late = ReplicaRates(), ReplicaRates()
         for number in range(1, 61):
             told = timing(prefill=1.0, at=7e6 + 0.25 * number)
@@ -295,7 +303,7 @@ class TestRates:
 
     def test_what_one_of_several_gateways_says_late_is_not_counted_twice(self) -> None:
         rates = ReplicaRates()
-        for number in range(2, 60, 2):  # of each pair, the later token is reported first
+        for number in range(2, 60, 2):  # the later token of each pair is reported first
             for one in (number, number - 1):
                 rates.began(1000, reused(), timing(prefill=1.0, at=7e6 + 0.25 * one), now=number)
         assert rates.compute.per_token == pytest.approx(0.25e-3, rel=0.1)
@@ -395,10 +403,10 @@ def test_the_random_router_has_a_seed() -> None:
 def test_short_prompts_that_begin_alike_are_split_so_that_first_tokens_come_soon(
     shared: int, own: int, split: tuple[int, int]
 ) -> None:
-    """Eight prompts at once, with a prefix cached on one of two replicas; six and two may be best.
+    """Split eight short prompts so that first tokens come soon; six and two may be best.
 
-    The other replica computes the prefix first, so its prompts wait for that. The others wait for
-    the prompts before them.
+    One of two replicas has their prefix cached. The other replica computes the prefix first, so its
+    prompts wait for that. The others wait for the prompts before them.
     """
     one, counts = router(), Counter[str]()
     one.heard("a", cached(*range(shared)))
@@ -410,7 +418,9 @@ def test_short_prompts_that_begin_alike_are_split_so_that_first_tokens_come_soon
     assert (counts["a"], counts["b"]) == split
 
     def waited(away: int) -> int:
-        """Return the tokens before all first tokens, if `away` prompts go to the empty replica."""
+        """Return the sum of tokens computed before each first token, if `away` prompts go to the
+        empty replica.
+        """
         tokens, here = own * BLOCK + 1, 8 - away
         ones = (here * (here + 1) + away * (away + 1)) // 2
         return away * shared * BLOCK + ones * tokens

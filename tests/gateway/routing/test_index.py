@@ -1,4 +1,4 @@
-"""The index, compared with literal application of events, behind a faulty network."""
+"""The cache index, compared with literal application of events, over a faulty network."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def literal(listener: CacheListener, block_keys: bytes) -> tuple[int, int, int]:
 
 
 def by_tier(index: CacheIndex, block_keys: bytes, replica: str) -> tuple[int, int, int]:
-    """Count a replica's blocks in device, host and disk, as a router asks for them."""
+    """Count a prompt's blocks on a replica's device, host and disk, as a router asks for them."""
     keys = keys_of(block_keys)
     found = index.find(keys, [replica]).get(replica, NOTHING)
     if not found.is_lower:
@@ -54,13 +54,13 @@ def by_tier(index: CacheIndex, block_keys: bytes, replica: str) -> tuple[int, in
 
 
 class Wire:
-    """One engine's cache and feed, the network, and the gateway's end of both."""
+    """One engine's cache and event feed, the network, and the gateway's end of the network."""
 
     def __init__(self, name: str, index: CacheIndex) -> None:
         self.scene = TierScene(12, 2, host=10, disk=16)
         self.feed = CacheFeed(self.scene.cache.tree)
         self.on_the_way: list[CacheEvents] = []
-        self.old: list[CacheEvents] = []  # events that may come again
+        self.old: list[CacheEvents] = []  # events that the network may deliver again
         self.listener = CacheListener()
         self._name, self._index = name, index
         self.subscription = CacheSubscription(
@@ -81,7 +81,7 @@ class Wire:
     def serve(self, where: NamespacePath, prompt: TokenIds) -> None:
         scene = self.scene
         lease = scene.acquire_loading(where, prompt, None)
-        while lease is None:  # copies first make room
+        while lease is None:  # copies to lower tiers first make room
             scene.end_copies()
             lease = scene.acquire_loading(where, prompt, None)
         while not lease.ready:
@@ -106,7 +106,9 @@ class Wire:
 
 
 class Chaos(RuleBasedStateMachine):
-    """Caches that change while messages are lost, repeated and late; errors become misses."""
+    """Caches that change while messages are lost, repeated and late: an index error costs at most a
+    miss.
+    """
 
     @initialize()
     def start(self) -> None:
@@ -127,7 +129,7 @@ class Chaos(RuleBasedStateMachine):
         flushes: bool,
         fates: list[str],
     ) -> None:
-        """Let an engine serve these prompts and report changes over the faulty network."""
+        """Let an engine serve these prompts, and report its changes over the faulty network."""
         wire = self.wires[name]
         if flushes:
             wire.scene.cache.flush()
@@ -146,12 +148,12 @@ class Chaos(RuleBasedStateMachine):
 
     @rule(name=st.sampled_from(REPLICAS), is_replaced=st.sampled_from((False, False, True)))
     def heal(self, name: str, is_replaced: bool) -> None:
-        """Repair the network; after a snapshot the index is right."""
-        if is_replaced:  # replaced by another engine with an empty cache
+        """Repair the network. After a snapshot the index must be right."""
+        if is_replaced:  # another engine with an empty cache replaces this engine
             self.index.forget(name)
             self.wires[name] = Wire(name, self.index)
         wire = self.wires[name]
-        for number in range(3):  # the next message reveals what was lost last
+        for number in range(3):  # each message reveals the loss of the message before it
             wire.serve(PATHS[0], tokens(50 + number, self.served, self.served))
             self.served += 1
             wire.publish()
@@ -178,7 +180,7 @@ class Chaos(RuleBasedStateMachine):
 
 
 def is_closed(listener: CacheListener, block_keys: bytes) -> bool:
-    """Return whether a listener has only a prompt's beginning, with faster tiers first."""
+    """Return whether the listener has only a beginning of the prompt, with faster tiers first."""
     levels = [
         ("device", "host", "disk").index(listener.held[key]) if key in listener.held else 3
         for key in split_keys(block_keys)
@@ -188,7 +190,7 @@ def is_closed(listener: CacheListener, block_keys: bytes) -> bool:
 
 @pytest.fixture(autouse=True)
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make pieces small, so that a snapshot of about ten blocks takes several turns."""
+    """Make pieces small, so that a snapshot of about ten blocks takes several messages."""
     monkeypatch.setattr(cache_feed, "PIECE_BLOCKS", 4)
 
 
@@ -210,7 +212,7 @@ def test_every_replica_is_asked_at_once() -> None:
     assert index.find(keys_of(b""), ["long"]) == {}
     assert index.find(keys_of(chained(*range(3))[:-1]), ["long"]) == {
         "long": FoundBlocks(2)
-    }  # the keys are cut off
+    }  # cuts off the keys
 
 
 def test_blocks_are_counted_by_their_tiers() -> None:
@@ -267,7 +269,10 @@ def test_all_lengths_are_found(data: st.DataObject) -> None:
 def test_where_blocks_are_missing_in_between_an_answer_ends_at_one_that_is_there(
     data: st.DataObject,
 ) -> None:
-    """A snapshot can leave such gaps. The answer may end at any of them; the engine finds out."""
+    """Find a block that is present, although blocks before it may be missing, as after a snapshot.
+
+    The answer may end before any missing block; the engine itself finds out which blocks it has.
+    """
     total = data.draw(st.integers(1, 30))
     contents, index = [*range(total)], CacheIndex()
     keys = split_keys(chained(*contents))
@@ -301,7 +306,7 @@ def test_a_lost_message_is_noticed_and_only_because_of_its_number(is_ordered: bo
     wire.deliver()
     wire.scene.cache.flush()
     wire.publish()
-    wire.on_the_way.clear()  # lose them
+    wire.on_the_way.clear()  # loses the messages under way
     wire.serve(PATHS[1], PROMPTS[1])
     for _ in range(4):
         wire.publish()

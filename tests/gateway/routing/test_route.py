@@ -1,4 +1,4 @@
-"""A request's route, decided and noted in one call."""
+"""A request's route, decided and recorded in one call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The router that serves, with two engines behind sockets; only the model is a double."""
+"""The router used in service, with two engines behind sockets; only the model is a double."""
 
 from __future__ import annotations
 
@@ -51,11 +51,11 @@ async def test_a_prompt_goes_where_it_is_cached_until_that_engine_is_gone() -> N
         other = generate("other", [50, 51, 52], max_tokens=1)
         assert (
             router.choose(routing_request(generate("x", PROMPT)), READY).replica == "a"
-        )  # the first of equal replicas
+        )  # the first of equally good replicas
         assert await serve(router, "b", clients["b"], generate("first", PROMPT, max_tokens=1)) == 0
         await serve(router, "a", clients["a"], other)
         again = generate("again", PROMPT, max_tokens=1)
-        async with asyncio.timeout(60):  # a bound on hanging, not a measurement
+        async with asyncio.timeout(60):  # seconds, reached only by a test that hangs
             while router.choose(routing_request(again), READY).replica != "b":  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
         assert await serve(router, "b", clients["b"], again) >= 36

@@ -1,4 +1,4 @@
-"""A tenant that loads many adapters waits for itself, and other tenants do not wait."""
+"""A tenant that loads many adapters waits for its own loads, and other tenants do not wait."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.gateway.state.memory_store import MemoryStore
 
 
 class AdapterReaderThatWaits:
-    """An engine whose reading of each adapter waits until it is released."""
+    """An engine whose reading of each adapter waits until a test releases it."""
 
     def __init__(self) -> None:
         self.reading: list[str] = []

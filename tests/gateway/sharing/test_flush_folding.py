@@ -1,4 +1,6 @@
-"""An engine forgets flushed blocks however long it was away, and records do not pile up."""
+"""An engine forgets flushed blocks however long it was unreachable; the number of records stays
+bounded.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,7 @@ def test_of_very_many_the_oldest_go_sooner() -> None:
 
 
 class Away:
-    """An engine with a disk: its blocks by owner and time, and the flushes it has done."""
+    """An engine with a disk: its blocks by owner and time, and the flushes that it has done."""
 
     def __init__(self) -> None:
         self.blocks = dict[str, float]()
@@ -79,7 +81,7 @@ async def test_engines_that_come_and_go_have_nothing_that_was_flushed() -> None:
                 told, kept = told + 1, kept + ("lives" in engine.blocks)
                 engine.blocks |= {tenant: now, "lives": now}
                 assert all(flushed.get(one, -1.0) < at for one, at in engine.blocks.items())
-        if turn % 3 == 2:  # the tenant is deleted
+        if turn % 3 == 2:  # the tenant is deleted in this round
             await store.add_flush(flush(tenant, now))
             flushed[tenant] = now
             found = folding(await store.flushes(), {"lives"}, now)

@@ -1,4 +1,4 @@
-"""A flush is recorded, sent to all engines, and repeated to engines that were away."""
+"""A flush is recorded, sent to all engines, and repeated to engines that were unreachable."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ async def test_without_the_state_nothing_is_flushed() -> None:
 
 
 def process(store: MemoryStore, now: Callable[[], float]) -> FlushReader:
-    """Return the reader of a new gateway, which sends flushes to engines that connect."""
+    """Return a new gateway's flush reader, which sends flushes to engines that connect."""
     reader = FlushReader(now)
     reader.found(store)
     return reader
@@ -86,7 +86,7 @@ async def test_a_flush_that_is_due_again_is_made_by_whoever_runs_then() -> None:
     runs = process(store, now)
     first = await gone.record("tn_a", again_s=5.0)
     assert await gone.flush("tn_b") == FlushResult(0)
-    del gone  # the first gateway's process ends
+    del gone  # the first gateway's process has ended
     before = await runs.read()
     assert [*before.values()] == ["tn_a", "tn_b"]
     now.advance(5.0)
@@ -97,7 +97,7 @@ async def test_a_flush_that_is_due_again_is_made_by_whoever_runs_then() -> None:
 
 @pytest.mark.parametrize("jump", [-3600.0, 0.0, 3600.0])
 async def test_no_clock_that_is_set_decides_when_a_flush_is_due_again(jump: float) -> None:
-    """The machine's clock is set between the record and the second flush."""
+    """Repeat a flush when it is due, even if the machine's clock was set after the record."""
     store, now, wall = MemoryStore(), ManualClock(1.0), ManualClock(1e9)
     fleet, reader = Fleet(), process(store, now)
     flushing = Flushing(store, fleet.set, wall, reader)

@@ -1,4 +1,4 @@
-"""Namespaces of prompts: separate in every dimension, and shared where they should be."""
+"""Namespaces of prompts: separate in every dimension, and equal where blocks should be shared."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def ids(*numbers: int) -> TokenIds:
     return np.array(numbers, np.int32)
 
 
-# Every dimension; the entries of one row are all separate from each other.
+# For each dimension, callers whose namespaces are all separate from each other.
 APART = {
     "tenant": [caller("a"), caller("b"), caller("A"), caller("a\x00"), caller(" a")],
     "group": [caller("a"), caller("a", "g"), caller("a", "h"), caller("g"), caller("h")],
@@ -50,7 +50,10 @@ def test_salts_are_apart_unset_empty_and_set(who: Caller) -> None:
 
 
 def test_namespaces_are_keyed_with_the_servers_secret_and_no_other_part() -> None:
-    """Their bytes are written out, since several versions and blocks on a disk share them."""
+    """Derive namespaces from the server's secret alone.
+
+    The scopes are written out here, since several versions and the blocks on a disk share them.
+    """
     shared = Namespaces(SECRET, share_all=True)
     spelled: dict[tuple[str, ...], bytes] = {
         ("tenant", "a"): NAMESPACES.own(caller("a"), None, MODEL),
@@ -96,7 +99,7 @@ def test_a_salt_is_below_the_tenant_and_not_below_its_group() -> None:
 
 
 def test_scopes_of_different_kinds_never_coincide() -> None:
-    """The words in scopes are used as names of everything."""
+    """Keep scopes of different kinds apart, although the words in scopes are used as names too."""
     words = ["", "all", "published", "group", "tenant", "salt", EVERYONE]
     shared = Namespaces(SECRET, share_all=True)
     seen: list[bytes] = [shared.own(caller("x"), salt, MODEL) for salt in (None, *words[:-1])]
@@ -153,7 +156,7 @@ def test_where_something_is_missing_nobody_shares(
 
 class TestPath:
     EVERYONES = tuple(range(12))
-    GROUPS = tuple(range(20))  # continues beyond everyone's
+    GROUPS = tuple(range(20))  # part of a group's prefix, which continues a prefix published to all
 
     def namespaces(self, *, share_all: bool = False) -> Namespaces:
         index = PublishedIndex()
@@ -221,7 +224,10 @@ class TestPath:
 
 
 def test_a_schemas_namespaces_are_known_by_their_first_bytes() -> None:
-    """This holds for any salt, model and module, but not for another tenant or schema."""
+    """Recognise a schema's namespaces by their first bytes.
+
+    These are equal for any salt, model and module, but differ for another tenant or schema.
+    """
     for who in (caller("a"), caller("a", "g")):
         first = tuple(NAMESPACES.schema(who, "one"))
         seen = set()

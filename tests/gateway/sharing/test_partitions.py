@@ -1,4 +1,4 @@
-"""The engine gets the shares of its cache whenever the operator changes them."""
+"""The engine gets the tenants' cache shares whenever the operator changes them."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def no_tokens(name: str) -> Pin:
 
 
 class Away(MemoryStore):
-    """A store that can be away."""
+    """A store that can be unreachable."""
 
     is_away = False
 
@@ -110,7 +110,7 @@ async def test_what_another_gateway_stores_is_found_and_pinned_without_news(
     await gateway.store.create(record)
     await until(lambda: record.id in gateway.engine.pinned, WITHIN_S)
     assert gateway.blocks() == 3
-    assert gateway.engine.pinned[record.id] == 4  # the last block is not full
+    assert gateway.engine.pinned[record.id] == 4  # the last block is not full, so it is not shared
     await put(gateway.store, replace(record, deleted_at=5.0))
     await until(lambda: record.id not in gateway.engine.pinned, WITHIN_S)
     assert gateway.blocks() == 0
@@ -119,7 +119,9 @@ async def test_what_another_gateway_stores_is_found_and_pinned_without_news(
 async def test_of_a_model_with_states_the_last_whole_block_is_the_end_of_a_pin(
     gateway: Gateway,
 ) -> None:
-    """Requests continue from the state at the end of the last whole block."""
+    """End the pin of a model with states at the last whole block, from whose state requests
+    continue.
+    """
     gateway.engine.welcome = replace(WELCOME, has_states=True)
     record = prefix()
     await gateway.store.create(record)
@@ -137,7 +139,7 @@ async def test_a_new_engine_is_sent_everything_again(gateway: Gateway) -> None:
     await until(lambda: record.id in gateway.engine.pinned, WITHIN_S)
     gateway.engine.pinned.clear()
     await gateway.published.renew()
-    assert gateway.engine.pinned == {}  # positive control: the same engine is not asked twice
+    assert gateway.engine.pinned == {}  # positive control: the same engine gets no second request
     gateway.engine.welcome = replace(WELCOME, engine_id="another")
     await until(lambda: record.id in gateway.engine.pinned, WITHIN_S)
 
@@ -199,7 +201,8 @@ async def test_a_prefix_that_is_not_pinned_is_not_shared(gateway: Gateway) -> No
     await until(lambda: gateway.published.refusal(record.id) == "full", WITHIN_S)
     await until(lambda: gateway.blocks() == 0, WITHIN_S)
     gateway.engine.pin_error = None
-    gateway.engine.welcome = replace(WELCOME, engine_id="another")  # asks at once
+    # another engine gets the request at once
+    gateway.engine.welcome = replace(WELCOME, engine_id="another")
     await until(lambda: record.id in gateway.engine.pinned, WITHIN_S)
     await until(lambda: gateway.blocks() == 3, WITHIN_S)  # positive control
 

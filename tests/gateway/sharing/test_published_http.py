@@ -1,4 +1,4 @@
-"""Published prefixes over HTTP: one gateway, two tenants, a double of an engine."""
+"""Published prefixes over HTTP: one gateway, two tenants, and a fake engine."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_a_chat_with_the_published_tools_finds_them(
 def test_a_chat_with_other_tools_finds_what_they_have_in_common(
     served: Served, tool_pack: dict[str, Any]
 ) -> None:
-    common = json.dumps(TOOLS).index("weather")  # plus the w of "wind"
+    common = json.dumps(TOOLS).index("weather")  # plus the w of "wind", which both prompts share
     other = cached(served, served.key, LONG, tools=OTHERS, tool_choice="none")
     assert other == (2 + len("tools:") + common + 1) // 16 * 16
     assert 0 < other < tool_pack["tokens"] // 16 * 16

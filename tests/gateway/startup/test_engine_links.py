@@ -1,4 +1,4 @@
-"""Several real engines behind sockets, used as one; only the model is a double."""
+"""Several real engines behind sockets, used like one engine; only the model is a double."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ def none_recorded() -> FlushReader:
 
 
 def knows(engine: Engine) -> bool:
-    """Return whether the router knows all blocks of a prompt and its answer."""
+    """Return whether the router's index has all blocks of a prompt and its answer."""
     blocks = sum(one.known_blocks for one in engine.replicas.values())
-    return blocks == (len(PROMPT) + 3) // BLOCK_SIZE  # the last token is not computed
+    return blocks == (len(PROMPT) + 3) // BLOCK_SIZE  # the last token's KV is not computed
 
 
 async def test_one_engine_is_no_set(tmp_path: Path) -> None:
@@ -65,7 +65,10 @@ async def test_the_router_hears_where_a_prompt_is_cached(tmp_path: Path) -> None
 
 
 async def test_a_wrong_index_costs_a_miss_and_no_more(tmp_path: Path) -> None:
-    """The engine compares tokens itself, so it computes blocks that only the index has."""
+    """Survive a wrong index, which costs a cache miss.
+
+    The engine compares tokens itself, so it computes blocks that only the index has.
+    """
     paths = [str(tmp_path / f"{name}.sock") for name in "ab"]
     with EngineThread(paths[0]), EngineThread(paths[1]):
         async with connected(config_of(tmp_path, "a", "b"), none_recorded()) as engine:

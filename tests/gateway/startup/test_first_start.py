@@ -37,11 +37,11 @@ GIVEN = "the-operator-chose-this-one"
 
 
 class PowerCut(BaseException):
-    """An error that no code under test may catch."""
+    """An error that no code under test catches."""
 
 
 class FailingClock:
-    """A clock that raises PowerCut at reading number `fail_at`."""
+    """A clock that raises PowerCut at its reading number `fail_at`."""
 
     def __init__(self, fail_at: int) -> None:
         self.fail_at = fail_at
@@ -60,7 +60,7 @@ def data_dir(tmp_path: Path) -> Path:
 
 
 async def tenant_of(data_dir: Path, key: str | None) -> str:
-    """Return the name of the tenant that `key` opens."""
+    """Return the name of the tenant to which `key` belongs."""
     store = SqliteStore(data_dir / STATE_FILE)
     try:
         keyring = Keyring(store, load_secrets(data_dir).pepper, CLOCK)
@@ -206,7 +206,7 @@ async def test_nothing_that_prints_a_start_shows_a_key(data_dir: Path) -> None:
 async def test_a_start_cut_off_at_any_reading_of_the_clock_heals(tmp_path: Path) -> None:
     whole = FailingClock(fail_at=0)
     await ensure_first_start(tmp_path / "whole", clock=whole)
-    assert whole.readings == 4  # two tenants and two keys
+    assert whole.readings == 4  # two tenants and two keys each read the clock
     for fail_at in range(1, whole.readings + 1):
         data_dir = tmp_path / str(fail_at)
         with pytest.raises(PowerCut):

@@ -1,4 +1,4 @@
-"""Parts of libraries that a gateway's process leaves out, compared with plain imports."""
+"""Modules of libraries that a gateway's process does not import, compared with plain imports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The gateway as a process of its own."""
+"""The gateway as a separate process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The limit on connections leaves room for the files that the process opens."""
+"""The limit on connections leaves enough file descriptors for the files that the process opens."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A start with another state than before: refused, and accepted with `--new-state`."""
+"""A start with another state store than before: it is refused, and accepted with `--new-state`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def start(data_dir: Path, *, new_state: bool = False) -> FirstStart:
 
 
 async def tenant_of(data_dir: Path, key: str | None) -> str:
-    """Return the id of the tenant that `key` opens."""
+    """Return the id of the tenant to which `key` belongs."""
     store = SqliteStore(data_dir / STATE_FILE)
     try:
         keyring = Keyring(store, load_secrets(data_dir).pepper, CLOCK)
@@ -67,7 +67,7 @@ async def test_a_lost_state_is_refused_and_a_new_one_is_whole(
     tmp_path: Path, harm: Callable[[Path], None], marked: bool
 ) -> None:
     first = await start(tmp_path)
-    if not marked:  # as a release without markers left it
+    if not marked:  # the state as left by a release without markers
         (tmp_path / "state.id").unlink()
     harm(tmp_path)
     for _ in range(2):
@@ -128,7 +128,7 @@ async def test_a_damaged_state_is_set_aside_and_none_is_overwritten(tmp_path: Pa
     for number in (1, 2):
         overwrite(tmp_path / STATE_FILE, number)
         damaged = (tmp_path / STATE_FILE).read_bytes()
-        await start(tmp_path)  # the start succeeds, and the gateway reports a fault
+        await start(tmp_path)  # the start succeeds, but the gateway reports a fault
         accepted = await start(tmp_path, new_state=True)
         assert await tenant_of(tmp_path, accepted.demo_key)
         assert (tmp_path / f"{STATE_FILE}.damaged-{number}").read_bytes() == damaged

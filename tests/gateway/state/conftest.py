@@ -11,6 +11,6 @@ from tests.doubles.gateway.redis_server import RedisServer, redis_server
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
-    """Run one Redis for a module whose tests leave it usable."""
+    """Run a Redis server for a module whose tests leave it usable."""
     with redis_server(tmp_path_factory.mktemp("redis")) as server:
         yield server

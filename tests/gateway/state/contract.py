@@ -98,7 +98,11 @@ def a_schema(tenant: Tenant, number: int = 1, text: str = "") -> ModuleSchema:
 
 
 def room_for(of_tenant: int, of_all: int = 1000) -> ResponseRoom:
-    """Make room for `of_tenant` and `of_all` copies of `a_response` with one-digit numbers."""
+    """Return limits with room for `of_tenant` copies of `a_response` per tenant, and `of_all` in
+    all.
+
+    The copies have one-digit numbers.
+    """
     size = len(msgspec.json.encode(a_response(a_tenant())))
     return ResponseRoom(of_one=size, of_tenant=of_tenant * size, of_all=of_all * size)
 
@@ -185,7 +189,7 @@ class StoreContract:
         assert seen.disabled
         after = await store.get(Tenant, tenant.id)
         assert (after.disabled, after.weight) == (True, tenant.weight + 8)
-        await put(store, tenant)  # positive control: an outdated record overwrites everything
+        await put(store, tenant)  # positive control: an outdated record would overwrite everything
         assert await store.get(Tenant, tenant.id) == tenant
 
     async def test_a_change_that_cannot_be_made_changes_nothing(self, store: Store) -> None:
@@ -296,7 +300,8 @@ class StoreContract:
         before = a_key(tenant)
         await store.create(before)
         await put(store, replace(before, revoked_at=60.0))
-        await put(store, replace(before, expires_at=99.0))  # read before the revocation
+        # the record was read before the revocation
+        await put(store, replace(before, expires_at=99.0))
         after = await store.get(ApiKey, before.id)
         assert (after.expires_at, after.revoked_at) == (99.0, 60.0)
         await put(store, replace(before, revoked_at=70.0))
@@ -360,7 +365,7 @@ class StoreContract:
             await put(store, replace(early, name="late"))
         await put(store, replace(early, name="first"))
         assert (await store.get(Group, early.id)).name == "first"
-        await store.create(replace(early, id="gr_again"))  # the old name is free
+        await store.create(replace(early, id="gr_again"))  # no group has the old name any more
 
     async def test_a_missing_group_is_not_found(self, store: Store) -> None:
         for attempt in (
@@ -386,7 +391,7 @@ class StoreContract:
         await put(store, replace(prefix, deleted_at=5.0))
         await store.delete(Group, group.id)
         assert await store.every(Group) == []
-        # deleted prefixes keep their scope
+        # deleted prefixes keep their scope, so the group's prefix remains
         assert (await store.get(PublishedPrefix, prefix.id)).scope == group.id
         await store.create(group)
         await put(store, member)
@@ -433,7 +438,7 @@ class StoreContract:
         with pytest.raises(Conflict):
             await store.create(again)
         with pytest.raises(Conflict):
-            await store.create(replace(prefix, version=2))  # the id is in use
+            await store.create(replace(prefix, version=2))  # a prefix with this id exists
         assert await store.every(PublishedPrefix) == [prefix]
         await put(store, replace(prefix, deleted_at=7.0))
         with pytest.raises(Conflict):
@@ -446,7 +451,7 @@ class StoreContract:
         await put(store, replace(prefix, tokens=42))
         assert await store.get(PublishedPrefix, prefix.id) == replace(prefix, tokens=42)
         await put(store, replace(prefix, tokens=42, deleted_at=7.0))
-        await put(store, replace(prefix, tokens=43))  # read before the deletion
+        await put(store, replace(prefix, tokens=43))  # the record was read before the deletion
         after = await store.get(PublishedPrefix, prefix.id)
         assert (after.tokens, after.deleted_at) == (43, 7.0)
 
@@ -465,7 +470,7 @@ class StoreContract:
         with pytest.raises(Conflict):
             await store.keep_response(ours, room_for(9))
         theirs = replace(ours, tenant_id=other.id, content=msgspec.Raw(b'"theirs"'))
-        assert await store.keep_response(theirs, room_for(9))  # each tenant has its own ids
+        assert await store.keep_response(theirs, room_for(9))  # each tenant has ids of its own
         assert await store.find_response(mine.id, ours.id, now=1.0) == ours
         await store.drop_response(mine.id, ours.id, now=1.0)
         with pytest.raises(NotFound):
@@ -534,7 +539,7 @@ class StoreContract:
         await store.drop_expired_responses(now=101.5)
         assert await kept(store, tenant) == [2]
         assert await store.count_responses(tenant.id) == 1
-        for number in (3, 4):  # expired responses take no room
+        for number in (3, 4):  # expired responses need no room
             await store.keep_response(a_response(tenant, number), room_for(3))
         assert await kept(store, tenant) == [2, 3, 4]
 
@@ -584,7 +589,7 @@ class StoreContract:
         else:
             await put(store, replace(tenant, disabled=True))
         assert (await kept(store, tenant), await kept(store, other)) == ([], [1, 2])
-        with pytest.raises(NotFound):  # like an answer that ends after the change
+        with pytest.raises(NotFound):  # as if an answer ended after the change
             await store.keep_response(a_response(tenant, 3), room_for(2, 4))
         if change == "deleted":
             await store.create(tenant)
@@ -813,7 +818,7 @@ class StoreContract:
 
 
 async def _random_change(store: Store, rng: random.Random) -> str:
-    """Make one change with one of few names, so that names collide; return how it ended."""
+    """Make a random change under one of a few names, so that names collide; return its outcome."""
     tenant = replace(a_tenant(rng.choice("abcd")), weight=float(rng.randrange(1, 5)))
     tenant = replace(tenant, name=rng.choice("abcd"))
     key = replace(a_key(a_tenant(rng.choice("abcd")), rng.randrange(4)), tenant_id=tenant.id)

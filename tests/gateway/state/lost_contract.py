@@ -1,4 +1,4 @@
-"""Properties of every store about a state that was lost or exchanged.
+"""Properties of every kind of store after its state was lost or replaced by another.
 
 A store's test module subclasses `LostStateContract` and provides the fixture `place`.
 """
@@ -22,7 +22,9 @@ from tests.gateway.state.contract import a_tenant
 
 @dataclass
 class Place:
-    """The place of a state, and ways to lose it: emptied, exchanged for another, and put back."""
+    """A location of state, and ways to lose the state: empty it, replace it by another, and put it
+    back.
+    """
 
     data_dir: Path
     shared: Shared
@@ -40,7 +42,7 @@ class Place:
             yield home
 
     def open(self, *, new_state: bool = False) -> AbstractAsyncContextManager[Home]:
-        """Open the state and check it. Raises WrongState if it is another one."""
+        """Open the state and check it. Raises WrongState if another state was expected."""
         return self._open(new_state=new_state)
 
 

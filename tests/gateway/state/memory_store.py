@@ -1,4 +1,4 @@
-"""The simplest store of the state: dictionaries.
+"""A store of the state in dictionaries, the simplest kind.
 
 It has the properties of `StoreContract`, so it can replace any other store, and is the model of
 random tests.
@@ -32,7 +32,9 @@ from gateway.state.usage_records import Counters, UsageRow
 
 
 class MemoryStore:
-    """Implements `gateway.state.store.Store`; `lookups` counts calls of find_by_digest."""
+    """Implements `gateway.state.store.Store` in memory; `lookups` counts calls of
+    find_by_digest.
+    """
 
     def __init__(self) -> None:
         self.tenants: dict[str, Tenant] = {}

@@ -9,7 +9,9 @@ from tests.gateway.state.memory_store import MemoryStore
 
 
 class Watched(MemoryStore):
-    """A store that reports each call to drop expired records; it is away the first time."""
+    """A store that reports each call that drops expired records; at the first call it is
+    unreachable.
+    """
 
     def __init__(self) -> None:
         super().__init__()

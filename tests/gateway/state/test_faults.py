@@ -1,4 +1,4 @@
-"""Listeners of faults, and when they are called."""
+"""Listeners for faults of the state, and the moments when they are called."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ DAMAGED, FULL = damaged("state", "s"), no_room("the disk")
 
 
 class Patient:
-    """A watched store whose next check finds the test's fault."""
+    """A watched store whose next check finds the fault that a test gives."""
 
     def __init__(self) -> None:
         self.fault: Fault | None = None

@@ -1,4 +1,6 @@
-"""A fault as tenants, load balancers and scrapers see it, over HTTP before a fake engine."""
+"""A fault of the state as tenants, load balancers and scrapers see it, over HTTP with a fake
+engine.
+"""
 
 from __future__ import annotations
 
@@ -47,13 +49,18 @@ def ready(gateway: Served) -> tuple[int, str]:
 
 
 def damaged(gateway: Served, path: Path) -> tuple[int, str]:
-    """Damage the file, and check, repeatedly: a write-back of the WAL may repair it."""
+    """Damage the file; return the health check's status and text.
+
+    Callers repeat this until the fault is found, since writing back the WAL may repair the file.
+    """
     overwrite(path, 1)
     return ready(gateway)
 
 
 def chat(gateway: Served) -> str | None:
-    """Return the error code of a chat; None if it is answered. Any other end raises an error."""
+    """Send a chat; return its error code, or None if it is answered. Raises if it ends
+    otherwise.
+    """
     place: Any = {"base_url": gateway.url + "/v1", "api_key": gateway.key, "max_retries": 0}
     with openai.OpenAI(**place, timeout=60) as client:
         try:

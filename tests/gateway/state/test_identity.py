@@ -1,4 +1,4 @@
-"""The state of an installation: every combination of expected and found markers."""
+"""The identity of an installation's state: every combination of expected and found markers."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_a_state_from_before_there_were_ids_is_taken_over() -> None:
 def test_a_marker_is_kept_and_forgotten(tmp_path: Path) -> None:
     assert expected(tmp_path, "state", "s") == ExpectedState("state", "s")
     remember(tmp_path, "state", MINE)
-    remember(tmp_path, "state", OTHER)  # the first marker stays
+    remember(tmp_path, "state", OTHER)  # the first marker is not overwritten
     assert expected(tmp_path, "state", "s") == ExpectedState("state", "s", MINE, True)
     assert expected(tmp_path, "limits", "l") == ExpectedState("limits", "l")
     forget(tmp_path, "state")

@@ -1,4 +1,4 @@
-"""Large records in a real Redis never keep it from serving others."""
+"""Large records in a real Redis never keep Redis from serving other tenants."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.doubles.gateway.redis_server import RedisServer, redis_server
 from tests.gateway.state.contract import a_prefix, a_response, a_tenant
 from tests.gateway.support.manual_clock import ManualClock
 
-TEXT = "A" * 2_000_000  # the largest text of a stored response
+TEXT = "A" * 2_000_000  # the largest allowed text of a stored response
 ROOM = ResponseRoom(of_one=4 << 20, of_tenant=64 << 20, of_all=128 << 20)
 MINE, HERS = a_tenant("mine"), a_tenant("hers")
 LIMITS = Limits(budget=Budget(units=1000.0), requests_per_minute=100_000)
@@ -55,7 +55,7 @@ class Site:
         await self.store.every(PublishedPrefix)
 
     async def serves(self) -> None:
-        """Check that another tenant's request is admitted, and its key found."""
+        """Check that another tenant's request is admitted, and that its key is found."""
         demand = Demand(f"r{next(self.numbers)}", HERS.id, LIMITS, Amount())
         verdict = await self.limiter.reserve(demand)
         assert isinstance(verdict, Granted)
@@ -85,9 +85,9 @@ async def site(tmp_path: Path) -> AsyncIterator[Site]:
 async def test_what_does_not_cross_fails_alone(
     site: Site, attempt: Callable[[Site], Awaitable[object]]
 ) -> None:
-    await attempt(site)  # positive control: Redis accepts it without the limits
+    await attempt(site)  # positive control: without the limits, Redis accepts the record
     bounds = {"client-output-buffer-limit": "normal 65536 0 0", "client-query-buffer-limit": "1mb"}
-    for name, value in bounds.items():  # Redis disconnects clients that receive or send more
+    for name, value in bounds.items():  # Redis now disconnects clients that receive or send more
         await site.link.command("CONFIG", "SET", name, value)
     for _ in range(2 * FAILURES):
         with pytest.raises(Unavailable) as caught:

@@ -1,4 +1,4 @@
-"""Lost states, with both stores, and with several gateways on one Redis."""
+"""Lost states in both kinds of store, and with several gateways on one Redis."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.gateway.state.lost_contract import LostStateContract, Place
 
 
 class TestSqlite(LostStateContract):
-    """The contract on a real file."""
+    """The contract after a loss, on a real file."""
 
     @pytest.fixture
     def place(self, tmp_path: Path) -> Place:
@@ -48,7 +48,7 @@ class TestSqlite(LostStateContract):
 
 
 class TestRedis(LostStateContract):
-    """The contract on a real Redis."""
+    """The contract after a loss, on a real Redis."""
 
     @pytest.fixture
     async def place(self, tmp_path: Path, server: RedisServer) -> AsyncIterator[Place]:

@@ -7,7 +7,7 @@ from tests.gateway.state.memory_store import MemoryStore
 
 
 class TestMemoryStore(StoreContract):
-    """The double has the properties too."""
+    """The contract of stores, on the double in memory."""
 
     @pytest.fixture
     def store(self) -> MemoryStore:

@@ -1,6 +1,6 @@
-"""Redis away, frozen, slow, flushed, restarted empty, read-only and full.
+"""A Redis that is down, frozen, slow, flushed, restarted empty, read-only or full.
 
-Nothing hangs, no unknown key is accepted, and everything is as before once Redis is back.
+Nothing hangs, no unknown key is accepted, and everything works as before once Redis is back.
 """
 
 from __future__ import annotations
@@ -42,13 +42,15 @@ ENTRY = AuditEntry(time=1.0, actor="op", action="a", target="t")
 
 @dataclass
 class Site:
-    """A gateway's state with a short timeout, and two keys, of which it has looked up one."""
+    """A gateway's state with a short timeout, and two keys, one of which the gateway has
+    looked up.
+    """
 
     server: RedisServer
     link: RedisLink
     store: RedisStore
     keyring: Keyring
-    monotonic: ManualClock  # the keyring's clock
+    monotonic: ManualClock  # clock of the keyring
     breaker_clock: ManualClock
     known: IssuedKey
     unused: IssuedKey
@@ -57,7 +59,7 @@ class Site:
         self.monotonic.advance(IDENTITY_TTL_S)
 
     async def recover(self) -> None:
-        """Let the breaker probe until Redis answers."""
+        """Let the circuit breaker probe until Redis answers."""
         async with asyncio.timeout(20):
             while True:
                 self.breaker_clock.advance(1.0)
@@ -69,7 +71,7 @@ class Site:
                     return
 
     async def lost(self) -> None:
-        """Let the breaker probe until Redis answers with another state."""
+        """Let the circuit breaker probe until Redis answers with another state."""
         async with asyncio.timeout(20):
             while self.store.link.fault is None:
                 self.breaker_clock.advance(1.0)
@@ -77,7 +79,7 @@ class Site:
                 await asyncio.sleep(0.01)
 
     async def refused(self) -> None:
-        """Check that every method raises Unavailable with a time for a retry."""
+        """Check that every method raises Unavailable with a delay before a retry."""
         for attempt in (
             self.store.create(ACME),
             self.store.every(Tenant),
@@ -131,7 +133,7 @@ async def site(server: RedisServer) -> AsyncIterator[Site]:
 
 @asynccontextmanager
 async def held_up(seconds: float) -> AsyncIterator[None]:
-    """Make every turn of the loop take a given time."""
+    """Make every iteration of the event loop take the given time."""
 
     async def work() -> None:
         while True:
@@ -153,10 +155,10 @@ async def refusal(site: Site, issued: IssuedKey) -> GatewayError:
 
 
 async def outage(site: Site) -> None:
-    """Check what holds while Redis does not answer, for any reason."""
+    """Check the gateway's behaviour while Redis does not answer, for any reason."""
     site.forget_by_time()
     assert (await site.keyring.identify(site.known.secret)).tenant_id == ACME.id
-    # 503, since the key may be valid
+    # status 503, since the key may be valid
     assert isinstance(await refusal(site, site.unused), Unavailable)
     await site.refused()
     site.monotonic.advance(OUTAGE_TTL_S)
@@ -166,16 +168,19 @@ async def outage(site: Site) -> None:
 async def test_redis_killed_and_started_again_empty(site: Site) -> None:
     site.server.kill()
     await outage(site)
-    site.server.start()  # now empty
+    site.server.start()  # the restarted Redis is empty
     await site.lost()
-    assert isinstance(await refusal(site, site.known), StateLost)  # lost, so keys are refused
+    # the state is lost, so all keys are refused
+    assert isinstance(await refusal(site, site.known), StateLost)
     assert site.store.link.fault is not None
     assert site.store.link.fault.status == "state_missing"
     assert await site.link.command("DBSIZE") == 0  # the gateway wrote nothing
-    begun = RedisStore(RedisLink(connect(site.server.url), timeout_s=5.0))  # like --new-state
+    # begins a new state, like --new-state
+    begun = RedisStore(RedisLink(connect(site.server.url), timeout_s=5.0))
     await begun.create(ACME)
     await begun.close()
-    assert isinstance(await refusal(site, site.known), StateLost)  # another state until a restart
+    # counts as another state until the gateway restarts
+    assert isinstance(await refusal(site, site.known), StateLost)
 
 
 async def test_redis_frozen_and_thawed(site: Site) -> None:
@@ -204,7 +209,7 @@ async def test_a_frozen_redis_is_waited_for_five_times_and_then_not_at_all(site:
     for _ in range(50):
         with pytest.raises(Unavailable):
             await site.link.run(work)
-    assert asked == 6  # only one probe
+    assert asked == 6  # only one probe was sent
     site.server.thaw()
     site.breaker_clock.advance(1.0)
     await site.link.run(work)
@@ -231,7 +236,9 @@ async def test_a_crowd_that_asks_at_once_is_answered(server: RedisServer) -> Non
 
 
 async def test_a_late_answer_never_reaches_the_next_command(site: Site) -> None:
-    """A connection that was given up must not pass its answer to the next command."""
+    """Drop a connection that was given up, so that its late answer never reaches the next
+    command.
+    """
     site.server.freeze()
     with pytest.raises(Unavailable):
         await site.link.command("ECHO", "late")
@@ -247,8 +254,8 @@ async def test_a_flush_closes_everything(site: Site) -> None:
     for issued in (site.known, site.unused):
         assert isinstance(await refusal(site, issued), StateLost)
     await site.refused()
-    assert await site.link.command("DBSIZE") == 0  # nothing was written
-    site.server.kill()  # keys known before the flush stay refused
+    assert await site.link.command("DBSIZE") == 0  # the gateway wrote nothing
+    site.server.kill()  # keys that were known before the flush are still refused
     site.forget_by_time()
     assert isinstance(await refusal(site, site.known), Unavailable)
 
@@ -260,7 +267,7 @@ async def test_after_a_flush_the_right_state_is_taken_again(site: Site) -> None:
     await site.link.command("FLUSHALL")
     await site.store.link.check()
     assert site.store.link.fault is not None
-    await site.link.command("SET", STATE_ID, "f" * 32)  # another installation's id
+    await site.link.command("SET", STATE_ID, "f" * 32)  # the id of another installation
     assert isinstance(await refusal(site, site.unused), StateLost)
     await site.link.command("FLUSHALL")
     for key, value in saved.items():
@@ -294,12 +301,13 @@ async def test_a_read_only_redis_still_says_who_may_come_in(
     site: Site, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     with redis_server(tmp_path_factory.mktemp("primary")) as primary:
-        # Redis is read-only as soon as it has a primary; no data is ever requested from this one.
+        # Redis is read-only as soon as it has a primary; this primary is frozen, so no data is ever
+        # copied.
         primary.freeze()
         await site.link.command("REPLICAOF", "127.0.0.1", primary.port)
         site.forget_by_time()
         assert (await site.keyring.identify(site.unused.secret)).tenant_id == ACME.id
-        for _ in range(10):  # more errors than open a breaker, which ignores these
+        for _ in range(10):  # more errors than open the breaker, which does not count these
             with pytest.raises(Unavailable) as caught:
                 await put(site.store, replace(site.known.record, revoked_at=1.0))
             assert caught.value.retry_after_s

@@ -1,4 +1,4 @@
-"""The reserved disk space, on a disk that is really full, and on one that is not."""
+"""The reserved disk space, on a disk that is really full, and on a disk with free space."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_it_is_private_and_takes_real_room(tmp_path: Path) -> None:
 
 def test_it_is_given_up_but_for_what_a_start_needs(tmp_path: Path) -> None:
     room = ReservedRoom(tmp_path)
-    assert not room.give_up()  # nothing is reserved yet
+    assert not room.give_up()  # nothing has been reserved
     room.look()
     assert room.give_up()
     assert size(tmp_path) == START_BYTES

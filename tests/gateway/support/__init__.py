@@ -1,1 +1,1 @@
-"""Tests of gateway/support/."""
+"""Doubles, clients and references for tests of the gateway."""

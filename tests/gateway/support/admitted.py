@@ -7,7 +7,7 @@ from gateway.prompts.generation_request import AdmittedRequest, TextRules
 
 
 def admitted(*prompts: int, choices: int = 1, use_cache: bool = True) -> AdmittedRequest:
-    """Make a request with `choices` of each prompt; `prompts` are lengths in tokens."""
+    """Make a request with `choices` choices for each prompt; `prompts` are lengths in tokens."""
     generates = tuple(
         Generate(
             request_id=f"{prompt}-{choice}",

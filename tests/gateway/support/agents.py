@@ -1,4 +1,4 @@
-"""Agents in each dialect, and a gateway before a fake engine that plays a recording."""
+"""Agents in each dialect, and a gateway with a fake engine that replays recorded turns."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Used:
     prompt: int
     cached: int
     answer: int
-    counted: int  # the tokens counted before the request
+    counted: int  # tokens that the token-counting route reported before the request
 
 
 @dataclass
@@ -82,7 +82,7 @@ class OpenAIAgent:
         self.messages.append({"role": "user", "content": text})
 
     def _take(self, message: dict[str, Any]) -> None:
-        """Append the answer as clients do: arguments are parsed and encoded again."""
+        """Append the answer as clients do, which parse the arguments and encode them again."""
         if not self.keeps_reasoning:
             message.pop("reasoning_content", None)
             message.pop("reasoning", None)
@@ -153,7 +153,8 @@ class AnthropicAgent:
 class ResponsesAgent:
     """An agent for OpenAI's Responses.
 
-    With reasoning it continues the stored response. Otherwise it sends all items again.
+    If it sends reasoning back, it continues the stored response. Otherwise it sends all items
+    again.
     """
 
     http: httpx.Client
@@ -211,7 +212,7 @@ AGENTS: dict[str, Callable[..., Agent]] = {
 
 @dataclass
 class Stage:
-    """A gateway before a fake engine that plays a recording."""
+    """A gateway with a fake engine that replays recorded turns."""
 
     model: ToolModel
     engine: FakeEngine

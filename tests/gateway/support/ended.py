@@ -1,4 +1,4 @@
-"""The end of a choice, as the engine and then the choice report it."""
+"""The end of a choice, as the engine reports it, and as the choice then reports it."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from gateway.requests.request_metrics import RequestMetrics
 def engine_end(
     prompt_tokens: int, generated: int, reused: Reused | None = None, computed: int | None = None
 ) -> Finished:
-    """Make the engine's end of a choice that was cancelled after `generated` tokens.
+    """Make the engine's report of a choice that was cancelled after `generated` tokens.
 
-    `computed` is by default all of the prompt that was not reused.
+    `computed` defaults to the prompt tokens that were not cached.
     """
     reused = reused or Reused()
     return Finished(

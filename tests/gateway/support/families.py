@@ -1,7 +1,7 @@
 """The served families as tiny tokenizers.
 
-Each has its special tokens, its way to cut text and its chat template, but a vocabulary trained on
-a few lines.
+Each has its family's special tokens, splitting of text and chat template, but a vocabulary trained
+on a few lines.
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ _CUT = Regex(
 
 @dataclass(frozen=True)
 class Family:
-    """A family's tokenizer in the library, Ratoon's of the same file, and its template."""
+    """A family's tokenizer in the `tokenizers` library, Ratoon's tokenizer from the same file, and
+    its template.
+    """
 
     inner: Tokenizer
     ours: Ours
@@ -79,7 +81,9 @@ def _byte_level(added: list[AddedToken], *, ignore_merges: bool = False) -> Toke
 
 
 def _sentencepiece(added: list[AddedToken], *, legacy: bool) -> Tokenizer:
-    """Make a tokenizer converted from SentencePiece; `legacy`: `▁` is put before every piece."""
+    """Make a tokenizer converted from SentencePiece; `legacy` puts `▁` before every piece of
+    text.
+    """
     inner = Tokenizer(models.BPE(byte_fallback=True, fuse_unk=True, unk_token="<unk>"))
     if legacy:
         steps = [normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")]
@@ -89,7 +93,7 @@ def _sentencepiece(added: list[AddedToken], *, legacy: bool) -> Tokenizer:
     first = [*added, *(AddedToken(f"<0x{byte:02X}>") for byte in range(256))]
     trainer = BpeTrainer(vocab_size=500, special_tokens=first, show_progress=False)
     inner.train_from_iterator(_LINES, trainer)
-    # The trainer makes normal tokens of the bytes, which such a file does not have.
+    # The trainer makes normal tokens of the bytes, which a converted file does not have.
     bare = Tokenizer(inner.model)
     if legacy:
         bare.normalizer = inner.normalizer

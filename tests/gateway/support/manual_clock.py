@@ -1,10 +1,10 @@
-"""A clock that stands still until a test moves it."""
+"""A clock that does not move until a test moves it."""
 
 from __future__ import annotations
 
 
 class ManualClock:
-    """A clock that returns its time when called, and moves by `advance`."""
+    """A clock that returns its time when called, and moves only by `advance`."""
 
     def __init__(self, now: float = 1_000_000.0) -> None:
         self.now = now

@@ -1,4 +1,4 @@
-"""An engine as the operator sees it: connected or not, with counters, and with flushes."""
+"""An engine double as the operator sees it: connected or not, with counters and flushes."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ WELCOME = Welcome(
 
 
 def some_tiers() -> TierStats:
-    """Make tier stats in which every number differs."""
+    """Make tier statistics in which all numbers differ."""
     way = DirectionStats(
         source="host", target="device", blocks=3, failed=1, seconds=0.5, under_way=0
     )
@@ -158,7 +158,7 @@ def some_overview(**fields: Any) -> Overview:
 
 
 class OperatedEngine:
-    """An `engine.link.interface.Engine` that keeps its orders to forget in `flushes`."""
+    """An `engine.link.interface.Engine` that records flush orders in `flushes`."""
 
     def __init__(self) -> None:
         self.connected = True
@@ -180,7 +180,7 @@ class OperatedEngine:
         self.imports: list[BeginImport | WriteImport | EndImport] = []
         self.pinned: dict[str, int] = {}
         self.flows: dict[str, FlowQuota] | None = None
-        self.recorded: dict[str, str | None] = {}  # flushes
+        self.recorded: dict[str, str | None] = {}  # flushes by id, as recorded in the state
         self.pin_error: EngineError | None = None
 
     @property

@@ -1,4 +1,4 @@
-"""The end of an answer, found by a plain search, as the reference of the scanner."""
+"""A plain search for an answer's end, as the reference of the stop-string scanner."""
 
 from __future__ import annotations
 

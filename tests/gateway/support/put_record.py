@@ -1,4 +1,4 @@
-"""A record that replaces the stored one with its id, like an outdated copy."""
+"""A write that replaces the stored record with the same id, as from an outdated copy."""
 
 from __future__ import annotations
 
@@ -6,5 +6,7 @@ from gateway.state.store import R, Records
 
 
 async def put(store: Records, record: R) -> R:
-    """Put a record in place of the stored one; return what is stored then."""
+    """Put a record in place of the stored one with its id; return the record that is then
+    stored.
+    """
     return await store.update(type(record), record.id, lambda _: record)

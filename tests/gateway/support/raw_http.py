@@ -15,7 +15,7 @@ from tests.doubles.gateway.served import Served
 
 @dataclass(frozen=True)
 class Answer:
-    """A status, lower-case headers and a body."""
+    """An HTTP response: status, lower-case header fields and body."""
 
     status: int
     headers: dict[str, str]
@@ -23,7 +23,7 @@ class Answer:
 
     @property
     def error(self) -> dict[str, Any]:
-        """Return the error in OpenAI's form, which has exactly four fields."""
+        """Return the error in OpenAI's form; check that it has exactly four fields."""
         error: dict[str, Any] = json.loads(self.body)["error"]
         assert set(error) == {"message", "type", "param", "code"}
         return error

@@ -16,7 +16,7 @@ def small_app(*routers: APIRouter) -> FastAPI:
     app = FastAPI()
     app.add_middleware(RequestHead, Dialects(*DIALECTS))
     for router in routers:
-        app.routes.extend(router.routes)  # like `build_app`
+        app.routes.extend(router.routes)  # adds the routes as `build_app` does
 
     @app.exception_handler(GatewayError)
     async def refused(request: Request, error: GatewayError) -> JSONResponse:

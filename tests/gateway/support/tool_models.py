@@ -1,8 +1,8 @@
-"""Models that call tools, one for each format.
+"""Models that call tools, one for each format of calls.
 
 Each has a byte tokenizer with the format's tokens, and a chat template that writes the same as the
-family's own, apart from spaces and order. Qwen3's template is its own; the others are as short as
-the format allows.
+family's own, apart from spaces and order. Qwen3's template is the published one; the others are as
+short as the format allows.
 """
 
 from __future__ import annotations
@@ -73,7 +73,9 @@ _HARMONY = """\
 
 
 def _each(call: str, between: str = "") -> str:
-    """Write a template's loop over calls; NAME and JSON stand for name and arguments."""
+    """Write a template's loop over calls; in `call`, NAME and JSON stand for the call's name and
+    arguments.
+    """
     call = call.replace("NAME", "{{ call.function.name }}")
     call = call.replace("JSON", "{{ call.function.arguments | tojson }}")
     last = f"{{{{ {json.dumps(between)} if not loop.last }}}}" if between else ""
@@ -81,7 +83,9 @@ def _each(call: str, between: str = "") -> str:
 
 
 def _tagged(each: str) -> str:
-    """Write template code that puts `each` for each argument; KEY and VALUE stand for its parts."""
+    """Write template code that loops over arguments; in `each`, KEY and VALUE stand for an
+    argument's name and value.
+    """
     each = each.replace("KEY", "{{ k }}")
     each = each.replace("VALUE", "{{ v if v is string else v | tojson }}")
     arguments = "call.function.arguments | dictsort(reverse=true)"
@@ -128,7 +132,7 @@ def _in_dsml(block: str) -> str:
 _COHERE = '{"tool_call_id": "{{ loop.index0 }}", "tool_name": "NAME", "parameters": JSON}'
 _NAMED = '{"name": "NAME", "arguments": JSON}'
 _KIMI = "<|tool_call_begin|>{{ call.id }}<|tool_call_argument_begin|>JSON<|tool_call_end|>"
-# How templates write calls and reasoning; "": the template is separate.
+# The texts with which templates write calls and reasoning; "": the template is in a separate file.
 _WRITES: dict[str, tuple[str, tuple[str, str] | None]] = {
     "hermes": ("", _THINK),
     "harmony": ("", ("<|channel|>analysis<|message|>", "<|end|><|start|>assistant")),
@@ -254,19 +258,20 @@ _WRITES: dict[str, tuple[str, tuple[str, str] | None]] = {
     "internlm2": (_each("<|action_start|><|plugin|>\n" + _NAMED + "<|action_end|>", "\n"), None),
     "nemotron_nano2": ("<TOOLCALL>[" + _each(_NAMED, ", ") + "]</TOOLCALL>", _THINK),
 }
-_PLAIN = ("<tool_call>", "</tool_call>", "<think>", "</think>")  # added tokens that are not special
+# tokens added to the vocabulary that are not special
+_PLAIN = ("<tool_call>", "</tool_call>", "<think>", "</think>")
 _CHATML = ("<|im_start|>", "<|im_end|>")
-_QUOTED = {"pythonic", "lfm2"}  # formats in which a model may use other quotes
+_QUOTED = {"pythonic", "lfm2"}  # formats in which a model may use either kind of quotes
 
 
 @dataclass(frozen=True)
 class ToolModel:
-    """A model's directory, and the way it writes turns."""
+    """A model's directory, and the form in which the model writes turns."""
 
     format_name: str
     directory: Path
     inner: Tokenizer
-    opens: str | None  # text before its reasoning; None: it does not reason
+    opens: str | None  # text that opens its reasoning; None: it does not reason
     closes: str
 
     @property
@@ -292,7 +297,7 @@ class ToolModel:
         return ids
 
     def _calls(self, calls: Sequence[Call]) -> str:
-        """Write calls in another way than the template, if there is one."""
+        """Write calls in another form than the template's, if the format has one."""
         written = FORMATS[self.format_name]
         if written.spell is not json.dumps:
             turn = written.turn(*calls)
@@ -304,7 +309,7 @@ class ToolModel:
 
 
 def write_tool_model(directory: Path, format_name: str, template: str | None = None) -> ToolModel:
-    """Write the model of a format, with its own template or another one."""
+    """Write the model files of a format, with its own template or with `template`."""
     directory.mkdir(parents=True)
     calls, reasoning = _WRITES[format_name]
     opens, closes = reasoning or (None, "")
@@ -336,7 +341,7 @@ def _template(format_name: str, calls: str, opens: str, closes: str) -> str:
 
 
 def _reasoning_tokens(opens: str | None, closes: str, special: Sequence[str]) -> list[str]:
-    """Return the marks around thoughts that are tokens of their own."""
+    """Return the marks around thoughts that are single tokens."""
     if opens is None or opens.startswith("<|channel|>"):
         return []
     marks = [opens.strip().removesuffix("thought"), closes.strip()]

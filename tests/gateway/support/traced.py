@@ -17,7 +17,9 @@ CHAT = {"model": MODEL, "messages": [{"role": "user", "content": "hello"}], "max
 
 
 class Traced:
-    """A gateway for one test that sends traces to a collector; spans are complete after its end."""
+    """A gateway for one test that sends traces to a collector; the spans are complete after the
+    gateway ends.
+    """
 
     def __init__(self, tiny_model: Path, data_dir: Path) -> None:
         self.engine = FakeEngine()
@@ -28,7 +30,7 @@ class Traced:
     def run(
         self, ask: Callable[[Served, httpx.Client], object], url: str | None = None
     ) -> list[Span]:
-        """Run `ask`; return all spans."""
+        """Run `ask` against a gateway; return all spans."""
         with collecting() as collector:
             with self.serving(url or collector.url) as served, self.client(served) as client:
                 ask(served, client)
@@ -37,7 +39,7 @@ class Traced:
         return collector.spans
 
     def serving(self, url: str | None) -> AbstractContextManager[Served]:
-        """Run the gateway with traces to `url`."""
+        """Run the gateway with traces sent to `url`."""
         config = config_of(self._tiny_model, self._data_dir, otlp_endpoint=url)
         return serving(config, self.engine)
 

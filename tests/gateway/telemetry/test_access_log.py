@@ -1,4 +1,4 @@
-"""Log entries as lines, and a log that nobody reads."""
+"""Log entries as lines, and a log whose output nobody reads."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def test_who_reads_too_slowly_loses_lines_and_delays_nobody(
         log.add(ENTRY)
         is_stuck.wait()
         for _ in range(MAX_WAITING + 7):
-            log.add(ENTRY)  # returns at once
+            log.add(ENTRY)  # returns at once, though nobody reads the log
         may_go_on.set()
     assert len(out.lines) == 1 + MAX_WAITING
     assert "7 lines of the access log were not written" in caplog.text

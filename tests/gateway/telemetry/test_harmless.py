@@ -1,4 +1,4 @@
-"""Characters that control a terminal, and those that it shows."""
+"""Characters that control a terminal, and characters that a terminal only shows."""
 
 from __future__ import annotations
 

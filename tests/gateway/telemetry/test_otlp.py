@@ -1,4 +1,4 @@
-"""A collector that is away, or hangs, does not slow down requests."""
+"""A trace collector that is unreachable, or hangs, does not slow down requests."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from gateway.telemetry.span_export import collector, exporting
 from tests.doubles.gateway.collector import collecting
 from tests.gateway.support.traced import CHAT, Traced
 
-# Far less than an export may take before it gives up, and far more than a request takes.
+# Far less than an export's timeout, and far more than a request takes.
 SOON_S = 4.0
 
 
 @pytest.fixture(autouse=True)
 def no_thread_is_left() -> Iterator[None]:
-    """Wait for the threads of a gateway that has ended, so that the next test has none."""
+    """Wait until the threads of an ended gateway have ended, so that the next test has none."""
     yield
     for thread in threading.enumerate():
         if "otel" in thread.name.lower() or "otlp" in thread.name:
@@ -36,8 +36,8 @@ def no_thread_is_left() -> Iterator[None]:
 
 
 def ask_often(traced: Traced, url: str, times: int = 20) -> tuple[set[int], float]:
-    """Send requests to a gateway that traces to `url`; return statuses, and how long it took to
-    end.
+    """Send requests to a gateway that traces to `url`; return their statuses, and the seconds the
+    gateway took to end.
     """
     with traced.serving(url) as served, traced.client(served) as client:
         statuses = {
@@ -77,7 +77,9 @@ def test_somebody_listens_and_never_answers(
 
 
 def test_a_collector_that_is_stopped(traced: Traced, caplog: pytest.LogCaptureFixture) -> None:
-    """The collector's machine accepts connections and bytes, but nothing reads them."""
+    """Trace to a collector that is stopped: its machine accepts connections and bytes, but nothing
+    reads them.
+    """
     caplog.set_level(logging.CRITICAL, "opentelemetry")
     listening = "import socket, time; s = socket.create_server(('127.0.0.1', 0)); "
     listening += "print(s.getsockname()[1], flush=True); time.sleep(600)"
@@ -95,7 +97,7 @@ def test_a_collector_that_is_stopped(traced: Traced, caplog: pytest.LogCaptureFi
 
 
 class Stuck(SpanExporter):
-    """An exporter that takes one batch and keeps it."""
+    """An exporter that takes one batch and never returns."""
 
     def __init__(self) -> None:
         self.taken = 0

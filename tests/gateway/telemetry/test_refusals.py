@@ -44,6 +44,6 @@ def test_strangers_push_out_their_own_alone() -> None:
     assert [one.at for one in listed[-10:]] == list(range(9, -1, -1))
     assert [one.at for one in listed[:-10]] == list(range(9999, 9999 - OF_STRANGERS, -1))
     assert refusals.by_code == {"rate_limit": 10, "invalid_api_key": 9990}
-    together = newest([*listed, *others.listed()])  # refusals of two workers together
+    together = newest([*listed, *others.listed()])  # the refusals of both workers
     assert sum(one.stranger for one in together) == OF_STRANGERS
     assert sum(not one.stranger for one in together) == 20

@@ -1,4 +1,4 @@
-"""Metrics under vLLM's names: the same values, and none with another meaning."""
+"""Metrics under vLLM's names: each has the same value as Ratoon's metric, and vLLM's meaning."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.gateway.support.operated_engine import some_stats
 
 
 def values(shown: bytes) -> dict[str, float]:
-    """Return values by sample, with its labels."""
+    """Return each sample's value by its name and labels."""
     return {
         f"{sample.name}{sorted(sample.labels.items())}": sample.value
         for family in text_string_to_metric_families(shown.decode())

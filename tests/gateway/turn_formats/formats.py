@@ -1,4 +1,4 @@
-"""A second, plain description of how each format writes calls, to check parsers and grammars."""
+"""A second, plain description of the text of each format's calls, to check parsers and grammars."""
 
 from __future__ import annotations
 
@@ -34,7 +34,9 @@ Call = tuple[str, object]
 
 
 def tagged(each: str) -> Callable[[dict[str, object]], str]:
-    """Return a function that writes arguments by `each`, with %s for name and value."""
+    """Return a function that writes each argument by `each`, whose two %s are its name and
+    value.
+    """
 
     def spelled(arguments: dict[str, object]) -> str:
         values = {
@@ -47,7 +49,7 @@ def tagged(each: str) -> Callable[[dict[str, object]], str]:
 
 
 def in_dsml(arguments: dict[str, object]) -> str:
-    """Write arguments with a tag that says whether each is a text."""
+    """Write arguments in tags, with an attribute that says whether the value is a string."""
     return "".join(
         f'<{DSML}parameter name="{name}" string="{str(isinstance(value, str)).lower()}">'
         f"{value if isinstance(value, str) else json.dumps(value)}</{DSML}parameter>\n"
@@ -56,7 +58,7 @@ def in_dsml(arguments: dict[str, object]) -> str:
 
 
 def in_xtml(arguments: dict[str, object]) -> str:
-    """Write arguments with a tag for each one's type."""
+    """Write arguments in tags, with an attribute for the value's type."""
     kinds = {bool: "boolean", dict: "object", list: "array", str: "string"}
     return "".join(
         f'<|open|>argument key="{name}" type="{kinds.get(type(value), "number")}"<|sep|>'
@@ -66,7 +68,7 @@ def in_xtml(arguments: dict[str, object]) -> str:
 
 
 def in_cdata(arguments: dict[str, object]) -> str:
-    """Write arguments, quoting texts that contain `<`."""
+    """Write arguments, with texts that contain `<` in CDATA."""
     quoted = {
         name: f"<![CDATA[{value}]]>" if isinstance(value, str) and "<" in value else value
         for name, value in arguments.items()
@@ -75,7 +77,9 @@ def in_cdata(arguments: dict[str, object]) -> str:
 
 
 def in_elements(arguments: dict[str, object]) -> str:
-    """Write arguments as elements of their names; lists and trees too, other objects as JSON."""
+    """Write arguments as elements named like them; lists and trees are nested elements, other
+    objects are JSON.
+    """
     return "".join(
         f"{NS}<{name}>{_in_element(value)}{NS}</{name}>" for name, value in arguments.items()
     )
@@ -106,24 +110,24 @@ def in_gemma(value: object, quote: str) -> str:
 
 
 class Written(Struct, frozen=True):
-    """A format's way to write calls, described again to check its grammars."""
+    """The form of a format's calls, described a second time to check its grammars."""
 
     format: type[Any]
-    call: str  # text with %s for the name and the arguments
-    names: int = 1  # number of times that the name is written
+    call: str  # a call's text, with %s for its name and arguments
+    names: int = 1  # how often the name is written in a call
     between: str = ""
     opens: str = ""
     closes: str = ""
-    holds_arguments: bool = False  # holds back arguments until each is complete
+    holds_arguments: bool = False  # the parser holds back arguments until they are complete
     special: tuple[str, ...] = ()
-    keeps_space: bool = False  # keeps spaces around marks
-    before_text: str = ""  # text that precedes the text accepted by grammars
-    has_token: bool = False  # after a text, calls begin with a token
-    starts_turn: bool = False  # calls cannot follow text
+    keeps_space: bool = False  # spaces around markers are part of the text
+    before_text: str = ""  # text before the part that grammars check
+    has_token: bool = False  # after a text, calls begin with a special token
+    starts_turn: bool = False  # calls can only begin a turn
     spell: Callable[[Any], str] = json.dumps
-    after_text: str = ""  # text between a text and calls, before `opens`
-    marks_text: bool = False  # text may also stand between marks
-    text_end: str = ""  # the mark that ends a text before calls
+    after_text: str = ""  # text between the turn's text and its calls, before `opens`
+    marks_text: bool = False  # text may also be between markers
+    text_end: str = ""  # the marker that ends a text before calls
 
     def turn(self, *calls: Call) -> str:
         written = [

@@ -1,4 +1,4 @@
-"""llguidance's verdict on a grammar, over a tokenizer of single bytes."""
+"""llguidance's decision on a grammar, over a tokenizer of single bytes."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ class Bytes:
         }
 
     def error(self, grammar: str) -> str:
-        """Return why llguidance refuses the grammar; "" if it accepts it."""
+        """Return the reason why llguidance refuses the grammar, or ""."""
         return str(self._matcher.validate_grammar(_prepared(grammar), self._vocabulary))
 
     def accepts(self, grammar: str, written: str) -> bool:
-        """Return whether `written` is a whole turn of the grammar."""
+        """Return whether the grammar accepts `written` as a whole turn."""
         if grammar not in self._compiled:
             self._compiled[grammar] = self._matcher(self._vocabulary, _prepared(grammar))
         matcher = self._compiled[grammar].deep_copy()
@@ -47,5 +47,5 @@ class Bytes:
 
 
 def _prepared(lark: str) -> str:
-    """Prepare a grammar as the engine does for the library."""
+    """Prepare a grammar for llguidance as the engine does."""
     return prepared(Grammar("lark", lark))

@@ -1,4 +1,4 @@
-"""Properties of every format for any text, in any pieces."""
+"""Properties that every format's parser has for any text, in any pieces."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ COMMON += ["get_weather", "<", ">", "'", "=", "(", ")", "\N{GRINNING FACE}", "ci
 
 
 def texts(name: str) -> st.SearchStrategy[list[str]]:
-    """Draw pieces of text, many of them from the format."""
+    """Draw pieces of text, many of which occur in the format."""
     one = WRITTEN[name]
     marks = [*one.special, *FORMATS[name].markers, *one.turn(("clock", {})).split("clock")]
     bits = st.sampled_from(

@@ -1,4 +1,6 @@
-"""Templates and the formats found in them; excerpts are from the families' own templates."""
+"""Templates, and the formats that are recognised in them; the excerpts are from families' own
+templates.
+"""
 
 from __future__ import annotations
 
@@ -70,7 +72,7 @@ EXCERPTS = {
 
 
 def of_source(source: str | None, name: str | None = None) -> str | None:
-    """Return the format of a template that shows no turn."""
+    """Return the format recognised in a template's source alone."""
     found = tool_format(None if source is None else ShownTurns(source), name)
     return None if found is None else found.name
 
@@ -82,7 +84,7 @@ def test_a_template_tells_its_format(name: str) -> None:
     assert not any(other.is_in(EXCERPTS[name]) for other in others)
 
 
-# Without GLM-4, whose template shows no calls: its turn is like a turn of Functionary 3.2.
+# GLM-4 is left out: its template shows no calls, so its turn looks like one of Functionary 3.2.
 @pytest.mark.parametrize("name", [name for name in FORMATS if name != "glm4"])
 def test_a_turn_that_a_template_shows_tells_more_than_its_source(name: str) -> None:
     arguments = {"city": "Oslo", "days": 3}
@@ -110,7 +112,7 @@ def test_xlams_template_says_that_calls_have_no_marks() -> None:
 
 
 def shown_format(turn: str, tokens: tuple[str, ...] = ()) -> str | None:
-    """Return the format of a template that shows this turn, whatever its source."""
+    """Return the format recognised in a template that shows this turn, whatever its source."""
     shown = ShownTurns(EXCERPTS["qwen3_coder"], tool=WEATHER, call=turn)
     found = tool_format(shown, None, {token: place for place, token in enumerate(tokens)})
     return None if found is None else found.name
@@ -139,7 +141,7 @@ def test_a_name_wins_and_an_unknown_one_is_refused_with_the_list() -> None:
 
 
 def reasoning_of(source: str, turn: str | None = None) -> tuple[str, str] | None:
-    """Return the reasoning marks of a template, and of a turn that it shows."""
+    """Return the reasoning marks recognised in a template's source, and in a turn that it shows."""
     found = reasoning_format(ShownTurns(source, thinks="Hm. So.", thought=turn))
     return None if found is None else (found.opens, found.closes)
 

@@ -1,4 +1,4 @@
-"""Properties that all formats share, whatever their marks."""
+"""Properties that all formats of calls share, whatever their markers."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_a_turn_that_the_model_ends_too_soon_is_a_call_or_text(written: Written)
 
 @every
 def test_arguments_come_as_they_are_written(written: Written) -> None:
-    """Each character of a long argument is sent once it is read."""
+    """Pass on each character of a long argument as soon as it is read."""
     turn = written.turn(("get_weather", {"city": "x" * 5000}))
     parser = written.parser()
     begin = turn.index("x" * 100) + 100

@@ -1,4 +1,4 @@
-"""The grammar of each format: what it accepts, its parser reads as calls."""
+"""The grammar of each format: its parser reads every accepted text as calls."""
 
 from __future__ import annotations
 
@@ -209,7 +209,7 @@ def test_wrong_calls_are_refused(
         turn = written.turn(wrong)
         assert not vocabulary.accepts(called, turn), name
         pieces = read(tool_format.parser(TOOLS), [turn])
-        is_text = pieces == [text(turn)]  # for example a list of the user's own
+        is_text = pieces == [text(turn)]  # for example a list that the user asked for
         assert not vocabulary.accepts(spoken, turn) or is_text, name
 
 

@@ -23,7 +23,7 @@ BROKEN = [
     f"[{'1' * 500}]",
     f"{{{'a' * 500}: 1}}",
 ]
-MENDED = {  # text of models, and the JSON passed on
+MENDED = {  # the text of a model, and the corrected JSON
     '{"a": 1 , }': '{"a": 1  }',
     "[1,]": "[1]",
     "{'a': 'it\\'s \"so\"'}": '{"a": "it\'s \\"so\\""}',
@@ -40,7 +40,7 @@ MENDED = {  # text of models, and the JSON passed on
 
 
 def scan(parts: list[str]) -> tuple[str, int, bool, bool]:
-    """Return (JSON passed on, characters read, is complete, is broken)."""
+    """Return (corrected JSON, number of characters read, is complete, is broken)."""
     scanner, shown, read = JsonScanner(), "", 0
     for part in parts:
         passed, end = scanner.feed(part)
@@ -76,7 +76,7 @@ def test_control_characters_in_strings_are_escaped_and_elsewhere_left() -> None:
 def test_what_is_nearly_json_is_passed_on_as_json(text: str) -> None:
     expected = (MENDED[text], len(text), True, False)
     assert scan([text]) == scan(list(text)) == expected
-    json.loads(MENDED[text]).__repr__().encode()  # raises for half of a surrogate pair
+    json.loads(MENDED[text]).__repr__().encode()  # encoding raises for an unpaired surrogate
 
 
 @pytest.mark.parametrize("text", [*MENDED, '{"a": {"b": [1.5, "c", {"d": null}], "e": true}}'])

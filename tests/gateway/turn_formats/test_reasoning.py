@@ -106,7 +106,7 @@ def test_other_marks(marks: ReasoningFormat, written: str) -> None:
 
 
 CHANNEL, CHANNEL_END = "<|channel>thought\n", "<channel|>"
-IN_CHANNELS: dict[str, Turn] = {  # as Gemma 4 writes it
+IN_CHANNELS: dict[str, Turn] = {  # reasoning as Gemma 4 writes it
     "a stray end": (f"{CHANNEL}{CHANNEL_END}Cold.{CHANNEL_END}", [text("Cold.")]),
     "a second block": (
         f"{CHANNEL}a{CHANNEL_END}Cold. {CHANNEL}b\n{CHANNEL_END} So.",

@@ -1,4 +1,4 @@
-"""Structural tags as grammars: what each part of the tree accepts, and invalid tags."""
+"""Structural tags as grammars: the texts that each kind of tag accepts, and invalid tags."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ TRIGGERED = tags("triggered_tags", triggers=["<n", "<t>"])
 WHOLE = TRIGGERED | {"triggers": ["<n>", "<t>"]}
 SEPARATED = tags("tags_with_separator", separator=", ")
 OLD = {"structures": [{"begin": "<n>", "schema": {"type": "integer"}, "end": "</n>"}]}
-# For each: a tree, valid texts, and invalid texts.
+# For each: a tree of tags, valid texts, and invalid texts.
 TREES: dict[str, tuple[dict[str, Any], list[str], list[str]]] = {
     "text": ({"type": "const_string", "value": 'a"'}, ['a"'], ["a", ""]),
     "number": (NUMBER, ["12"], ["x"]),
@@ -125,7 +125,7 @@ def llguidance() -> ModuleType:
 def test_a_tree(llguidance: ModuleType, case: str, special: tuple[str, ...]) -> None:
     tree, good, bad = TREES[case]
     if special and "<n" in tree.get("triggers", ()):
-        tree = tree | {"triggers": ["<n>", "<t>"]}  # a token is indivisible, so it has no prefix
+        tree = tree | {"triggers": ["<n>", "<t>"]}  # a token has no prefixes, unlike a text
         bad = [text for text in bad if "<n" not in text.replace("<n>", "")]
     vocabulary = Bytes(llguidance, special)
     tag = msgspec.convert({"format": tree}, StructuralTag)
@@ -138,7 +138,7 @@ def test_a_tree(llguidance: ModuleType, case: str, special: tuple[str, ...]) -> 
 
 WORDS = {"type": "regex", "pattern": "[a-z ]+"}
 ANSWER = {"type": "const_string", "value": 'end: \n"\\'}
-# For each: parts of many lengths, valid texts, and invalid texts.
+# For each: adjacent parts of many lengths, valid texts, and invalid texts.
 MEETING: dict[str, tuple[list[dict[str, Any]], list[str], list[str]]] = {
     "a regex before what it has": (
         [WORDS, ANSWER],

@@ -1,6 +1,7 @@
-"""Turns as tables: a model's text, and the pieces that a parser must read.
+"""Turns as tables: a model's text, and the pieces that a parser must return.
 
-Each turn is fed whole, one character at a time, and cut in two at every third place.
+Each turn is fed to the parser whole, by single characters, and split in two at every third
+position.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from gateway.turn_formats.pieces import (
 from gateway.turn_formats.turn_format import ToolSpec, TurnParser
 
 Parsers = Callable[[], TurnParser]
-Turn = tuple[str, list[Piece]]  # a model's text and the expected pieces
+Turn = tuple[str, list[Piece]]  # a model's text, and the expected pieces
 
 WEATHER = ToolSpec(
     "get_weather",
@@ -49,12 +50,12 @@ def thought(value: str) -> Piece:
 
 
 def call(name: str, arguments: str) -> list[Piece]:
-    """Make a call whose arguments are spelled like this."""
+    """Make the piece of a call whose arguments are written as `arguments`."""
     return [CallStarted(name), CallArguments(arguments)]
 
 
 def joined(pieces: Iterable[Piece]) -> list[Piece]:
-    """Join adjacent pieces of one kind."""
+    """Join adjacent pieces of the same kind."""
     whole: list[Piece] = []
     for piece in pieces:
         last = whole[-1] if whole else None
@@ -83,14 +84,14 @@ def ways_to_cut(written: str) -> Iterator[list[str]]:
 
 
 def check(parsers: Parsers, turn: Turn, *, is_cut: bool = False) -> None:
-    """Check a turn in all pieces. `is_cut`: the text was cut off."""
+    """Check a turn in all divisions. `is_cut`: the model's text was cut off."""
     written, expected = turn
     for parts in ways_to_cut(written):
         assert read(parsers(), parts, is_cut=is_cut) == joined(expected), parts
 
 
 def calls_of(pieces: Iterable[Piece]) -> list[tuple[str, Any]]:
-    """Return the calls in joined pieces, with their arguments as values."""
+    """Return the calls in joined pieces, with their arguments parsed."""
     calls: list[tuple[str, Any]] = []
     for piece in pieces:
         if isinstance(piece, CallStarted):

@@ -19,7 +19,7 @@ MIDNIGHT = 1_767_225_600.0  # 2026-01-01T00:00:00Z
 
 
 class ShakyLedger(MemoryStore):
-    """A ledger that loses batches, or their replies, as often as a test says."""
+    """A ledger that loses a given number of batches, or of their replies."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -74,7 +74,7 @@ async def test_nothing_is_stored_twice() -> None:
     await aggregator.store()
     await aggregator.store()
     assert (await rows(usage_store))[0].counters.requests == 1
-    assert len(usage_store.batches) == 1  # without counts nothing is sent
+    assert len(usage_store.batches) == 1  # nothing was counted, so nothing is sent
 
 
 @pytest.mark.parametrize("fault", ["lost", "unanswered"])
@@ -157,11 +157,14 @@ BOB = Caller("tn_bob", "key_9")
 
 
 async def test_what_is_written_and_read_counts_by_the_writer_s_key_and_day() -> None:
-    """Ada writes on one day. Bob, who shares with her, reads on the next day."""
+    """Count written and read tokens by the writer's key and day.
+
+    Ada writes on one day. Bob, who shares Ada's cache, reads on the next day.
+    """
     usage_store, clock = ShakyLedger(), ManualClock(MIDNIGHT - 1)
     aggregator = UsageAggregator(usage_store, clock)
     ada = aggregator.writer(ADA)
-    clock.advance(2)  # her request came before midnight, and ends after it
+    clock.advance(2)  # Ada's request came before midnight, and ends after midnight
     count(aggregator)
     aggregator.add_cache(ada, WrittenAndRead(64))
     await aggregator.store()

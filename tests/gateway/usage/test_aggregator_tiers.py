@@ -1,4 +1,4 @@
-"""The tiers of cached tokens are shown only to tenants that the operator allows to see them."""
+"""The tiers of cached tokens are shown only to tenants whom the operator allows to see them."""
 
 from __future__ import annotations
 

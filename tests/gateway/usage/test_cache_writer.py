@@ -1,4 +1,4 @@
-"""Each label of a cache writer is a row of the usage store, and there are no other rows."""
+"""The usage store has one row for each label of a cache writer, and no other rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A request's counts in `/metrics`, every counter and label, however it ends."""
+"""A request's counts in `/metrics`: every counter and label, however the request ends."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def counts(served: Served) -> Counts:
 
 
 def labels(sample: Sample) -> list[str]:
-    """Return the values, in the order of the names."""
+    """Return the label values of a sample, in the order of the label names."""
     return [sample.labels[name] for name in sorted(sample.labels)]
 
 
@@ -106,7 +106,8 @@ def test_an_answer_of_several_choices_to_several_prompts(
         ({"prompt": [1], "model": "other"}, "model_not_found"),
         ({}, "missing_required_parameter"),
         ({"prompt": [1] * 2, "stop": ["a"] * 160_000}, "invalid_json"),
-        ({"prompt": [[1]] * 65, "max_tokens": 1}, "rate_limit_exceeded"),  # 64 may run at once
+        # 64 choices may run at once
+        ({"prompt": [[1]] * 65, "max_tokens": 1}, "rate_limit_exceeded"),
     ],
 )
 def test_a_refusal_is_one_of_its_code_and_nothing_else(

@@ -1,4 +1,4 @@
-"""Usage reports, from the admin route and from the tenant's own."""
+"""Usage reports from the operator's route and from the tenant's route."""
 
 from __future__ import annotations
 
@@ -99,8 +99,8 @@ async def test_it_comes_as_json_or_csv(
     if kind == "text/csv":
         [row] = csv.DictReader(io.StringIO(answer.text))
         assert (row["day"], row["requests"], row["saved_tokens"]) == ("2026-01-01", "4", "5")
-        assert row["engine_ms"] == ""  # not measured, which differs from 0
-        assert row["key_id"] == "'=1+1"  # quoted, so that it is no formula
+        assert row["engine_ms"] == ""  # not measured: differs from 0 ms
+        assert row["key_id"] == "'=1+1"  # quoted, so that no spreadsheet reads it as a formula
 
 
 @pytest.mark.parametrize(
@@ -176,7 +176,8 @@ async def test_a_tenant_sees_its_own_and_nobody_else_s(store: Store) -> None:
 
     async with client_of(app, acme.key) as http:
         assert await own(http) == [acme.id]
-        assert await own(http, tenant=rival.id) == [acme.id]  # the filter is ignored
+        # the tenant's own route ignores this filter
+        assert await own(http, tenant=rival.id) == [acme.id]
         assert await own(http, tenant_id=rival.id) == [acme.id]
         assert await own(http, key=rival.key_id) == []
         csv_text = (await http.get("/v1/usage", params={"format": "csv"})).text
@@ -197,7 +198,10 @@ async def test_a_tenant_sees_its_own_and_nobody_else_s(store: Store) -> None:
 async def test_what_no_request_has_found_is_unread(
     office: Office, written: int, read: int, unread: int
 ) -> None:
-    """Reads may come before writes, since the reader's request may end first."""
+    """Count tokens as unread until a request finds them.
+
+    A read may be counted before the write, since the reader's request may end first.
+    """
     counters = Counters(requests=1, cache_written_tokens=written, cache_read_tokens=read)
     row = UsageRow(tenant_id="tn_a", key_id="key_1", day="2026-01-01", counters=counters)
     await office.store.add_usage([row], batch="1")

@@ -1,4 +1,4 @@
-"""Reports without a permit: one at a time, counted, and none for a client that has left."""
+"""Usage reports: one at a time for each tenant, and none for a client that has left."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from gateway.usage.reports import MOST_WAITING, Reports
 
 
 class Asker:
-    """A client that asks for a report, and may leave. `error` is its request's error."""
+    """A client that asks for a report, and may leave. `error` is the error that its request got."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class Asker:
 
 
 class Maker:
-    """A maker of reports of `size` bytes, which waits until it may run."""
+    """A maker of reports of `size` bytes, which waits until a test lets it run."""
 
     def __init__(self, size: int = 10) -> None:
         self.made = 0

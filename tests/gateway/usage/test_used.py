@@ -1,4 +1,4 @@
-"""A request is charged for computed tokens, however it ends."""
+"""A request is charged for computed tokens, however the request ends."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ def test_choices_are_charged_for_what_each_has_computed_of_a_prompt_that_is_told
     request_metrics = a_meter(100, 50, choices=2)
     request_metrics.see(first(0, cached=0))
     request_metrics.see(first(1, cached=96))
-    assert request_metrics.worked() == TokenCounts(104, 0, 2)  # the second prompt has not begun
+    # the second prompt's computation has not begun
+    assert request_metrics.worked() == TokenCounts(104, 0, 2)
     request_metrics.see(first(2, cached=48))
     end_choice(request_metrics, 2, "stop", 7, prompt_tokens=50, reused=Reused(TierTokens(48)))
     request_metrics.see(first(3, cached=48))
@@ -71,7 +72,7 @@ def test_time_saved_is_what_the_engine_reported() -> None:
     assert request_metrics.saved_ms() == 3000.0
     nothing = Reused(saved_seconds=0.0)
     end_choice(request_metrics, 1, "stop", 1, prompt_tokens=100, reused=nothing)
-    assert request_metrics.saved_ms() == 0.0  # in the end the prompt was computed
+    assert request_metrics.saved_ms() == 0.0  # the prompt was computed after all
 
 
 def test_time_saved_that_nobody_measured_is_not_0() -> None:
@@ -95,7 +96,8 @@ def test_what_a_client_was_not_told_any_more_is_charged_too() -> None:
 def test_a_prompt_that_was_left_half_way_is_charged_as_far_as_it_was_computed() -> None:
     request_metrics = a_meter(100, 50, choices=2)
     request_metrics.end(0, engine_end(100, 0, Reused(TierTokens(16)), computed=48))
-    request_metrics.end(1, engine_end(100, 0, computed=0))  # the second choice waited for the first
+    # the second choice waited for the first to compute the prompt
+    request_metrics.end(1, engine_end(100, 0, computed=0))
     request_metrics.end(2, engine_end(50, 0, Reused(TierTokens(32)), computed=0))
     assert request_metrics.worked() == TokenCounts(computed=48, cached=16)
 
@@ -108,7 +110,10 @@ def test_what_failed_is_charged_as_far_as_it_was_computed() -> None:
 
 
 def test_an_end_that_says_nothing_takes_nothing_back() -> None:
-    """A broken engine, or one whose process has ended, reports such an end."""
+    """Charge a request by what it received, if its end reports no counts.
+
+    A broken or dead engine causes such an end.
+    """
     request_metrics = a_meter(100)
     request_metrics.see(first(0, cached=32))
     request_metrics.see(Delta(0, "b", (2, 3), None))

@@ -1,4 +1,4 @@
-"""Cached tokens that were never read, by key, over HTTP, however a request ends."""
+"""Cached tokens that no request has read, by key, over HTTP, however a request ends."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ class House:
         return rows
 
     def engine_ms(self) -> list[float]:
-        """Return the engine's time for each key."""
+        """Return the engine time of each key, in milliseconds."""
         return [
             sum(row["engine_ms"] or 0.0 for row in self.rows() if row["key_id"] == key)
             for key in self.ids
         ]
 
     def unread(self) -> list[tuple[int, int]]:
-        """Return, for each key, the tokens written and those never read."""
+        """Return, for each key, the tokens written and the tokens never read."""
         rows = self.rows()
         return [
             (
@@ -65,7 +65,7 @@ class House:
         ]
 
     def comes_to(self, *wanted: tuple[int, int]) -> bool:
-        """Return whether the usage store soon has these counts; it is written once a second."""
+        """Return whether the usage store soon has these counts; usage is stored once a second."""
         wait_for(lambda: self.unread() == list(wanted), WITHIN_S)
         return self.unread() == list(wanted)
 
@@ -110,12 +110,16 @@ def test_another_tenant_s_equal_prompt_reads_nothing(served: Served, engine: Fak
 def test_a_stop_string_does_not_hide_what_was_written(
     served: Served, engine: FakeEngine, choices: int
 ) -> None:
-    """The gateway ends the choice. The engine's report of it comes after the answer."""
+    """Count written tokens after a stop string.
+
+    The gateway ends the choice, and the engine's report of the choice comes after the answer.
+    """
     engine.script = saying("one. two")
     house, prompt = a_house(served, f"stops {choices}"), a_prompt(3)
     answer = house.ask(prompt, max_tokens=8, stop=["."], n=choices).json()
     assert {choice["text"] for choice in answer["choices"]} == {"one"}
-    unread = 48 if choices == 1 else 0  # further choices read the prompt's blocks
+    # further choices read the prompt's blocks, so these are not unread
+    unread = 48 if choices == 1 else 0
     assert house.comes_to((48, unread), (0, 0))
     house.ask(prompt, key=1, max_tokens=8, stop=["."])
     assert house.comes_to((48, 0), (0, 0))
@@ -140,7 +144,8 @@ def test_the_engine_s_time_counts_whoever_ends_a_choice(served: Served, engine: 
     house = a_house(served, "time")
     assert house.engine_ms() == [0.0, 0.0]
     house.ask(a_prompt(1), n=2)
-    house.ask(a_prompt(1), key=1, max_tokens=8, stop=["."])  # reported after the answer
+    # this request is reported after its answer
+    house.ask(a_prompt(1), key=1, max_tokens=8, stop=["."])
     one = ENGINE_SECONDS * 1000
     wait_for(lambda: house.engine_ms() == [2 * one, one], WITHIN_S)
     assert house.engine_ms() == [2 * one, one]

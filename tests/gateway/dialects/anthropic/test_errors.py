@@ -161,7 +161,9 @@ def test_what_asks_for_nothing_is_no_wish(http: httpx.Client, engine: FakeEngine
 
 
 def test_a_prompt_beyond_the_context(http: httpx.Client, engine: FakeEngine) -> None:
-    """Agents compact their history when they read this message."""
+    """Refuse a prompt longer than the context with the message after which agents compact their
+    history.
+    """
     long = [user("x" * 5000)]
     error = error_of(post(http, messages=long), 400, INVALID)
     assert error["message"].startswith("prompt is too long: ")

@@ -23,8 +23,8 @@ from tests.gateway.http.protocol.exchange import (
     halves,
 )
 
-MOST_WAITING = 64 << 10  # bytes, apart from one packet
-MOST_TRAILERS = 1024  # bytes; refused from 512 on, without the separators
+MOST_WAITING = 64 << 10  # bytes, without those of one packet
+MOST_TRAILERS = 1024  # bytes; trailers are refused from 512 bytes on, not counting separators
 _CODES = {"invalid_http", "head_too_large", "uri_too_long", "framing_too_large"}
 
 

@@ -130,7 +130,10 @@ async def test_a_salt_and_a_plain_adapter_have_namespaces_of_their_own(
 async def test_what_an_adapter_computes_is_never_published(
     tiny_model: Path, adapter: TenantAdapter | None, has_states: bool, scopes: list[str]
 ) -> None:
-    """If an adapter starts within a published prefix, no recurrent state is published either."""
+    """Publish no block that an adapter computes.
+
+    If an adapter starts within a published prefix, its recurrent state is not published either.
+    """
     welcome = msgspec.structs.replace(WELCOME, has_states=has_states)
     index = PublishedIndex()
     published = np.array(PROMPT[: 4 * SIZE], np.int32)

@@ -59,7 +59,7 @@ def admission(tiny_model: Path, pool: FairExecutor) -> Admission:
 
 @pytest.fixture
 def roomy(tiny_model: Path, pool: FairExecutor) -> Admission:
-    """Make an admission with a context for long prompts."""
+    """Make an admission whose context length allows long prompts."""
     template = ChatTemplate.load(tiny_model, Tokenizer.load(tiny_model).control)
     welcome = msgspec.structs.replace(WELCOME, max_model_len=1 << 20)
     return Admission(
@@ -74,7 +74,7 @@ def roomy(tiny_model: Path, pool: FairExecutor) -> Admission:
 
 
 def held_up(pool: FairExecutor, release: threading.Event) -> asyncio.Task[bool]:
-    """Run another tenant's work, which holds the only thread until `release`."""
+    """Run another tenant's work, which occupies the only thread until `release` is set."""
 
     def work() -> Steps[bool]:
         yield from ()
@@ -84,7 +84,7 @@ def held_up(pool: FairExecutor, release: threading.Event) -> asyncio.Task[bool]:
 
 
 async def count(admission: Admission, prompt: Prompt) -> int:
-    """Return the number of tokens that `/tokenize` counts."""
+    """Return the number of tokens in a prompt, as `/tokenize` counts them."""
 
     def show(token_ids: TokenIds) -> Steps[int]:
         yield from ()

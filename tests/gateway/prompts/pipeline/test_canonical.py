@@ -39,7 +39,8 @@ def shuffled(value: Any) -> Any:
 def test_keys_have_one_order_whatever_order_they_came_in() -> None:
     other = shuffled(TOOL)
     properties = other["function"]["parameters"]["properties"]
-    properties = {name: properties[name] for name in reversed(properties)}  # in the original order
+    # put back into the original order
+    properties = {name: properties[name] for name in reversed(properties)}
     properties["zone"]["default"] = TOOL["function"]["parameters"]["properties"]["zone"]["default"]
     other["function"]["parameters"]["properties"] = properties
     assert json.dumps(other) != json.dumps(TOOL)

@@ -1,4 +1,4 @@
-"""A predicted answer is tokenised as the model writes it: as a continuation of the prompt."""
+"""A predicted answer is tokenised as a continuation of the prompt, as the model would write it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def prompt_and_continuation(
 
 
 def shown(family: Family, text: str) -> list[int]:
-    """Return the tokens of a chat whose last answer is `text`."""
+    """Return the tokens of a chat whose last message is the answer `text`."""
     tokens = PromptTokens(family.ours, family.template, None, None)
     chat = ChatPrompt((QUESTION, said(text), QUESTION))
     token_ids = at_once(tokens.tokenised(chat, ASKED, add_special_tokens=False)).token_ids
@@ -51,7 +51,9 @@ def test_it_is_what_the_chat_has_there_once_it_was_said(name: str, text: str) ->
 
 
 def test_alone_some_tokenizers_cut_it_in_another_way() -> None:
-    """Positive control of the test above."""
+    """Tokenise a prediction without its prompt (positive control): some tokenizers then split it in
+    another way.
+    """
     family = FAMILIES["mistral-legacy"]()
     _, continuation = prompt_and_continuation(family, "return 3 * r")
     assert family.ours.encode("return 3 * r", add_special_tokens=False).tolist() != continuation
@@ -68,7 +70,7 @@ def test_no_token_of_it_begins_in_the_prompt() -> None:
 
 
 def test_one_that_is_longer_than_the_context_is_refused() -> None:
-    # a family whose texts are not cut, so all of them are tokenised
+    # This family's texts cannot be split into chunks, so all of them are tokenised.
     family = FAMILIES["mistral-legacy"]()
     assert len(prompt_and_continuation(family, "7" * 990)[1]) > 900
     with pytest.raises(BadRequest) as refused:

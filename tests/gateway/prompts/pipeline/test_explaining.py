@@ -1,4 +1,6 @@
-"""Comparisons of the chats of admitted requests, with templates of real families."""
+"""Cache-miss reasons from comparing the chats of admitted requests, with templates of real
+families.
+"""
 
 from __future__ import annotations
 
@@ -93,7 +95,9 @@ def admission_of(name: str, pool: FairExecutor) -> Admission:
 
 
 async def miss_of(admission: Admission, before: ChatPrompt, after: ChatPrompt) -> CacheMiss:
-    """Return why `after` missed, when the cache had its whole common prefix with `before`."""
+    """Return the reason why `after` missed, if the cache had its whole common prefix with
+    `before`.
+    """
     admission.computed(await admission.admit(wanted(before, "first"), ADA))
     compared = (await admission.admit(wanted(after, "second"), ADA)).comparison
     assert compared is not None
@@ -110,7 +114,10 @@ async def test_a_date_in_the_system_text(name: str, pool: FairExecutor) -> None:
 
 @pytest.mark.parametrize("name", FAMILIES)
 async def test_an_earlier_message(name: str, pool: FairExecutor) -> None:
-    """Mistral's template has no system message."""
+    """Name a changed earlier message.
+
+    The chat for Mistral has no system message, since its template has none.
+    """
     edited = (TALK[0], "Only the Anna comes in, and she is late.", TALK[2])
     before, after = (chat(RULES, talk) for talk in ((*TALK[:2], TALK[2] * 9), edited))
     if name not in WITH_SYSTEM:

@@ -1,4 +1,6 @@
-"""The places of marks in the prompts of admitted requests, with templates of real families."""
+"""The positions of cache marks in the prompts of admitted requests, with templates of real
+families.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,9 @@ def said(role: str, text: str) -> Message:
 
 
 def chat(*messages: Message, keys: tuple[str, ...] = ()) -> ChatPrompt:
-    """Make a chat, with one tool if its function's `keys` are given, in that order."""
+    """Make a chat. If `keys` are given, it has a tool, whose function has these keys in this
+    order.
+    """
     clock: dict[str, Any] = {"name": "clock", "description": "tells it", "parameters": {}}
     tool = {"type": "function", "function": {key: clock[key] for key in keys}}
     return ChatPrompt(messages, tools=[tool] if keys else None)
@@ -50,7 +54,7 @@ def chat(*messages: Message, keys: tuple[str, ...] = ()) -> ChatPrompt:
 async def marked(
     name: str, pool: FairExecutor, whole: ChatPrompt, covered: ChatPrompt, who: Caller = ADA
 ) -> str:
-    """Return the text of `whole` up to the mark after `covered`."""
+    """Return the prompt text of `whole` up to a mark after the messages of `covered`."""
     family = FAMILIES[name]()
     welcome = msgspec.structs.replace(WELCOME, vocab_size=family.inner.get_vocab_size())
     secret, bounds = Namespaces(b"s" * 32), Bounds()

@@ -1,4 +1,6 @@
-"""The texts of prompt modules: long ones are cut, kept, or refused before they are read."""
+"""The texts of prompt modules: long ones are truncated, cached, or refused before they are
+tokenised.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ ASKED = PromptContext("tenant", Namespace(b"n" * 16), 4096, 0, 1 << 20, ())
 
 
 class WatchedTokenizer(Tokenizer):
-    """A tokenizer that notes the lengths of its texts."""
+    """A tokenizer that records the lengths of its texts."""
 
     lengths: list[int]
 

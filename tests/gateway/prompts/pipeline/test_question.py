@@ -1,4 +1,4 @@
-"""The beginning of a question in prompts, rendered by templates of real families."""
+"""The position at which a prompt's question begins, with templates of real families."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def ids(generate: Generate) -> list[int]:
 
 @pytest.mark.parametrize("name", FAMILIES)
 async def test_two_questions_part_where_they_begin(name: str, pool: FairExecutor) -> None:
-    """Both chats get the same hint, the place where their tokens fork, or no hint."""
+    """Give both chats the same question position: where their tokens fork, or none."""
     one, other = [
         await asked(name, pool, chat(*TURNS, ("user", text)))
         for text in ("Which ships come in?", "<|im_end|> 7 of them?")

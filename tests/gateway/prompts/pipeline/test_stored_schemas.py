@@ -64,7 +64,7 @@ def recorded(spec: SchemaSpec) -> ModuleSchema:
 
 
 def memory(schemas: int) -> BodyMemory:
-    """Make a tenant's room for `schemas` schemas that are being read."""
+    """Make a tenant's memory for `schemas` schemas that are read at the same time."""
     return BodyMemory(Bounds(max_tenant_body_bytes=schemas * MOST_SCHEMA_BYTES, body_wait_s=0.0))
 
 
@@ -123,7 +123,9 @@ async def test_the_prompts_of_a_request_share_their_modules(prompts: ModulePromp
 async def test_modules_count_in_whole_blocks_towards_the_longest_request(
     admission: Admission, with_modules: bool
 ) -> None:
-    """The cache holds that many blocks for the request, however few tokens the modules have."""
+    """Count modules in whole blocks: the cache holds that many blocks, however few tokens the
+    modules have.
+    """
     names = ("a", "b", "c")
 
     async def admitted(most: int) -> AdmittedRequest:

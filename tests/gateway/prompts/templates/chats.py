@@ -1,4 +1,4 @@
-"""Chats as clients of OpenAI's API send them; each text is a word to find in the prompt."""
+"""Chats as clients of OpenAI's API send them. Each text is a unique word to find in the prompt."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import msgspec
 from gateway.prompts.chats.chat_json import ChatMessage, message_of
 from gateway.prompts.chats.messages import Message
 
-# Chats that clients send, in the notation of `sent`.
+# Chats without calls, in the notation of `sent`.
 PLAIN = (
     *("u", "s u", "d u", "s u a u", "s s u", "s d u", "s d s u a u", "sl u", "s0 u", "s_ u"),
     *("u s", "u s u", "u s s u", "u a s u", "u a d", "s u a s u a u", "s u a u s", "u d a s u"),
@@ -46,11 +46,11 @@ TOOLS: list[dict[str, Any]] = [
 
 
 def sent(spelled: str) -> list[dict[str, Any]]:
-    """Return the messages of a chat: `s`, `d`, `u`, `a`, `t` name the speakers, in order.
+    """Return the messages of a chat: `s`, `d`, `u`, `a`, `t` name the roles, in order.
 
-    With an assistant's `a`: `c` for each call, `x` for a text beside calls, `r` for reasoning. With
-    any speaker: `0` for an empty text, `_` for a blank one, `l` for a list of texts. `t1` is the
-    result of the second of the preceding calls.
+    The roles are system, developer, user, assistant and tool. After an `a`: `c` for each call, `x`
+    for a text beside calls, `r` for reasoning. After any role: `0` for an empty text, `_` for a
+    blank one, `l` for a list of texts. `t1` is the result of the second of the preceding calls.
     """
     chat: list[dict[str, Any]] = []
     called: list[str] = []
@@ -91,17 +91,17 @@ def messages(spelled: str) -> list[Message]:
 
 
 def words(spelled: str) -> list[str]:
-    """List the words that the prompt must contain once, in this order."""
+    """List the words that the prompt must contain once each, in this order."""
     return WORD.findall(json.dumps(sent(spelled)))
 
 
 def called(spelled: str) -> tuple[str, ...]:
-    """Return the words in calls."""
+    """Return the words in the chat's calls."""
     return tuple(word for one in sent(spelled) for word in _in_calls(one).values())
 
 
 def returned(spelled: str) -> dict[str, str]:
-    """Return the words in results, each with the word of its call."""
+    """Return the words in the chat's results, each with the word of its call."""
     chat = sent(spelled)
     calls = {call: word for one in chat for call, word in _in_calls(one).items()}
     results = (
@@ -113,13 +113,15 @@ def returned(spelled: str) -> dict[str, str]:
 
 
 def _in_calls(message: dict[str, Any]) -> dict[str, str]:
-    """Return the words in calls by the call's id."""
+    """Return the words in a message's calls, by the call's id."""
     calls = message.get("tool_calls", ())
     return {one["id"]: WORD.findall(one["function"]["arguments"])[0] for one in calls}
 
 
 def ends_of_turns(spelled: str) -> list[int]:
-    """Return the numbers of messages after which the model may answer: no result is outstanding."""
+    """Return the numbers of messages after which the model may answer, since no call lacks its
+    result.
+    """
     words = spelled.split()
     speak = "".join(word[0] for word in words)
     ends = (end for end in range(1, len(words) + 1) if speak[:end].strip("sd"))

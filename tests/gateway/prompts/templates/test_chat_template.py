@@ -181,7 +181,10 @@ def _rendered(directory: Path) -> str:
 def test_several_leading_system_messages_where_the_second_is_taken_for_a_question(
     leading: int,
 ) -> None:
-    """Unsloth's template for Gemma joins the first two messages, whatever their roles."""
+    """Detect a template that takes the second system message for a question.
+
+    Unsloth's template for Gemma joins the first two messages, whatever their roles.
+    """
     source = (
         "{% if messages[0].role == 'system' %}"
         "[{{ messages[0].content }} {{ messages[1].content }}]{% set messages = messages[2:] %}"

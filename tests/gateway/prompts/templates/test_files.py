@@ -12,7 +12,7 @@ from tests.doubles.engine.tiny_model import byte_tokenizer
 
 
 def saved(directory: Path, templates: object) -> Path:
-    """Save a tokenizer in transformers' form."""
+    """Save a tokenizer's chat templates in the files of transformers."""
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=byte_tokenizer())
     tokenizer.chat_template = templates
     tokenizer.save_pretrained(directory)

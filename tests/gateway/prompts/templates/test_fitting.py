@@ -24,7 +24,7 @@ from tests.gateway.prompts.templates.chats import (
 
 
 def _other_values() -> Iterator[dict[str, Any]]:
-    """Yield each trait with each value other than its default."""
+    """Yield traits of a template, each with one trait other than its default."""
     defaults = asdict(TemplateTraits())
     for name, hint in get_type_hints(TemplateTraits).items():
         values = (True, False) if hint is bool else get_args(hint)
@@ -42,7 +42,7 @@ STRICT = {
     "user_after_result": False,
 }
 ALL = [TemplateTraits(**values) for values in ({}, *EACH, *PAIRS, STRICT)]
-# A text that a template puts into a thought is dropped with that thought.
+# Without `thought`: a text that a template puts into a thought disappears with that thought.
 LASTING = [one for one in ALL if one.text_beside_calls != "thought"]
 
 
@@ -93,7 +93,10 @@ def test_nothing_is_lost_whatever_a_template_takes(spelled: str) -> None:
 
 @pytest.mark.parametrize("spelled", [*PLAIN, *CALLING])
 def test_a_chat_that_goes_on_begins_as_it_began(spelled: str) -> None:
-    """A turn that is joined to the previous one continues where that one ended."""
+    """Keep the prompt's beginning when a chat goes on.
+
+    A turn that is joined to the previous turn continues where that turn ended.
+    """
     chat = messages(spelled)
     for traits in LASTING:
         whole = fitted(chat, traits)

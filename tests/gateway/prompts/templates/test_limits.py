@@ -1,4 +1,4 @@
-"""The limits reported for a template apply to chats."""
+"""The limits that are reported for a template really apply to its chats."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_of_a_template_that_takes_any_chat_nothing_is_told() -> None:
     ],
 )
 def test_published_templates(name: str, other: str, cannot: str, instead: str) -> None:
-    """Each template is compared with another family's, for which the limit is not reported."""
+    """Report the limit of a template, but not for another family's template."""
     assert told(name)[cannot] == instead
     assert cannot not in told(other)
 
@@ -97,7 +97,7 @@ def more(name: str, *variables: dict[str, bool]) -> object:
     ids=str,
 )
 def test_a_variable_that_keeps_thoughts(source: Template, keeps: dict[str, bool]) -> None:
-    """The variables are those of docs/how-to/call-tools.md."""
+    """Set the variables of docs/how-to/call-tools.md that keep thoughts."""
     template = FittedTemplate(source.read(), {})
     assert template.shows_thoughts("u ar u", keeps)
     assert not template.shows_thoughts("u ar u", {})

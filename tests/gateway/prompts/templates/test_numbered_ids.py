@@ -1,4 +1,6 @@
-"""Templates that number calls show the ids that their models write, whatever clients send."""
+"""Templates that number calls show the ids that their models would write, whichever ids clients
+send.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,8 @@ _CALL = (
     "<|tool_call_begin|>ID<|tool_call_argument_begin|>{{ c.function.arguments | tojson }}"
     "<|tool_call_end|>{% endfor %}<|tool_calls_section_end|>"
 )
-# Written for this test: one template names calls as Kimi K2 does, one as others do.
+# Both templates are written for this test: one names calls as Kimi K2 does, one as other families
+# do.
 _TEMPLATE = (
     "{{ tools | tojson if tools }}{% for m in messages %}<|{{ m.name or m.role }}|>"
     "{% if m.role == 'tool' %}## Return of {{ m.tool_call_id }}\n{% endif %}{{ m.content }}"
@@ -26,7 +29,7 @@ _OF_TURN = "functions.{{ c.function.name }}:{{ loop.index0 }}"
 
 
 def chat() -> list[Message]:
-    """Make two turns of calls; the first has two calls."""
+    """Make two assistant turns with calls; the first turn has two calls."""
     first = [ToolCall("get_time", {}, f"old-{one}") for one in "ab"]
     return [
         Message("user", (Text("Hi."),)),

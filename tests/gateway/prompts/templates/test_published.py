@@ -1,6 +1,7 @@
-"""Published templates show every message once and in its place.
+"""Published templates show every message once, in order.
 
-The chats are of kinds that clients send, and that templates of some family refuse, drop or move.
+The chats are of kinds that clients send, and that some family's template refuses, drops or
+reorders.
 """
 
 from __future__ import annotations
@@ -45,7 +46,9 @@ def test_what_is_said_is_shown(one: Family) -> None:
 
 @pytest.mark.parametrize("one", FAMILIES, ids=str)
 def test_what_is_called_is_shown_and_what_returned_after_it(one: Family) -> None:
-    """Results are in the order of their calls, or each behind its call."""
+    """Show calls before their results: all results in the order of the calls, or each after its own
+    call.
+    """
     for spelled in CALLING:
         shown = WORD.findall(prompt(one, spelled, TOOLS if one.tools else None))
         assert sorted(shown) == sorted(words(spelled)), spelled

@@ -1,4 +1,6 @@
-"""Words that a template removes from a message: what stood around them joins to no token."""
+"""Words that a template removes from a message: the text before and after them never joins to a
+token.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bounds on a template's work, here so small that jinja2 could do all refused work."""
+"""Limits on a template's work, here so small that jinja2 could do all the work that they refuse."""
 
 from __future__ import annotations
 

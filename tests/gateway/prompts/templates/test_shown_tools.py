@@ -1,4 +1,4 @@
-"""Offered tools reach the prompt, or the request is refused, with published templates."""
+"""With published templates, offered tools are in the prompt, or the request is refused."""
 
 from __future__ import annotations
 
@@ -57,7 +57,9 @@ def test_what_tells_of_tools_has_marks_and_what_clients_send_has_none(
 
 @pytest.mark.parametrize("one", [*TOLD, *NEVER, family("qwen3")], ids=str)
 def test_the_prompt_is_the_same_whichever_may_be_called(one: Family, tmp_path: Path) -> None:
-    """This holds for models that call tools; other models accept only `none`."""
+    """Send each `tool_choice` to models that call tools: the prompt stays the same. Other models
+    accept only `none`.
+    """
     with zoo_gateway(one, tmp_path) as zoo:
 
         def prompt(choice: Any) -> str:
@@ -105,7 +107,9 @@ def test_a_template_of_the_operators_is_used_in_place_of_the_models(tmp_path: Pa
 
 
 def test_a_chat_in_which_a_template_shows_no_tools_is_refused() -> None:
-    """The template shows tools only beside a system message."""
+    """Refuse tools in a chat without a system message, beside which alone this template shows
+    tools.
+    """
     source = (
         "{% for m in messages %}{{ m.content }}"
         "{% if m.role == 'system' and tools and messages|length < 3 %}{{ tools }}{% endif %}"

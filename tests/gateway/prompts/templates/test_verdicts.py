@@ -1,4 +1,4 @@
-"""A verdict found for one tenant is found again for another, so timing reveals nothing."""
+"""A verdict on a template is never reused for another tenant, so timing reveals nothing."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CHAT = "u ar u"
 
 
 class Judging:
-    """A tokenisation of chats by a published template, which counts the verdicts it had to find."""
+    """A tokenisation of chats by a published template, which counts the newly found verdicts."""
 
     def __init__(self) -> None:
         family = FAMILIES["qwen3"]()

@@ -1,4 +1,6 @@
-"""A long text, tokenised in chunks, has the ids of the whole text, for all kinds of text."""
+"""A long text that is tokenised in chunks has the same ids as the undivided text, for all kinds of
+text.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,7 @@ texts = st.lists(st.sampled_from(PIECES) | st.characters(exclude_categories=["Cs
 
 
 def trained(expression: str | None, *, normalized: bool) -> tokenizers.Tokenizer:
-    """Train a byte-level tokenizer with merges of everything in PIECES."""
+    """Train a byte-level tokenizer that merges everything in PIECES."""
     inner = tokenizers.Tokenizer(models.BPE())
     if expression is None:
         inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
@@ -151,7 +153,7 @@ def test_what_the_model_puts_in_front_of_a_text_comes_once() -> None:
 
 
 def changed(**fields: Any) -> Tokenizer:
-    """Return the handbook's tokenizer with some of its JSON replaced."""
+    """Return the handbook's tokenizer with changed fields of its JSON file."""
     spelled = json.loads((HANDBOOK / "tokenizer.json").read_text())
     return Tokenizer(tokenizers.Tokenizer.from_str(json.dumps(spelled | fields)))
 

@@ -37,7 +37,7 @@ def test_a_generated_turn_is_spliced_back_token_by_token(name: str) -> None:
     question, answer = Message("user", (Text("fox"),)), "The quick brown fox"
     asked = family.template.render([question], add_generation_prompt=True)
     letters = [encode(Rendered((letter,))) for letter in answer]
-    generated = np.concatenate(letters)  # a spelling that a model may generate
+    generated = np.concatenate(letters)  # one token for each letter, as a model may generate
     turns = [question, Message("assistant", (Text(answer),)), question]
     rendered = family.template.render(turns, add_generation_prompt=True)
     begin = end_of(asked)

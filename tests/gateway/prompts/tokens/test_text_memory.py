@@ -1,4 +1,6 @@
-"""Remembered tokens equal those of the whole text, are found only by their owner, and save work."""
+"""Remembered tokens equal those of the whole text, are found only for their owner, and save
+work.
+"""
 
 from __future__ import annotations
 
@@ -76,7 +78,7 @@ def test_only_what_is_new_is_tokenised(tokenizer: CountedTokenizer) -> None:
     texts = LongTexts(tokenizer, memory_of())
     tokenizer.characters = 0
     ids_of(texts, SYSTEM)
-    assert tokenizer.characters == len(SYSTEM)  # positive control: nothing was known before
+    assert tokenizer.characters == len(SYSTEM)  # positive control: at first nothing was remembered
     more = SYSTEM + "And the door code?"
     tokenizer.characters = 0
     ids_of(texts, more)

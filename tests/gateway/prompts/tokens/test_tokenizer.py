@@ -1,4 +1,4 @@
-"""The tokenizer keeps no text after tokenising it."""
+"""The tokenizer remembers no text after it tokenised it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ def small() -> tokenizers.Tokenizer:
 
 
 def test_a_word_that_was_tokenised_is_looked_up_again() -> None:
-    """A change of the model shows whether words are looked up again."""
+    """Look up a word again after the model's vocabulary has changed, which shows that no result was
+    remembered.
+    """
     inner, kept = small(), small()
     ours = Tokenizer(inner)
     assert ours.encode("abz", add_special_tokens=False).tolist() == [2, 3]

@@ -1,1 +1,1 @@
-"""Tests of turns that are put back as their own tokens."""
+"""Tests of generated turns that a later prompt repeats token for token."""

@@ -1,4 +1,4 @@
-"""Chats after earlier tokens, with templates that rewrite the text before a turn."""
+"""Chats after earlier generated tokens, with templates that rewrite the text before a turn."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ TURN = GeneratedTurn(
     since=np.array([1, 2], np.int32),
 )
 CALL = ToolCall("weather", {"city": "Oslo"})
-Written = Callable[[Message], tuple[str, ...]]  # texts and control tokens alternate
+# a message as written by a template: texts and control tokens alternate
+Written = Callable[[Message], tuple[str, ...]]
 
 
 def written(message: Message) -> tuple[str, ...]:
@@ -41,7 +42,9 @@ def written(message: Message) -> tuple[str, ...]:
 
 
 def counting(of: Written = written) -> Render:
-    """Make a template that begins with the number of messages, so no chat is another's prefix."""
+    """Make a template that begins with the number of messages, so that no chat is a prefix of
+    another.
+    """
 
     def render(chat: ChatPrompt) -> Rendered:
         rendered = Rendered(("", "<s>", str(len(chat.messages))))
@@ -54,7 +57,9 @@ def counting(of: Written = written) -> Render:
 
 
 def chat(*parts: Part, then: str = "And now?") -> ChatPrompt:
-    """Make a question, a turn of `parts`, and another question or the result of the turn's call."""
+    """Make a question, a turn of `parts`, and the text `then`: a question, or the result of the
+    turn's call.
+    """
     is_call = isinstance(parts[-1], ToolCall)
     next_one = Message("tool", (ToolResult(then, "1"),)) if is_call else user(then)
     return ChatPrompt(messages=(user("So?"), Message("assistant", parts), next_one))
@@ -65,7 +70,9 @@ def user(text: str) -> Message:
 
 
 def rest(prompt: ChatPrompt, render: Render) -> tuple[str, ...] | None:
-    """Return the pieces after the turn's tokens; None if the tokens are not put back."""
+    """Return the pieces after the turn's generated tokens; None if the prompt does not repeat
+    them.
+    """
     found = continued(prompt, {1: b"key"}, lambda key: TURN, render, MARKS)
     if found is None:
         return None

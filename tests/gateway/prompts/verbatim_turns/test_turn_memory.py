@@ -8,7 +8,7 @@ from gateway.prompts.verbatim_turns.said import Said
 from gateway.prompts.verbatim_turns.turn_memory import GeneratedTurn, TurnMemory
 from tests.gateway.support.manual_clock import ManualClock
 
-SIZE = 5 * 1024  # bytes of one turn with its entry
+SIZE = 5 * 1024  # bytes of one turn and its entry
 SAID = Said("", "", (), ())
 
 

@@ -1,4 +1,4 @@
-"""A remembered turn is put back only if everything before it is unchanged."""
+"""A prompt repeats a remembered turn's tokens only if everything before the turn is unchanged."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ANSWER = "The quick brown fox"
 
 
 class Scene:
-    """A model, and the memory of its answers to one tenant."""
+    """A model, and the stored answers to one tenant."""
 
     def __init__(self, family: Family) -> None:
         self.family = family
@@ -76,7 +76,7 @@ def user(text: str = "fox") -> Message:
 
 
 def after(chat: ChatPrompt, answer: str = ANSWER) -> ChatPrompt:
-    """Make the next request of the same chat."""
+    """Make the chat's next request, after the answer."""
     turn = Message("assistant", (Text(answer),))
     return ChatPrompt((*chat.messages, turn, user("And?")))
 
@@ -93,7 +93,10 @@ def test_every_answer_of_a_chat_is_put_back(scene: Scene) -> None:
 
 
 def test_a_chat_weighs_what_is_remembered_of_it(scene: Scene) -> None:
-    """A client that drops thoughts sends little, but the thoughts are rendered all the same."""
+    """Count remembered thoughts as work.
+
+    A client that drops thoughts sends little, but the prompt contains the thoughts all the same.
+    """
     keys = scene.turns.keys(after(FIRST), "ada", b"own")
     assert keys is not None
     assert scene.turns.size(keys) == 0
@@ -115,7 +118,7 @@ def scene_text(chat: SplicedChat) -> list[str]:
 def test_where_an_earlier_turn_is_forgotten_the_later_ones_are_rendered(scene: Scene) -> None:
     scene.answer(FIRST)
     scene.clock.advance(1000)
-    scene.answer(after(FIRST))  # uses the first turn
+    scene.answer(after(FIRST))  # the prompt repeats the first turn
     assert len(scene.spliced(after(after(FIRST))).splices) == 2
     whole = after(after(FIRST))
     keys = scene.turns.keys(whole, "ada", b"own")
@@ -129,7 +132,7 @@ def test_where_an_earlier_turn_is_forgotten_the_later_ones_are_rendered(scene: S
 
 
 def changing(render: Render) -> Render:
-    """Render as a template that writes the time."""
+    """Make a template that also writes the time."""
 
     def other(chat: ChatPrompt) -> Rendered:
         first, *rest = render(chat).pieces
@@ -139,7 +142,7 @@ def changing(render: Render) -> Render:
 
 
 def refusing(render: Render) -> Render:
-    """Render as a template that accepts no reasoning."""
+    """Make a template that refuses reasoning."""
 
     def other(chat: ChatPrompt) -> Rendered:
         if any(isinstance(part, Reasoning) for one in chat.messages for part in one.parts):
@@ -150,7 +153,7 @@ def refusing(render: Render) -> Render:
 
 
 def saying(render: Render, answer: str) -> Render:
-    """Render as a template that writes the answer as `answer`."""
+    """Make a template that writes the answer as `answer`."""
 
     def other(chat: ChatPrompt) -> Rendered:
         return Rendered(tuple(one.replace(ANSWER, answer) for one in render(chat).pieces))
@@ -163,7 +166,7 @@ def test_a_turn_that_was_put_back_is_compared_again_where_it_is_written_anew(
     scene: Scene, written: str, turns: int
 ) -> None:
     scene.answer(FIRST)
-    for _ in range(2):  # first read, then known
+    for _ in range(2):  # computed the first time, and found the second time
         assert len(scene.spliced(after(FIRST)).splices) == 1
     assert len(scene.spliced(after(FIRST), saying(scene.render, written)).splices) == turns
 

@@ -24,7 +24,7 @@ ACME = Tenant(id="tn_acme", name="acme", created_at=1.0)
 
 
 class Told(Keyring):
-    """A keyring that reports when it received news."""
+    """A keyring that reports to the test when it has received a change."""
 
     heard: asyncio.Event
 
@@ -61,7 +61,7 @@ async def a_gateway(server: RedisServer, *, hears: bool = True) -> AsyncIterator
         stack.push_async_callback(store.close)
         if hears:
             await stack.enter_async_context(told_of_changes(link.client, keyring))
-            await gateway.next_news()  # after it has subscribed
+            await gateway.next_news()  # the gateway has subscribed to changes
         yield gateway
 
 
@@ -81,7 +81,7 @@ async def test_a_revocation_elsewhere_is_seen_without_waiting(
         await there.next_news()
         assert (await there.keyring.identify(issued.secret)).tenant_id == ACME.id
         await here.keyring.revoke(issued.record.id)
-        await there.next_news()  # without moving any clock
+        await there.next_news()  # no clock was moved, so only the change itself revokes the key
         with pytest.raises(Unauthenticated):
             await there.keyring.identify(issued.secret)
 
@@ -93,7 +93,8 @@ async def test_without_the_news_it_is_seen_after_five_seconds(
         issued = await here.keyring.issue(ACME.id)
         await deaf.keyring.identify(issued.secret)
         await here.keyring.revoke(issued.record.id)
-        await deaf.keyring.identify(issued.secret)  # still accepted, hence the time limit
+        # the key is still accepted, hence the limit on how long identities are cached
+        await deaf.keyring.identify(issued.secret)
         deaf.monotonic.advance(IDENTITY_TTL_S)
         with pytest.raises(Unauthenticated):
             await deaf.keyring.identify(issued.secret)
@@ -109,8 +110,8 @@ async def test_who_was_cut_off_looks_everything_up_again(
         await there.keyring.identify(issued.secret)
         cut = await here.link.command("CLIENT", "KILL", "TYPE", "pubsub")
         assert cut == 2
-        await here.keyring.revoke(issued.record.id)  # nobody receives this
-        await there.next_news()  # after it has subscribed again
+        await here.keyring.revoke(issued.record.id)  # no gateway receives this change
+        await there.next_news()  # the gateway has subscribed again
         with pytest.raises(Unauthenticated):
             await there.keyring.identify(issued.secret)
 

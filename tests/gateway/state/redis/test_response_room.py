@@ -1,4 +1,4 @@
-"""The room for stored responses in Redis: the bounds always hold, at a bounded cost."""
+"""The room for stored responses in Redis: its limits always hold, at a bounded cost."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MINE, OTHER = a_tenant("mine"), a_tenant("other")
 
 
 class Site:
-    """A gateway's state in Redis, and Redis's own counts."""
+    """A gateway's state in Redis, and Redis's own statistics."""
 
     def __init__(self, server: RedisServer) -> None:
         self.client = connect(server.url)
@@ -28,7 +28,7 @@ class Site:
         self.store = RedisStore(self.link)
 
     async def held(self) -> tuple[int, int]:
-        """Return the bytes of all responses, as counted and as stored."""
+        """Return the total bytes of responses, as Redis counts them and as they are stored."""
         counted = int(await self.client.get(at.RESPONSE_BYTES_OF_ALL) or 0)
         found = 0
         for tenant in (MINE, OTHER):
@@ -38,7 +38,7 @@ class Site:
         return counted, found
 
     async def calls(self) -> int:
-        """Return the number of clients' commands, without those inside scripts."""
+        """Return the number of commands from clients, without commands inside scripts."""
         stats = await self.client.info("commandstats")
         return sum(
             stats.get(f"cmdstat_{name}", {}).get("calls", 0) for name in ("evalsha", "zrange")
@@ -96,7 +96,7 @@ async def test_much_room_is_made_in_few_calls(site: Site) -> None:
 
 
 async def test_only_as_many_go_as_must(site: Site) -> None:
-    """Concurrent stores, in any number of gateways, remove no more than needed."""
+    """Remove no more responses than needed when several gateways store responses at once."""
     await fill(site)
     elsewhere = RedisStore(RedisLink(site.client, timeout_s=10.0))
     both = (site.store, elsewhere)

@@ -1,4 +1,4 @@
-"""The contract on a real Redis, and faults that only Redis has."""
+"""The contract of stores on a real Redis, and faults that only Redis has."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ async def store(server: RedisServer) -> AsyncIterator[RedisStore]:
 
 
 class TestRedisStore(StoreContract):
-    """The contract, on a real server."""
+    """The contract of stores, on a real Redis server."""
 
 
 async def test_usage_from_before_a_counter_has_none_of_it(
@@ -36,7 +36,7 @@ async def test_usage_from_before_a_counter_has_none_of_it(
     client = connect(server.url)
     place = at.usage_of("2026-01-31", "tn_a")
     fields = [f"key_1:{name}" for name in ("cache_written_tokens", "cache_read_tokens")]
-    assert await client.hdel(place, *fields) == 2  # as an older release left it
+    assert await client.hdel(place, *fields) == 2  # the record as an older release stored it
     await client.aclose()
     before = Counters(requests=3, cached_tokens=5)
     assert [row.counters for row in await store.usage("2026-01-01", "2026-12-31")] == [before]

@@ -1,4 +1,4 @@
-"""Databases that are damaged, gone, emptied, exchanged or full, before opening or while open."""
+"""Databases that are damaged, deleted, emptied, replaced or full, before opening or while open."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ def test_one_that_was_there_does_not_begin_anew(
     with pytest.raises(WrongState, match=r"state\.sqlite is empty or gone"):
         opened(path, known)
     assert path.exists() == before
-    opened(path).close()  # accepted without an expectation
+    opened(path).close()  # accepted, since no installation id is expected
 
 
 def test_one_of_another_installation_is_refused(path: Path, file: DatabaseFile) -> None:
@@ -196,7 +196,7 @@ def test_without_its_wal_it_is_an_older_copy(path: Path, file: DatabaseFile) -> 
     known = ExpectedState("state", path.name, file.id, was_there=True)
     add(file)
     killed = path.with_name("killed.sqlite")
-    shutil.copy(path, killed)  # as after a crash that lost the -wal file
+    shutil.copy(path, killed)  # the database as after a crash that lost the -wal file
     again = opened(killed, known)
     assert count(again) == ROWS
     again.close()
@@ -281,7 +281,7 @@ def test_without_ballast_a_start_on_a_full_disk_says_so(disk: Path) -> None:
 
 
 class GrudgingRoom(ReservedRoom):
-    """A reserve that gives up one ballast, as if on a full disk."""
+    """A reserve that frees space only once, as if on a full disk."""
 
     def __init__(self, data_dir: Path) -> None:
         super().__init__(data_dir)

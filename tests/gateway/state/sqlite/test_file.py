@@ -1,4 +1,4 @@
-"""The file is private and in WAL mode, and transactions are atomic however they end."""
+"""The database file is private and in WAL mode. Its transactions are atomic however they end."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def connection(path: Path) -> Iterator[sqlite3.Connection]:
 
 @pytest.fixture
 def other(path: Path, connection: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
-    """Open a connection like another process; it never waits."""
+    """Open a second connection, as another process would; it never waits for a lock."""
     other = open_shared(path, prepare, busy_s=0.0)
     yield other
     other.close()
@@ -125,7 +125,8 @@ def test_a_commit_that_fails_leaves_no_transaction_open(
     def add_an_orphan() -> None:
         with transaction(connection):
             add(connection, 1)
-            connection.execute("INSERT INTO children VALUES (7)")  # checked at the commit
+            # SQLite checks this foreign key only at the commit
+            connection.execute("INSERT INTO children VALUES (7)")
 
     with pytest.raises(sqlite3.IntegrityError):
         add_an_orphan()

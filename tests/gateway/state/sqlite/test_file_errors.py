@@ -1,4 +1,4 @@
-"""The meaning of SQLite's errors."""
+"""SQLite's result codes, and the typed errors that they become."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ IOERR_WRITE = sqlite3.SQLITE_IOERR | 3 << 8
     [
         (sqlite3.SQLITE_CORRUPT, DatabaseDamaged),
         (sqlite3.SQLITE_NOTADB, DatabaseDamaged),
-        (sqlite3.SQLITE_ERROR, DatabaseDamaged),  # for example: no such table
+        (sqlite3.SQLITE_ERROR, DatabaseDamaged),  # for example an error because of a missing table
         (IOERR_WRITE, DatabaseDamaged),
         (sqlite3.SQLITE_FULL, DatabaseFull),
         (sqlite3.SQLITE_BUSY, DatabaseAway),

@@ -78,7 +78,7 @@ async def store(path: Path) -> AsyncIterator[SqliteStore]:
 
 
 class TestSqliteStore(StoreContract):
-    """The contract, on a real file."""
+    """The contract of stores, on a real file."""
 
 
 async def test_what_was_stored_is_there_after_a_restart(path: Path) -> None:
@@ -315,7 +315,7 @@ async def test_two_stores_on_one_file_see_each_other(path: Path, store: SqliteSt
     with pytest.raises(NotFound):
         await store.get(Tenant, a_tenant().id)
     await other.close()
-    await store.create(a_tenant())  # closing the other store released no lock of this one
+    await store.create(a_tenant())  # closing the other store released no lock of this store
 
 
 async def test_processes_open_and_write_one_new_file_at_once(path: Path) -> None:
@@ -334,7 +334,7 @@ async def test_a_writer_waits_for_another_process_to_commit(path: Path, store: S
     holder.execute("BEGIN IMMEDIATE")
     waiting = asyncio.ensure_future(store.create(a_tenant()))
     done, _ = await asyncio.wait({waiting}, timeout=0.05)
-    assert not done  # the event loop is free, or this line would not run
+    assert not done  # this line runs only if the event loop is not blocked
     holder.execute("COMMIT")
     holder.close()
     await waiting
@@ -411,7 +411,7 @@ async def test_nothing_is_changed_where_keys_are_looked_up(store: SqliteStore) -
 
 
 async def _steps(store: SqliteStore, tenant_id: str | None) -> int:
-    """Count the hundreds of SQLite's steps for a year's report."""
+    """Count SQLite's virtual-machine steps for a year's report, in hundreds."""
     steps = 0
 
     def count() -> int:

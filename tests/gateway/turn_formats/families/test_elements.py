@@ -1,4 +1,4 @@
-"""MiniMax-M3's elements: nested values, and repeated marks."""
+"""Calls in MiniMax-M3's XML elements: nested values, and repeated markers."""
 
 from __future__ import annotations
 
@@ -70,7 +70,9 @@ def _arguments(turn: str, *, is_cut: bool = False) -> list[str]:
 
 @pytest.mark.parametrize("mark", ["<where>", "</where>", "<", "", '<invoke name="look">'])
 def test_marks_again_and_again_end_as_one_call_or_as_text(mark: str) -> None:
-    """Nesting is bounded, and text is read only once."""
+    """Read markers repeated many times as one call or as text: nesting is bounded, and text is read
+    only once.
+    """
     turn = f'{NS}<tool_call>\n{NS}<invoke name="look">{NS}<where>' + f"{NS}{mark}" * 20_000
     pieces = read(MiniMaxM3Format().parser([TOOL]), [turn])
     assert all(isinstance(arguments, dict) for _, arguments in calls_of(pieces))

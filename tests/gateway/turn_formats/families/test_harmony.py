@@ -138,7 +138,7 @@ SAID = {
     f"{FINAL}cold": False,
     f"{FINAL}{{}} cold": False,
     f"{HM}{NEXT}{{}}": False,
-    "{}": False,  # without a channel
+    "{}": False,  # a message without a channel
     "<|channel|>commentary<|message|>{}": False,
 }
 
@@ -165,7 +165,7 @@ def test_within_a_message_that_the_prompt_began_nothing_is_put_around() -> None:
     forms = AnswerForms(HarmonyFormat())
     form = AnswerForm(text=ASKED, text_param="x")
     assert forms.grammar(form, f"{NEXT}{FINAL}It is") == ASKED
-    assert forms.grammar(form, None) == ASKED  # without a chat
+    assert forms.grammar(form, None) == ASKED  # no chat form is given
     assert forms.grammar(form, NEXT) != ASKED
 
 

@@ -57,7 +57,7 @@ def test_what_is_no_call_is_text(written: str) -> None:
     check(lambda: PythonicFormat().parser(TOOLS), (written, [text(written)]))
 
 
-LINES: dict[str, Turn] = {  # as OLMo 3 writes them
+LINES: dict[str, Turn] = {  # calls on separate lines, as OLMo 3 writes them
     "two lines": (
         'So.\n<function_calls>\nget_weather(city="Oslo", days=3)\nclock(a=null)\n</function_calls>',
         [

@@ -1,4 +1,4 @@
-"""Types in a tool's schema are looked up once, at a cost that its size bounds."""
+"""The types in a tool's schema are looked up once, at a cost bounded by the schema's size."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MANY: dict[str, object] = {f"x-{n}": n for n in range(KEYS)}
 
 
 class CountedSchema(dict[str, Any]):
-    """A schema that counts look-ups, and counts every key when all are read."""
+    """A schema that counts look-ups; reading all its items counts every key."""
 
     looks = 0
 

@@ -1,4 +1,6 @@
-"""Bounds of texts in formats without JSON: the grammar accepts what `jsonschema` accepts."""
+"""Lengths and patterns of texts in formats without JSON: the grammar accepts what `jsonschema`
+accepts.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ from tests.gateway.turn_formats.turns import calls_of, read
 PLAIN = ("qwen3_coder", "functiongemma", "gemma4")
 MARKS = 'a\n</parameter>\nb <|"|> c'
 
-# For each: a schema, texts that are valid, and texts that are not.
+# For each: a schema, valid texts, and invalid texts.
 BOUNDS: dict[str, tuple[dict[str, Any], list[str], list[str]]] = {
     "longest": ({"type": "string", "maxLength": 4}, ["", "a", "äöü\n"], ["abcde"]),
     "a length with a point": ({"type": "string", "maxLength": 4.0}, ["abcd"], ["abcde"]),

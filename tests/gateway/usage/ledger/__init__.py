@@ -1,1 +1,1 @@
-"""Random charges: the engine's own count, compared with usage, budgets and rates."""
+"""Random requests: the engine's own counts, compared with usage, budgets and rates."""

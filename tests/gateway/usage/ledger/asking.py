@@ -1,4 +1,4 @@
-"""Random requests in each dialect, and the usage in their answers."""
+"""Random requests in each dialect, and the usage that their answers report."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from tests.doubles.gateway.served import MODEL
 from tests.gateway.usage.ledger.client import Answer, Pace
 
 ALPHABET = "abc \n"
-_MANY = 16  # choices, with short answers
+_MANY = 16  # choices of a request with many, whose answers are short
 
 
 @dataclass(frozen=True)
 class Asking:
-    """A request. `sharing` choices of each prompt share their computation."""
+    """A request. `sharing`: the number of choices of each prompt that share its computation."""
 
     path: str
     body: dict[str, Any]
@@ -37,7 +37,7 @@ class Asking:
 
 
 def some_request(random: Random) -> Asking:
-    """Draw a request of any dialect; half of the requests have stop strings, if possible.
+    """Draw a request of any dialect; half of the requests have stop strings, if the dialect allows.
 
     A block has 16 tokens of one character each. Some prompts are shorter than a block.
     """
@@ -57,7 +57,7 @@ def some_request(random: Random) -> Asking:
             most = random.choice([most, most, 0])
             prompt = prompts[: random.choice([2, 2, 8])] if random.randrange(2) else prompts[0]
             body = {"prompt": prompt, "max_tokens": most, "n": n, "stop": stops, **usage}
-            if not stream and not random.randrange(4):  # the cache is not used
+            if not stream and not random.randrange(4):  # the request does not use the cache
                 return Asking("/v1/completions", {**body, "prompt_logprobs": 1, "stream": False})
             return Asking("/v1/completions", {**body, "stream": stream}, n)
         case 2:
@@ -69,7 +69,7 @@ def some_request(random: Random) -> Asking:
 
 
 def some_pace(random: Random) -> Pace:
-    """Draw a client's pace: reads all, slowly, in pieces, some and then nothing, or leaves."""
+    """Draw a client's pace: fast, slow, in small pieces, stopping after some bytes, or leaving."""
     match random.randrange(6):
         case 0:
             return Pace()
@@ -86,7 +86,7 @@ def some_pace(random: Random) -> Pace:
 
 
 def told(asking: Asking, answer: Answer) -> TokenCounts | None:
-    """Return the usage in a whole answer; None if it broke off or was refused."""
+    """Return the usage in a complete answer; None if the answer broke off or was refused."""
     if not answer.is_whole or answer.status != 200:
         return None
     body = bytes(answer.body)
@@ -113,7 +113,7 @@ def _stops(random: Random) -> list[str]:
 
 
 def _last_usage(stream: bytes) -> dict[str, Any] | None:
-    """Return the usage of the last event with one; None if the stream broke off."""
+    """Return the usage of the last event that has one; None if the stream broke off."""
     events = [
         json.loads(line[5:])
         for line in stream.split(b"\n")
@@ -130,7 +130,9 @@ def _is_error(event: dict[str, Any]) -> bool:
 
 
 def _usage_in(event: dict[str, Any]) -> dict[str, Any] | None:
-    """Return Anthropic's usage: the prompt's at the beginning, all of it at the end."""
+    """Return the usage in one of Anthropic's events: the prompt's in the first, all of it in the
+    last.
+    """
     if event.get("type") == "message_start":
         return None
     usage: dict[str, Any] | None = event.get("usage") or event.get("response", {}).get("usage")

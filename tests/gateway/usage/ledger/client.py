@@ -13,22 +13,24 @@ from gateway.http.protocol.connection import BoundedConnection
 from tests.doubles.gateway.wire import Wire
 from tests.gateway.usage.ledger.house import House
 
-_HIGH, _LOW = 256, 64  # unsent bytes at which a connection pauses, and at which it resumes
-_SLOW_TURNS = 2000  # turns of the event loop, after which a slow client reads everything
-_TURNS = 20_000  # turns after which a request counts as hanging
+_HIGH, _LOW = 256, 64  # unsent bytes above which a connection pauses, and below which it resumes
+_SLOW_TURNS = 2000  # iterations of the event loop, after which a slow client reads everything
+_TURNS = 20_000  # iterations after which a request counts as hanging
 
 
 @dataclass(frozen=True)
 class Pace:
-    """A client's pace: at first it reads `at_once` bytes in one of `one_in` turns."""
+    """A client's pace: at first it reads `at_once` bytes in one of `one_in` iterations of the event
+    loop.
+    """
 
     at_once: int = 1 << 20
     one_in: int = 1
-    leaves_after: int | None = None  # turns; None: it stays to the end
-    reads_at_most: int | None = None  # bytes, after which it reads no more
+    leaves_after: int | None = None  # iterations; None: the client stays to the end
+    reads_at_most: int | None = None  # bytes, after which the client reads no more
 
     def size(self, turn: int, read: int, random: Random) -> int:
-        """Return how many bytes to read in a turn, after `read` bytes."""
+        """Return how many bytes to read in iteration `turn`, after `read` bytes."""
         if self.reads_at_most is not None:
             return self.reads_at_most - read
         if turn > _SLOW_TURNS:
@@ -37,7 +39,7 @@ class Pace:
 
 
 class PacedWire(Wire):
-    """A wire that tells its connection to pause and resume."""
+    """A wire that tells its connection when to pause and when to resume."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -67,7 +69,7 @@ class PacedWire(Wire):
         return taken
 
     def lose(self) -> None:
-        """Lose the connection, whichever side closed it."""
+        """Lose the connection, whether the client or the gateway closed it."""
         if not self.is_lost and self.connection is not None:
             self.is_lost = True
             self.connection.connection_lost(None)
@@ -75,13 +77,13 @@ class PacedWire(Wire):
 
 @dataclass
 class Answer:
-    """The part of an answer that a client has read. `is_whole`: it was read to its end."""
+    """The bytes of an answer that a client has read. `is_whole`: the answer was read to its end."""
 
     status: int = 0
     body: bytearray = field(default_factory=bytearray)
     is_whole: bool = False
 
-    # Callbacks of the parser.
+    # Callbacks of the HTTP parser.
 
     def on_body(self, data: bytes) -> None:
         self.body += data
@@ -109,7 +111,7 @@ async def ask(house: House, request: bytes, pace: Pace, random: Random) -> Answe
             data = wire.read(size)
             read += len(data)
             parser.feed_data(data)
-        # Meanwhile threads render and tokenise.
+        # Meanwhile threads render and tokenise the prompt.
         await asyncio.sleep(0.0005 if turn % 16 == 0 else 0)
     else:
         raise TimeoutError(f"a request hangs: {request!r}, read at {pace}")

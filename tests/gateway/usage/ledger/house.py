@@ -1,4 +1,4 @@
-"""A whole gateway in memory before engines that count, whose books keep every charge.
+"""A whole gateway in memory with engines that count, whose books record every charge.
 
 There is no network: connections are made by hand. The clock of the limits does not move, so a
 bucket holds every token that was charged to it.
@@ -38,13 +38,15 @@ LIMITS = Limits(tokens_per_minute=MAX_RATE, budget=Budget(units=MAX_UNITS, perio
 
 
 class Books(MemoryLimiter):
-    """A limiter that keeps every charge."""
+    """A limiter that records every charge."""
 
     def __init__(self) -> None:
         super().__init__(lambda: Moment(0, 0))
 
     def charged(self, tenant_id: str) -> tuple[int, int]:
-        """Return the tenant's tokens (rate) and micro-units (budget); nothing may be held."""
+        """Return the tenant's charged tokens (rate) and micro-units (budget); check that nothing is
+        held.
+        """
         account = self._account(tenant_id)
         assert not account.running
         budget = account.budgets.get("total", Spending())
@@ -82,7 +84,7 @@ class House:
 async def house(
     model: Path, data_dir: Path, engine: Engine, bounds: Bounds = BOUNDS
 ) -> AsyncIterator[House]:
-    """Run a gateway in front of `engine` while this context is open."""
+    """Run a gateway with `engine` while this context is open."""
     config: GatewayConfig = config_of(
         model, data_dir, bounds=bounds, prices=PRICES, cache_sharing="pooled", access_log="off"
     )

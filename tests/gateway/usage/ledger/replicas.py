@@ -1,4 +1,6 @@
-"""Engines that send random tokens at any pace, die and return, and count computed tokens."""
+"""Engines that send random tokens at any pace, die and return, and count the tokens they
+compute.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ from tests.gateway.usage.ledger.asking import ALPHABET
 
 
 class RandomReplica(FakeReplica):
-    """An engine that computes for a while after a cancel, and may cache nothing."""
+    """An engine that computes for a while after a cancel, and may cache no blocks."""
 
     def __init__(self, name: str, random: Random) -> None:
         super().__init__(name)
@@ -31,7 +33,7 @@ class RandomReplica(FakeReplica):
     def _says(self, _: Generate) -> list[int]:
         random = self._random
         self.per_step, self.cancel_turns = random.choice([1, 1, 3]), random.randrange(12)
-        if not random.randrange(4):  # as if a ceiling left almost no room
+        if not random.randrange(4):  # as if a limit left almost no room
             self.lose_cache()
         return list("".join(random.choices(ALPHABET, k=random.choice([10, 300]))).encode())
 
@@ -43,7 +45,9 @@ class RandomReplica(FakeReplica):
 
 
 class UntoldReplica(RandomReplica):
-    """A replica that reports no ends, so a request is charged by what its client read."""
+    """A replica that reports no ends, so that a request is charged by the tokens its client
+    read.
+    """
 
     def generate(
         self, request: Generate, on_end: OnEnd | None = None
@@ -53,7 +57,7 @@ class UntoldReplica(RandomReplica):
 
 
 async def upheaval(replicas: Sequence[FakeReplica], random: Random) -> None:
-    """Let one replica after the other die and return, for ever; there may be none."""
+    """Let one replica after the other die and return, for ever; without replicas, do nothing."""
     while replicas:
         one = random.choice(replicas)
         one.die()
@@ -68,22 +72,22 @@ async def upheaval(replicas: Sequence[FakeReplica], random: Random) -> None:
 class OwnCount:
     """The tokens that engines have computed for one request.
 
-    `is_lost`: some may be missing, as one died.
+    `is_lost`: some tokens may be missing, as an engine died.
 
-    `shown` counts choices that share a prompt as the one that computed the most of it, like an
-    answer.
+    `shown`: choices that share a prompt count as the choice that computed most of it, as in an
+    answer's usage.
     """
 
     tokens: TokenCounts
     shown: TokenCounts
     is_lost: bool
-    attempts: int  # at least the number of choices
+    attempts: int  # number of attempts, at least the number of choices
 
 
 def own_count(replicas: Iterable[FakeReplica], tenant_id: str, sharing: int) -> OwnCount:
-    """Count the cost of a tenant's only request since the last call.
+    """Count the tokens of a tenant's only request since the last call.
 
-    Of several attempts the last one counts. A prompt's cached tokens count once.
+    If there were several attempts, the last one counts. A prompt's cached tokens count once.
     """
     attempts = dict[int, dict[int, Computed]]()
     for replica in replicas:

@@ -20,14 +20,14 @@ from tests.gateway.usage.ledger.house import House, house
 
 RATE = 6000
 RATED = Limits(tokens_per_minute=RATE)
-# units for tokens at 1 unit a million
+# budget in units, for tokens that cost 1 unit per million
 BUDGETED = Limits(budget=Budget(units=RATE / 1e6, period="total"))
 CHOICES = 7
 PROMPTS = 8
 
 
 class Keeper(FakeReplica):
-    """An engine that sends no tokens. Without `keeps`, its cache has room for no block."""
+    """An engine that sends no tokens. Without `keeps`, its cache holds no blocks."""
 
     def __init__(self, keeps: bool) -> None:
         super().__init__("a")
@@ -36,7 +36,7 @@ class Keeper(FakeReplica):
 
     @property
     def num_computed(self) -> int:
-        """Return the computed tokens of all prompts so far."""
+        """Return the number of prompt tokens computed so far."""
         return sum(did.prompt for did in self.computed.values())
 
     def _says(self, _: Generate) -> list[int]:

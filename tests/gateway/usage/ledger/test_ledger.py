@@ -1,10 +1,10 @@
-"""Clients are charged what the engine has computed, whatever their pace.
+"""Clients are charged for the tokens that the engine computed, whatever their pace.
 
-1,000 requests of readers that read slowly, in pieces, or stop, and of engines that compute on when
-they are told to stop; half of them (of odd seeds) before engines that die. To run longer, or from
-another seed:
+The test sends 1,000 requests of clients that read slowly, in pieces, or stop, to engines that go on
+computing after a cancel. In runs with an odd seed, engines also die. To run longer, or from another
+seed:
 
-    RATOON_PROPERTY_SECONDS=3600 RATOON_PROPERTY_SEED=7 python -m pytest tests/gateway/usage/ledger
+RATOON_PROPERTY_SECONDS=3600 RATOON_PROPERTY_SEED=7 python -m pytest tests/gateway/usage/ledger
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ from tests.gateway.usage.ledger.replicas import (
     upheaval,
 )
 
-LANES = 10  # tenants, each with one request at a time
-REQUESTS = 50  # requests of each tenant
+LANES = 10  # number of tenants, each with one request at a time
+REQUESTS = 50  # number of requests of each tenant
 PLAY_S = float(os.environ.get("RATOON_PROPERTY_SECONDS", "0"))
-STORED_AFTER = 200  # checks, a tenth of a second apart
+STORED_AFTER = 200  # number of checks, a tenth of a second apart
 
 
 @dataclass
@@ -52,13 +52,13 @@ class Lane:
     key: str
     counted: TokenCounts = field(
         default_factory=TokenCounts
-    )  # computed by the engines, without lost counts
+    )  # tokens computed by the engines, without lost counts
     lost: int = 0  # tokens charged although an engine's count is lost
     wrong: list[str] = field(default_factory=list)
     seen: Counter[str] = field(default_factory=Counter)
 
     async def ask(self, random: Random) -> None:
-        """Send another request."""
+        """Send another random request."""
         asking, pace = some_request(random), some_pace(random)
         before = self.house.books.charged(self.tenant_id)
         answer = await ask(self.house, asking.encoded(self.key), pace, random)
@@ -116,7 +116,9 @@ async def run(
     kind: type[RandomReplica] = RandomReplica,
     requests: int = REQUESTS,
 ) -> tuple[list[str], Counter[str]]:
-    """Run `requests` requests of each tenant; return the errors, and the counts of each case."""
+    """Run `requests` requests of each tenant; return the errors, and how often each case
+    occurred.
+    """
     random = Random(seed)
     replicas: list[FakeReplica] = [kind(name, random) for name in "abc"]
     engines = EngineSet({one.name: one for one in replicas}, OwnRouting(LeastOutstandingRouter()))
@@ -141,7 +143,7 @@ async def run(
 
 
 def seeds() -> Iterator[int]:
-    """Yield two seeds; or seeds from a given one on, for a given time."""
+    """Yield two seeds, or, if a time is given, seeds from the given one until the time is over."""
     first = int(os.environ.get("RATOON_PROPERTY_SEED", "0"))
     until = time.monotonic() + PLAY_S
     for seed in itertools.count(first):

@@ -1,4 +1,6 @@
-"""Streams that are hardly read: the engine stops in time, and the end is typed."""
+"""Streams that their clients hardly read: the engine stops in time, and the end is a typed
+error.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,7 @@ LONG: dict[str, Asking] = {
 async def serving(
     model: Path, data_dir: Path, text: str, bounds: Bounds = BOUNDS
 ) -> AsyncIterator[tuple[House, FakeReplica, str]]:
-    """Run a gateway before one engine that answers `text` at once; yield both and a key."""
+    """Run a gateway with one engine that answers `text` at once; yield both and a key."""
     engine = FakeReplica("a")
     engine.script = saying(text)
     async with house(model, data_dir, engine, bounds) as gateway:
@@ -107,7 +109,7 @@ async def test_one_too_large_to_be_sent_whole_is_refused_in_its_dialect_and_char
 
 
 class HeldUp(BoundedConnection):
-    """A connection whose streams wait for the client, as without a backlog."""
+    """A connection whose streams wait for the client, since it has no backlog."""
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
@@ -133,7 +135,7 @@ async def test_a_stop_string_is_found_though_nobody_reads(
         request = stream(Asking("/v1/completions", body), key)
         await ask(slow, request, Pace(reads_at_most=0, leaves_after=2000), Random(0))
         [did] = engine.computed.values()
-        is_in_time = did.generated < 800  # usually 25; without a stop all 825
+        is_in_time = did.generated < 800  # usually 25 tokens; without a stop all 825
         assert is_in_time is (kind is with_backlog)
 
 
