@@ -1,6 +1,6 @@
 """The adapters in host memory, of which the least recently used is forgotten first.
 
-With several ranks, each rank holds one part of every adapter. An adapter counts as read once all
+With several ranks, each rank holds one part of every adapter. An adapter counts as read when all
 ranks hold their parts.
 """
 

@@ -33,8 +33,8 @@ PRIORS: dict[DraftSource, float] = {
     "answers": 1.0,
     "mtp": 0.5,
 }
-# The prior weighs as much as this many wrong and this many right tokens. So few right tokens let a
-# source that is always wrong soon have small chances.
+# The prior weighs as much as this many wrong and this many right tokens. The number of right tokens
+# is small, so that a source that is always wrong soon has small chances.
 PRIOR_WRONG, PRIOR_RIGHT = 2.0, 0.5
 KEPT = 0.97  # factor that decays earlier counts with each verified token
 LEVELS = 21  # number of ratios from 1/32 to 32, two for each factor of two

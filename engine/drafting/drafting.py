@@ -16,8 +16,8 @@ from engine.drafting.draft import BeginDrafts, Draft, Drafter
 from engine.drafting.lengths import Payoff
 from engine.sequences.sequence import Sequence
 
-PATIENCE = 24  # after this many tokens without a right guess, guess less often
-OUTWEIGHS = 4  # number of wrongly guessed tokens that one right token cancels
+PATIENCE = 24  # number of tokens without a correct guess after which guesses become less frequent
+OUTWEIGHS = 4  # number of wrongly guessed tokens that one correctly guessed token makes up for
 LONGEST_REST = 16  # maximum number of tokens between two guesses for a row
 GOOD = 4.0  # expected number of accepted tokens that is enough to ask no further source
 
@@ -66,7 +66,7 @@ class DraftedRow:
         self._guess: tuple[int, ...] = ()
         self._size = 0  # number of guessed tokens
         self._matched = 0  # number of matched tokens that the acceptance has learned
-        self._right = 0  # number of rightly guessed tokens since then
+        self._right = 0  # number of correctly guessed tokens after that
         self._missed = 0
         self.rests_until = 0
 
@@ -117,7 +117,7 @@ class DraftedRow:
             self._own.extend(self.known)
 
     def _goes_on(self, before: int, known: int) -> bool:
-        """Learn how many new tokens were guessed rightly.
+        """Learn how many new tokens were guessed correctly.
 
         Return whether all of them were, and the source can guess again.
         """
@@ -149,7 +149,7 @@ class DraftedRow:
         return right
 
     def _count(self, right: int, new: int) -> None:
-        """Count how many of the `new` tokens were guessed rightly."""
+        """Count how many of the `new` tokens were guessed correctly."""
         if not right:
             self._missed += new
             return

@@ -109,7 +109,7 @@ def most_groups(num_rows: int) -> int:
     """Return the maximum number of groups that `num_rows` decode rows can form.
 
     A group that shares has at least two rows, and at most `most_rows`. Rows that share nothing fill
-    one more group. So there is at most one group more than half the rows.
+    one more group. The number of groups is therefore at most half the number of rows, plus 1.
     """
     return num_rows // 2 + 1
 

@@ -98,7 +98,7 @@ class GrammarCompiler:
         with checker:
             while (job := self._take()) is not None:
                 self._compile(job, checker)
-                del job  # or else the idle thread would keep the grammar's text in memory
+                del job  # otherwise the idle thread would keep the grammar's text in memory
 
     def _compile(self, job: _Job, checker: GrammarChecker) -> None:
         try:

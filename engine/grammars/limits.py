@@ -31,8 +31,8 @@ ALL_BYTES = 1 << 30
 GROWTH_BYTES_PER_S = 100e6
 MASK_S = 0.1  # maximum processor seconds for one mask; usually 20 to 100 us
 
-# After this many processor seconds on a row's masks, its remaining drafts get no masks. A row with
-# drafts therefore takes little longer than a row without drafts.
+# The maximum processor seconds on a row's masks. After them, its remaining drafts get no masks. A
+# row with drafts therefore takes little longer than a row without drafts.
 AHEAD_S = 0.001
 # The seconds for which calls of llguidance hold Python's lock. Following a token takes about 5 us,
 # and up to 0.1 ms with hard grammars.
@@ -42,8 +42,8 @@ LEAST_SHARE_S = 0.0001  # minimum seconds of a flow's calls in a step
 # about six states per generated character. At the maximum, the sequence's grammar is compiled
 # again, and its tokens are followed again.
 MAX_STATES = 60_000
-LEAST_TOKENS_BETWEEN = 16  # minimum tokens between two such compilations,
-LEAST_SHARE_BETWEEN = 1 / 16  # and minimum, as a share of the sequence's tokens
+LEAST_TOKENS_BETWEEN = 16  # minimum number of tokens from one such compilation to the next,
+LEAST_SHARE_BETWEEN = 1 / 16  # and its minimum as a share of the sequence's tokens
 FOLLOWED_AT_ONCE = 64  # tokens that are followed again in one call, which holds Python's lock
 LONGEST_S = 0.005  # maximum seconds of a call; MOST_LONG longer calls in a row end the request
 MOST_LONG = 3

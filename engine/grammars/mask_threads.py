@@ -121,7 +121,7 @@ class MaskThreads:
         while (taken := self._take()) is not None:
             flow, first = taken
             asked: _Asked | None = first
-            del taken, first  # or else the idle thread would keep the grammar in use
+            del taken, first  # otherwise the idle thread would keep the grammar in use
             while asked is not None:
                 self._make(*asked)
                 asked = self._further(flow)

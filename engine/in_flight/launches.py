@@ -21,7 +21,7 @@ from engine.step import Launched, has_drafts
 OVER_S = 1e-4  # seconds; if the wait for a step was shorter, the step had already ended
 NUM_REMEMBERED = 8
 MARGIN_S = 0.001  # seconds added to the predicted time of a launch
-# The next step is decided late only if the running step takes as long as this many launches.
+# The minimum length of the running step, in launches, for which the next step is decided late.
 SHORT = 4
 
 # The seconds that a step waits for masks if step times are unknown, and the maximum wait.

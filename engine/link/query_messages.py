@@ -133,8 +133,8 @@ class MarkedForgotten(Reply, frozen=True, kw_only=True, tag="marked_forgotten"):
 class ForgetMarked(Query[MarkedForgotten], frozen=True, kw_only=True, tag="forget_marked"):
     """A query to forget a marked prefix of a flow.
 
-    Blocks that no other prefix needs are removed from the cache. For a while no blocks are fetched
-    for the flow, because another engine may still have the prefix.
+    Blocks that no other prefix needs are removed from the cache. For some time no blocks are
+    fetched for the flow, because another engine may still have the prefix.
     """
 
     flow: str

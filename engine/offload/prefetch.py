@@ -96,7 +96,7 @@ class LayerPrefetch:
 
 
 def prefetch_of(layers: HostLayers) -> LayerPrefetch:
-    """Make the prefetch of these layers, with copies that suit their device."""
+    """Make the prefetch of these layers, with the copies for their device."""
     device = layers.buffers[0].device
     return LayerPrefetch(
         layers, StreamLayerCopies(device) if device.type == "cuda" else PlainLayerCopies()

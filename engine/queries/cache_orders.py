@@ -118,7 +118,7 @@ class CacheOrders:
         return Dropped(blocks, self._copies_in(tally))
 
     def _copies_in(self, tally: Tally) -> tuple[TierErasure, ...]:
-        """Return the dropped copies by tier. Their bytes are those of rank 0 times the ranks."""
+        """Return the dropped copies by tier. Their bytes are rank 0's times the number of ranks."""
 
         def of(tier: Tier) -> TierErasure:
             blocks, states = tally.blocks[tier], tally.states[tier]

@@ -1,1 +1,1 @@
-"""The sentinel: to check the cache, it computes some answers to cached prompts again without it."""
+"""The sentinel: it checks the cache by computing some answers again without the cache."""

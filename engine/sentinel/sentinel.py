@@ -33,7 +33,7 @@ from engine.sequences.sequence import Sequence, WatchedAnswer
 
 NOBODY = ""  # flow of checks; it has no quota and no part of a tier
 LATE_S = 30.0  # busy seconds after which a check may run at the same time as a few decodes
-BESIDE = 8  # during a check, one sequence may decode per this many batch slots
+BESIDE = 8  # number of batch slots for each sequence that may decode during a check
 WATCHED_S = 60.0  # seconds after which another answer may be watched instead
 KEPT_S = 300.0  # seconds after which an answer that was not checked is dropped
 TRIES = 5

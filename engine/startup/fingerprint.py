@@ -50,7 +50,7 @@ class BlockOrigin:
         fields = self._fields()
         for part in ("slice", "stage"):
             if fields["kv"][part] is None:
-                # So that blocks without these parts have the same fingerprint as in earlier
+                # The condition gives blocks without these parts the same fingerprint as in earlier
                 # releases.
                 del fields["kv"][part]
         if fields["model"].get("draft_head") is None:

@@ -25,7 +25,8 @@ FEW_TOKENS = 16  # tokens of a tile; in a step with many tokens, MANY_TOKENS
 MANY_TOKENS = 64
 _SHRUNK = 64  # number of rows of A that a program multiplies
 _EXPANDED = 128  # number of rows of B that a program multiplies
-FEW_TILES = 64  # up to this many tiles, too few programs would run if each read all columns of A
+# Number of tiles up to which too few programs would run if each read all columns of A.
+FEW_TILES = 64
 _FEW_COLUMNS = 512  # number of columns of A that a program reads; with many tiles, _MANY_COLUMNS
 _MANY_COLUMNS = 4096
 _DEPTH = 128

@@ -3,8 +3,8 @@
 llguidance's lexer splits a text into terminals, each as long as possible, and never backtracks. No
 terminal may therefore be able to continue into the text that follows it: `[a-z]+` before `"ing"`
 would also take the letters `ing`. Splitting everything into single characters would be correct, but
-slow. So each part of a rule without recursion first becomes one terminal. Terminals that could
-continue past their end are split, until there are none.
+slow. Therefore each part of a rule without recursion first becomes one terminal. Terminals that
+could continue past their end are split, until there are none.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ from engine.models.layers.rope import RopeConfig
 from engine.models.names import CheckpointNames
 from kernels.norms.gate import GELU_TANH
 
-PERIOD = 6  # by default, one in this many layers has no window
+PERIOD = 6  # by default, one layer of each group of this size has no window
 THETAS = {FULL: 1_000_000.0, SLIDING: 10_000.0}
 ROPE_OF_FULL = {"rope_type": "proportional", "partial_rotary_factor": 0.25}
 Count = Annotated[int, msgspec.Meta(ge=0)]

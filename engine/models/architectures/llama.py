@@ -90,7 +90,7 @@ class Llama:
     """A Llama model, or a family that differs only in these fields. Implements `Architecture`."""
 
     family: str
-    # head size if config.json does not say; None: hidden_size / heads
+    # head size if config.json has none; None: hidden_size / heads
     default_head_dim: int | None = None
     qkv_bias: bool = False  # True: QKV always have biases, even if `attention_bias` is false
     reads_attention_bias: bool = False
@@ -101,9 +101,9 @@ class Llama:
     default_theta: float = 10000.0
     partial_rotary: bool = False
     fields: type[LlamaFields] = LlamaFields
-    # Name of the field that says if the output has a bias; None: no bias.
+    # Name of the field with whether the output has a bias; None: no bias.
     output_bias: str | None = "attention_bias"
-    # Name of the field that says if heads have norms; None: `qk_norm` says it.
+    # Name of the field with whether heads have norms; None: `qk_norm` is used.
     qk_norm_by: str | None = None
     norms_together: bool = False  # True: one norm over all heads together
     rounds_once: bool = False  # True: norms multiply in float32 and round only once

@@ -1,9 +1,9 @@
 """The balance of two priorities: batch work has a guaranteed share of all work.
 
 While sequences of both priorities wait, batch is entitled to `share` of the work. Batch is served
-first whenever it has got less than that. At most `most_due` tokens can be owed to it. If sequences
-of only one priority wait, it gets all the work. If batch was idle, nothing is owed to it when it
-returns.
+first whenever it has got less than that. At most `most_due` tokens can be owed to batch. If
+sequences of only one priority wait, this priority gets all the work. If batch was idle, nothing is
+owed to it when it returns.
 """
 
 from __future__ import annotations

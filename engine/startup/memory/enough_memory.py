@@ -46,7 +46,7 @@ def lacks_memory(error: BaseException) -> bool:
 
 
 def warn_of_little_room(wanted: int) -> None:
-    """Warn if a pool is larger than free memory. It takes memory only while it fills."""
+    """Warn if a pool is larger than free memory. A pool uses memory only as it fills."""
     room = host_free_memory()
     if wanted > room.bytes:
         _log.warning(
