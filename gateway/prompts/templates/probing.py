@@ -6,7 +6,7 @@ shown whole is chosen, or the first of equally good answers. Later questions bui
 answers.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args, get_type_hints
 
@@ -107,7 +107,7 @@ def find_traits(template: CompiledTemplate) -> TemplateTraits:
     tried = [replace(traits, completed_tools=one) for one in completed]
     traits = next((one for one in tried if probe.shows_tools(one)), traits)
     traits = replace(traits, numbered_ids=probe.numbers_of_calls(traits))
-    short = _NO_LONG_IDS in template.source or not probe.takes_long_ids(traits)
+    short = _NO_LONG_IDS in template.source or not probe.takes_any_ids(traits)
     return replace(traits, short_ids=short, shows_call_ids=probe.shows_ids(traits))
 
 
@@ -145,14 +145,14 @@ class _Probe:
         said = chat_of("u")
         return all("look_up" in self._text(said, traits, [tool]) for tool in _BARE_TOOLS)
 
-    def takes_long_ids(self, traits: TemplateTraits) -> bool:
-        """Return whether a call's id may have over nine characters, if calls are shown."""
+    def takes_any_ids(self, traits: TemplateTraits) -> bool:
+        """Return whether a call's id may be of any length, if calls are shown."""
         said = chat_of("u ac t")
-        long_ids = [_with_long_ids(message) for message in said]
-        texts = [self._text(one, traits, ONE_TOOL) for one in (said, long_ids)]
-        return is_whole(texts[1], fitted(said, traits)) or not is_whole(
-            texts[0], fitted(said, traits)
-        )
+        if not is_whole(self._text(said, traits, ONE_TOOL), fitted(said, traits)):
+            return True
+        changed = ([_with_ids(one, made) for one in said] for made in ("call_{}".format, _last_of))
+        texts = (self._text(one, traits, ONE_TOOL) for one in changed)
+        return all(is_whole(text, fitted(said, traits)) for text in texts)
 
     def shows_ids(self, traits: TemplateTraits) -> bool:
         said = chat_of("u acc t t")
@@ -187,14 +187,18 @@ class _Probe:
             return ""
 
 
-def _with_long_ids(message: Message) -> Message:
+def _last_of(call_id: str) -> str:
+    return call_id[-1:]
+
+
+def _with_ids(message: Message, made: Callable[[str], str]) -> Message:
     parts: list[Part] = []
     for part in message.parts:
         match part:
             case ToolCall():
-                part = replace(part, id=f"call_{part.id}")
+                part = replace(part, id=made(part.id or ""))
             case ToolResult():
-                part = replace(part, call_id=f"call_{part.call_id}")
+                part = replace(part, call_id=made(part.call_id))
         parts.append(part)
     return replace(message, parts=tuple(parts))
 
