@@ -70,6 +70,7 @@ _GIGACHAT3 = {
     "reasons": False,
 }
 
+_LAGUNA = {"ends": ("</assistant>",)}
 _LLAMA4: dict[str, Any] = {
     "ends": ("<|eot|>", "<|end_of_text|>"),
     "special": ("<|header_start|>", "<|header_end|>", "<|python_start|>", "<|python_end|>"),
@@ -205,11 +206,11 @@ MORE: tuple[Family, ...] = (
     _other("granite3.3", "qwq", "ibm-granite-granite-3.3-2B-Instruct", "granite", **_GRANITE),
     _other("granite4", "qwen2.5", "ibm-granite-granite-4.0", "hermes", **_GRANITE4),
     _other("granite4.1", "qwen2.5", "ibm-granite-granite-4.1", "hermes", **_GRANITE4),
-    _other("laguna-xs.2", "glm4.5", "poolside-Laguna-XS.2", "glm45"),
-    _other("laguna-xs-2.1", "glm4.5", "poolside-Laguna-XS-2.1", "glm45"),
-    _other("laguna-s-2.1", "glm4.5", "poolside-Laguna-S-2.1", "glm47"),
-    _other("ling-3-flash", "glm4.5", "inclusionai-ling-3.0-flash", "glm45"),
-    _other("spark2.5", "glm4.5", "Spark2.5", "glm47"),
+    _other("laguna-xs.2", "glm4.5", "poolside-Laguna-XS.2", "glm45", **_LAGUNA),
+    _other("laguna-xs-2.1", "glm4.5", "poolside-Laguna-XS-2.1", "glm45", **_LAGUNA),
+    _other("laguna-s-2.1", "glm4.5", "poolside-Laguna-S-2.1", "glm47", **_LAGUNA),
+    _other("ling-3-flash", "glm4.5", "inclusionai-ling-3.0-flash", "glm45", ends=("<|role_end|>",)),
+    _other("spark2.5", "glm4.5", "Spark2.5", "glm47", ends=family("deepseek-v3").ends),
     _other("step3.5-flash", "qwen3-coder", "StepFun3.5-Flash", "qwen3_coder", reasons=True),
     _other("reka-edge", "qwen3", "Reka-Edge", "hermes"),
     _like("lfm2-8b-a1b", "lfm2", "LFM2-8B-A1B"),

@@ -15,6 +15,9 @@ import pytest
 import tokenizers
 
 from engine.link.messages import Welcome
+from gateway.prompts.chats.messages import Message, Text
+from gateway.prompts.templates.chat_template import ChatTemplate
+from gateway.prompts.tokens.tokenizer import Tokenizer
 from tests.examples import in_the_zoo
 from tests.gateway.support.agents import (
     AGENTS,
@@ -98,6 +101,9 @@ REWRITING = {
     "mistral-v11": _NONE,
     "command-r+": _NONE,
 }
+KNOWN = FAMILIES | MORE_FAMILIES | REWRITING | DROPPING
+# All other families that call.
+OTHERS = [one.name for one in (*ALL, *MORE) if one.tools and one.name not in KNOWN]
 KEPT = '{"preserve_thinking": true}'
 
 
@@ -116,9 +122,20 @@ def model_of(name: str, directory: Path) -> ZooModel:
     one = next(one for one in (*ALL, *MORE) if one.name == name)
     one.write(directory)
     inner = tokenizers.Tokenizer.from_file(str(directory / "tokenizer.json"))
-    known = FAMILIES | MORE_FAMILIES | REWRITING | DROPPING
-    opens, closes = known.get(name, _THINK if one.reasons else _NONE)
+    opens, closes = KNOWN[name] if name in KNOWN else _thinking(directory)
     return ZooModel(one.tools or "", directory, inner, opens, closes, one)
+
+
+def _thinking(directory: Path) -> tuple[str | None, str]:
+    """Return how a model thinks after a plain question, by its template."""
+    template = ChatTemplate.load(directory, Tokenizer.load(directory).control)
+    if template is None or template.reasoning is None:
+        return _NONE
+    marks, asked = template.reasoning, [Message("user", (Text("So?"),))]
+    prompt = template.render(asked, add_generation_prompt=True).text
+    if marks.is_open(prompt):
+        return "", marks.closes
+    return _NONE if prompt.rstrip().endswith(marks.closes) else (marks.opens, marks.closes)
 
 
 def reused(before: Used, after: Used) -> float:
@@ -174,6 +191,16 @@ def test_where_thoughts_are_kept_a_turn_finds_the_last_one_whatever_the_template
         found = {dialect: play_all(stage, agent)}
         found["asking again"] = follow_up(stage, OpenAIAgent(http, keeps_reasoning=False))
     assert min(map(min, found.values())) >= REUSED, found
+
+
+@pytest.mark.zoo
+@pytest.mark.parametrize("name", OTHERS)
+def test_a_turn_of_any_other_family_finds_the_last_one(name: str, tmp_path: Path) -> None:
+    model = model_of(name, tmp_path / "model")
+    settings = {"default_chat_template_kwargs": KEPT}
+    with staged(model, tmp_path / "data", **settings) as stage, stage.client() as http:
+        found = play_all(stage, OpenAIAgent(http))
+    assert min(found) >= REUSED, found
 
 
 @pytest.mark.parametrize("one", [*SERVED[::3], *in_the_zoo(*SERVED[1::3], *SERVED[2::3])], ids=str)
