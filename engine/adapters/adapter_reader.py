@@ -14,7 +14,7 @@ _NUMBER_BYTES = 4
 
 
 class AdapterReader:
-    """A reader of adapters for one model. A rank of several reads its part of each adapter."""
+    """A reader of adapters for one model. Each of several ranks reads its part of an adapter."""
 
     def __init__(self, folder: Path, fits: AdapterShapes) -> None:
         """Read adapters in `folder`."""

@@ -3,7 +3,7 @@
 There is a table for runs of 1, 2 and 4 tokens each. It maps the hash of a run to the latest place
 after that run. A search looks up the longest run first, and compares the place found with the text.
 A collision of hashes can therefore only hide a place. The tables take at most 0.8 MiB. NumPy
-indexes many places at once (32,000 in a millisecond).
+indexes many places together (32,000 in a millisecond).
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from prefix_cache.tree.continuations import continuation
 from prefix_cache.tree.node import Node
 from prefix_cache.tree.tree import RadixTree
 
-AHEAD = 256  # maximum number of tokens that are copied at once
+AHEAD = 256  # maximum number of tokens that are copied together
 
 
 @dataclass(slots=True)

@@ -21,7 +21,7 @@ from prefix_cache.tree.survey import NamespaceUse
 
 SLICE = 128  # number of nodes in a slice, surveyed between two steps
 PACE_S = 0.02  # minimum seconds between two slices of a survey
-AT_ONCE = 512  # maximum number of nodes that one query may survey at once
+AT_ONCE = 512  # maximum number of nodes that one query may survey immediately
 RENEW_S = 10.0  # age of a survey in seconds from which a query starts a new one
 
 PinsOf = Mapping[Node, list[str]]

@@ -1,7 +1,7 @@
 """The answers to queries of operators' views. Making an answer takes bounded time.
 
 The owner thread makes them between steps. An overview reads each owner of a tier once, and lists
-only a few. The number of sequences is bounded by the queue.
+only a few owners. The number of sequences is bounded by the queue.
 """
 
 from __future__ import annotations

@@ -133,7 +133,7 @@ class Collectives:
             _log.warning("no peer memory, so ranks exchange over NCCL alone: %s", error)
 
     def use_peers(self, peers: Peers) -> None:
-        """Exchange tensors that fit through `peers` from now on."""
+        """Use `peers` from now on for all tensors that fit into peer memory."""
         self._peers = peers
 
     def total(

@@ -53,7 +53,7 @@ class RowShape:
 
     @property
     def most_rows(self) -> int:
-        """The maximum number of rows that are exchanged at once."""
+        """The maximum number of rows that are exchanged together."""
         return MOST_BYTES // (self.columns * self.dtype.itemsize)
 
 

@@ -43,8 +43,7 @@ LEARNS = 0.3  # share of the error that one correction removes, after the first 
 MEASURED_TOKENS = 64  # minimum prompt tokens of a step from which a token's cost is learned
 NUM_REMEMBERED = 8  # number of remembered ratios of actual to predicted step time
 
-# If a step ended before the host looked, the share of the seconds until then that it is assumed to
-# have taken.
+# The step's assumed share of the seconds until the host looked, if the step ended before that.
 MISSED = 7 / 8
 # Captured steps after which launch times are forgotten, because a launch may have stalled.
 FORGETS = 1000

@@ -1,4 +1,4 @@
-"""The opening of a model's runner: an eager one, on CUDA with captured graphs for small steps."""
+"""The opening of a model's runner. On CUDA it has captured graphs for small steps."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ class PeerRows:
 
     @property
     def num_rows(self) -> int:
-        """The maximum number of rows that are exchanged at once."""
+        """The maximum number of rows that are exchanged together."""
         return self.own.shape[1]
 
     @property

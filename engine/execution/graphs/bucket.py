@@ -8,7 +8,7 @@ from engine.execution.further_drafts import MOST_FOLLOWED
 from engine.execution.row_fields import RING_FIELDS
 from engine.execution.shared_prefixes import most_groups
 
-ALIGNMENT = 4  # in int32 numbers, so each field starts at a multiple of 16 bytes
+ALIGNMENT = 4  # in int32 numbers, so that each field starts at a multiple of 16 bytes
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""An automaton that reads the texts of all terminals at once.
+"""An automaton that reads the texts of all terminals together.
 
 A position is the place of one character in a terminal's expression. The same characters may lead to
 positions in several terminals, so the automaton follows sets of positions. A repetition with a

@@ -44,8 +44,8 @@ class Strangers:
         """Watch `socket`.
 
         `engine` is the address to show in the log. If `names_key` is false, failed handshakes are
-        not logged here. At most `most` connections are open at once, by default as many as the
-        limit of open files allows.
+        not logged here. At most `most` connections are open at the same time, by default as many as
+        the limit of open files allows.
         """
         self._socket = socket
         self._engine = engine

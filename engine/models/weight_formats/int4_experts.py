@@ -102,7 +102,7 @@ class ExpertViews(Int4Views):
         return self._tensor(suffix, view, rows_dim, convert, stored, is_scale=True)
 
     def points(self, suffix: str, rows_dim: int, convert: Convert) -> CheckpointTensor:
-        """Return the tensor of zero points. Loading them does not change the scales."""
+        """Return the tensor of zero points. Loading it does not change the scales."""
         from kernels.experts.four_bit_matrices import ZERO_BITS
 
         view = self.scales if rows_dim else self.scales.T
