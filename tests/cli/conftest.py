@@ -14,7 +14,7 @@ from tests.doubles.gateway.served import Served, config_of, serving
 
 @pytest.fixture(autouse=True)
 def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Remove the caller's RATOON_* variables, and make help wide and plain."""
+    """Remove the caller's RATOON_* variables; make help pages wide and without colours."""
     for name in list(os.environ):
         if name.startswith("RATOON_") or name == "DATA_DIR":
             monkeypatch.delenv(name)
@@ -25,7 +25,7 @@ def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def console(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Console:
-    """Return a shell prompt in an empty directory."""
+    """Return a console in an empty directory."""
     monkeypatch.chdir(tmp_path)
     return Console()
 
@@ -42,13 +42,13 @@ def model_dir(tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def engine() -> FakeEngine:
-    """Return a double of the engine, for the gateway."""
+    """Return a fake engine, for the gateway."""
     return FakeEngine()
 
 
 @pytest.fixture(scope="package")
 def gateway(tmp_path_factory: pytest.TempPathFactory, engine: FakeEngine) -> Iterator[Served]:
-    """Run a real gateway before a fake engine."""
+    """Run a real gateway with a fake engine."""
     config = config_of(
         write_tiny_model(tmp_path_factory.mktemp("models") / "tiny"),
         tmp_path_factory.mktemp("data"),

@@ -1,4 +1,4 @@
-"""A console that runs `ratoon` commands and keeps their output."""
+"""A console that runs `ratoon` commands and records their output."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -25,13 +25,13 @@ class Printed:
 
 
 class Console:
-    """A shell prompt. An exception that no command should let through fails the test."""
+    """A console that runs command lines. An exception that no command may raise fails the test."""
 
     def __init__(self) -> None:
         self._runner = CliRunner()
 
     def type(self, *words: str, env: dict[str, str] | None = None, answer: str = "") -> Printed:
-        """Run one command line, as `cli.main.main` does."""
+        """Run a command line, as `cli.main.main` does; return its output."""
         result = self._runner.invoke(build_app(words), list(words), env=env, input=answer)
         if result.exception is not None and not isinstance(result.exception, SystemExit):
             raise result.exception

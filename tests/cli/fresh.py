@@ -1,4 +1,4 @@
-"""A `ratoon` command run in a process of its own, to see which modules it imports."""
+"""A `ratoon` command in a separate process, to see which modules it imports."""
 
 import os
 import subprocess
@@ -19,7 +19,9 @@ finally:
 
 
 def loaded_by(directory: Path, *words: str, **variables: str) -> set[str]:
-    """Return the modules that are loaded when `ratoon WORDS`, run in `directory`, ends."""
+    """Run `ratoon WORDS` in `directory`; return the modules that are loaded when the command
+    ends.
+    """
     done = subprocess.run(
         [sys.executable, "-c", CODE, *words],
         cwd=directory,

@@ -34,10 +34,10 @@ def served(make_app: MakeApp) -> Iterator[str]:
 
 
 async def _end(server: TestServer) -> None:
-    """Close the server, after any connection that a client has just opened is accepted.
+    """Close the server, but first accept any connection that a client has just opened.
 
     Otherwise asyncio (Python 3.11) may accept a connection, find the server closed, and leave the
-    transport open. A later test would be blamed for it.
+    transport open. A later test would then fail because of that transport.
     """
     await asyncio.sleep(0.01)
     await server.close()

@@ -11,7 +11,7 @@ from aiohttp import web
 
 @dataclass
 class Script:
-    """A scripted answer to one request. A number among `chunks` is a wait in seconds."""
+    """A scripted answer to one request. A number among `chunks` is a wait, in seconds."""
 
     chunks: Sequence[float | str | dict[str, Any]] = ("a", "b", "c")
     status: int = 200
@@ -27,7 +27,7 @@ def usage(prompt: int, output: int, cached: int | None = 0) -> dict[str, Any]:
 
 @dataclass
 class OpenAIDouble:
-    """A server that answers request n by script n, and later requests by the last script."""
+    """A server that answers request n with script n, and later requests with the last script."""
 
     scripts: Sequence[Script] = (Script(),)
     bodies: list[dict[str, Any]] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""Command lines of the scripts in `children`, and a restart policy with short waits."""
+"""Command lines of the scripts in `children`, and a restart policy with short delays."""
 
 import sys
 from pathlib import Path
@@ -18,8 +18,8 @@ def script(name: str, *arguments: object) -> list[str]:
 def fake_commands(
     directory: Path, *, deaths: int = 0, gateway: str = "", status: int = 7
 ) -> dict[ChildName, list[str]]:
-    """Return commands of a gateway and of an engine that first dies `deaths` times with this
-    status.
+    """Return commands of a gateway, and of an engine that first dies `deaths` times with status
+    `status`.
     """
     return {
         "gateway": script("fake_gateway.py", directory, gateway),
@@ -28,7 +28,7 @@ def fake_commands(
 
 
 def quick_policy() -> Policy:
-    """Return a policy with milliseconds in place of seconds."""
+    """Return a restart policy whose delays are milliseconds, not seconds."""
     return Policy(
         backoff=Backoff(first_delay_s=0.01, base_delay_s=0.01, max_delay_s=0.02),
         gateway=ChildPatience(stop_s=35.0, silent_s=0.05),
@@ -36,7 +36,7 @@ def quick_policy() -> Policy:
 
 
 async def probe(directory: Path) -> Probed:
-    """Return the reports of the scripts. The engine's report needs a gateway that listens."""
+    """Return the scripts' health reports. The engine is healthy only if a gateway listens."""
     hangs, listens = (directory / "gateway-hangs").exists(), (directory / "listens").exists()
     if hangs or not listens:
         return {"gateway": False if hangs else None, "engine": None}

@@ -1,4 +1,4 @@
-"""Text from servers that tries to control the terminal."""
+"""Text from servers that contains characters to control the terminal."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from tests.cli.test_tables import written
 
 EVIL = "\x1b]0;owned\x07\x1b[2J\x9b1m\rgood\u202e"
 SPELLED = "\\u001b]0;owned\\u0007\\u001b[2J\\u009b1m\\u000dgood\\u202e"
-# the module that escapes text; text of rich and typer; lines that `harmless` has escaped
+# the module that escapes text; modules that print text of rich and typer; lines that `harmless` has
+# escaped
 ALLOWED = {
     "echo.py",
     "help_page.py",
@@ -87,7 +88,7 @@ def test_a_child_s_line_is_spelled(capfd: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_text_without_such_characters_is_as_it_was(capsys: pytest.CaptureFixture[str]) -> None:
-    """Positive control."""
+    """Print other text unchanged (positive control)."""
     echo("naïve\t日本語 שלום\n\nend")
     assert capsys.readouterr().out == "naïve\t日本語 שלום\n\nend\n"
 

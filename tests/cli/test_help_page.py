@@ -1,4 +1,4 @@
-"""The help of every command, 80 columns wide and narrower."""
+"""The help page of every command, 80 columns wide and narrower."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ COMMANDS = ["serve", "gateway", "engine", "bench", "verify-isolation", "tenants 
 
 
 def options_of(words: str) -> list[str]:
-    """Return every name and variable of the command's options, as the parser has them."""
+    """Return every flag and variable of the command's options, as the parser has them."""
     command = typer.main.get_command(build_app(words.split()))
     for word in words.split():
         command = command.commands[word]  # type: ignore[attr-defined]

@@ -1,7 +1,7 @@
-"""Modules that a command loads: no other command's, and libraries only when needed.
+"""The modules that a command loads: no other command's, and libraries only when needed.
 
-`ratoon serve` should start its engine at once. As a positive control, each library that it does not
-load is loaded by some other command line.
+`ratoon serve` should start its engine at once. Positive control: each library that it does not load
+is loaded by another command.
 """
 
 from pathlib import Path
@@ -24,14 +24,14 @@ OTHERS = {
     "cli.operating.admin_client",
 }
 LATER = {"aiohttp", "huggingface_hub", "numpy", "redis"}
-FRAMES = "rich.console"  # draws frames around help
+FRAMES = "rich.console"  # module that draws frames around help
 NEVER = {"torch", "fastapi"}  # modules that no command except a server needs
 
 
 @pytest.fixture(scope="module")
 def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Make a data directory in which a start fails after it opens the state, just before it starts
-    processes.
+    """Make a data directory with which a start fails after it opens the state, just before it
+    starts processes.
     """
     directory = tmp_path_factory.mktemp("data")
     first_start(directory, None)
@@ -42,7 +42,7 @@ def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def model_dir(tmp_path: Path) -> Path:
-    """Make a model directory that looks right until its tensors are read."""
+    """Make a model directory whose faults show only when its tensors are read."""
     directory = write_tiny_model(tmp_path / "tiny", config=RUNNABLE)
     (directory / "model.safetensors").touch()
     return directory
@@ -91,7 +91,7 @@ def test_commands_that_need_the_others_load_them(tmp_path: Path) -> None:
         (("--help",), False),
         (("--version",), False),
         (("tenants", "--help"), False),
-        ((), True),  # prints the help after an error about the missing command
+        ((), True),  # prints the help after an error, since no command is given
         (("tenants",), True),
         (("no-such",), True),
     ],
@@ -99,14 +99,17 @@ def test_commands_that_need_the_others_load_them(tmp_path: Path) -> None:
 def test_what_only_lists_commands_loads_none(
     words: tuple[str, ...], has_frames: bool, tmp_path: Path
 ) -> None:
-    """Slow imports are left out too, so the help appears at once."""
+    """Load no command's module to list the commands, so that the help appears at once."""
     loaded = loaded_by(tmp_path, *words)
     assert not (OTHERS | LATER | {"cli.serving.serve"}) & loaded
     assert (FRAMES in loaded) == has_frames
 
 
 def test_completing_a_command_loads_none(tmp_path: Path) -> None:
-    """A shell completes after each key. Positive control: a flag, which only its command knows."""
+    """Load no command's module to complete a command's name, which a shell does after each key.
+
+    Positive control: completing a flag loads its command.
+    """
 
     def loaded(typed: str) -> set[str]:
         asked = {"_RATOON_COMPLETE": "complete_bash", "COMP_CWORD": str(typed.count(" "))}

@@ -74,7 +74,7 @@ def app_of_all() -> typer.Typer:
     return build_app()
 
 
-command_of = cache(typer.main.get_command)  # reading an app of all commands takes 0.1 s
+command_of = cache(typer.main.get_command)  # building an app of all commands takes 0.1 s
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_a_group_lists_its_commands_with_a_line_each(group: str, console: Consol
 
 
 def test_the_panels_are_in_order_and_so_are_their_commands(console: Console) -> None:
-    """Groups are last in their panel."""
+    """Keep panels and their commands in order, with groups last in each panel."""
     lines = [line for line in console.type("--help").out.splitlines() if line[2:3] != " "]
     told = [line.strip().split(" ")[0].rstrip(":") for line in lines]
     expected = [

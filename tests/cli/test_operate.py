@@ -1,4 +1,4 @@
-"""`ratoon tenants` and `ratoon cache` against a real gateway (its engine is a double)."""
+"""`ratoon tenants` and `ratoon cache` against a real gateway with a fake engine."""
 
 import re
 from itertools import count
@@ -14,7 +14,7 @@ _numbers = count()
 
 @pytest.fixture
 def tenant(ratoon: Ratoon) -> str:
-    """Return the name of a new tenant."""
+    """Create a tenant; return its name."""
     name = f"acme-{next(_numbers)}"
     assert ratoon(f"tenants create {name}").status == 0
     return name

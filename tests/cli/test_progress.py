@@ -24,7 +24,7 @@ def test_lines_say_how_far_it_is_where_there_is_no_terminal(
 
 @pytest.fixture
 def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make rich take standard error for a terminal."""
+    """Make rich treat standard error as a terminal."""
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("TERM", "xterm")
     assert Console(stderr=True).is_terminal, "what rich takes for a terminal has changed"

@@ -41,9 +41,9 @@ def env(gateway: Served) -> dict[str, str]:
 def at_a_terminal(
     words: str, env: dict[str, str], until: str = "", then: Callable[[int, int], Any] | None = None
 ) -> tuple[int, str]:
-    """Return the exit status and the screen.
+    """Run a command at a terminal; return its exit status and the screen's text.
 
-    At `until`, `then` is called with the pid and the terminal.
+    When `until` appears, call `then` with the process id and the terminal.
     """
     ours, theirs = os.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))

@@ -1,4 +1,4 @@
-"""Files with one wrong field: each gives an error of one line, or is served."""
+"""Files with one wrong field: each file is refused with a one-line error, or is served."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ WRONG = (
 
 
 def with_each_field_wrong(right: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield each field with JSON in which it has a wrong value, or is missing."""
+    """Yield each field's name with JSON in which that field is wrong or missing."""
     for field in right:
         for value in WRONG:
             parts = ({one: right[one]} for one in right if one != field)

@@ -1,8 +1,8 @@
-"""Batches for attention whose result is known before they are cut into blocks.
+"""Attention batches with a known result, computed before keys and values are put into blocks.
 
-A case keeps each row's keys and values as contiguous tensors, and puts the same numbers into a
-pool. Everything else there is poison: unwritten slots are NaN, and table entries after a row's
-context are no block ids.
+A case has each row's keys and values as contiguous tensors, and puts the same numbers into a pool.
+All other memory there is poison: unwritten slots are NaN, and table entries after a row's context
+are no block ids.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LAYERS, LAYER = 2, 1
 
 @dataclass(frozen=True, slots=True)
 class Geometry:
-    """The sizes that a model fixes."""
+    """The sizes that a model's config fixes."""
 
     q_heads: int = 4
     kv_heads: int = 2
@@ -55,7 +55,7 @@ class Case:
 
     @property
     def how(self) -> tuple[AttentionVariant, Tensor | None]:
-        """Return the variant and the sinks, as the ops take them."""
+        """Return the variant and the sinks in the form of the ops' arguments."""
         return AttentionVariant(self.scale, self.window, self.softcap), self.sinks
 
     def truth(self) -> Tensor:
@@ -109,7 +109,9 @@ def make_layout(
 
 @contextmanager
 def poisoned_memory() -> Iterator[None]:
-    """Fill fresh tensors with NaN while the context is open, so that unwritten elements show."""
+    """Fill newly allocated tensors with NaN while the context is open, so that unwritten elements
+    show.
+    """
     torch.use_deterministic_algorithms(True)
     try:
         yield
@@ -118,7 +120,7 @@ def poisoned_memory() -> Iterator[None]:
 
 
 def relative_error(got: Tensor, truth: Tensor) -> float:
-    """Return the Frobenius norm of the difference over that of the truth; NaN stays NaN."""
+    """Return the Frobenius norm of the difference, relative to that of the truth; NaN stays NaN."""
     return float((got.double() - truth).norm() / truth.norm())
 
 

@@ -1,13 +1,15 @@
 """Compiles for Hopper, without a GPU, the kernels that models of every architecture launch.
 
-    python -m tests.kernels.compiled [llama qwen3-moe ...] [--only attend]
+python -m tests.kernels.compiled [llama qwen3-moe ...] [--only attend]
 
-Triton's interpreter computes in NumPy: it does not see a product that has no instruction, inline
-assembly, or too much shared memory. The compiler does. Models are small and in bfloat16, their
-tensors empty and on the CPU; launches are left out, as in `compile_ahead`, whose notes say which
-variants there are. Each is compiled by Triton and its own ptxas, and what fails is printed.
+Triton's interpreter computes in NumPy, so it does not notice a product without an instruction,
+wrong inline assembly, or too much shared memory. The compiler does. The models are small and in
+bfloat16; their tensors are uninitialised and on the CPU. Kernels are not launched, as in
+`compile_ahead`, which records the variants that are needed. Each variant is compiled by Triton and
+its own ptxas; those that fail are printed.
 
-Takes some 40 s of a core at first, so it is no part of `make test`; Triton's cache remembers.
+The first run takes about 40 s of a core, so it is no part of `make test`; later runs use Triton's
+cache.
 """
 
 from __future__ import annotations
@@ -66,10 +68,10 @@ SIZES = {
     "head_dim": 128,
     "num_attention_heads": 8,
 }
-# More strips than multiprocessors, so that a program of `hopper_gemm` has several.
+# More strips than multiprocessors, so that a program of `hopper_gemm` gets several.
 MANY_STRIPS = {"intermediate_size": 17_024, "vocab_size": 33_920}
 GEMMA4_HEADS = {"head_dim": 256, "global_head_dim": 512, "sliding_window": 1024}
-SHARED_BYTES = 227 * 1024  # shared memory of a program on Hopper
+SHARED_BYTES = 227 * 1024  # bytes of shared memory that a program has on Hopper
 BLOCK_SIZE, BATCH_SLOTS, BATCH_TOKENS, MODEL_LEN, GRAPH_TOKENS = 16, 16, 256, 256, 64
 LATENTS = {  # the sizes of GLM-4.7-Flash
     "kv_lora_rank": 512,
@@ -81,7 +83,7 @@ LATENTS = {  # the sizes of GLM-4.7-Flash
     "num_attention_heads": 20,
 }
 ADAPTER_RANK = 32
-MIXTURE_TOKENS = 2048  # so many pairs for each expert that the largest tiles are chosen
+MIXTURE_TOKENS = 2048  # tokens, so many that each expert gets enough pairs for the largest tiles
 FORMATS: dict[str, WeightFormat] = {
     "fp8": ONLINE_FP8,
     "fp8 by block": Fp8Format("fp8", "block", "group"),
@@ -92,7 +94,7 @@ FORMATS: dict[str, WeightFormat] = {
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """A model, with the formats of its weights and KV, on one of several ranks."""
+    """A model, the formats of its weights and KV, and its rank among several."""
 
     name: str
     recipe: Recipe
@@ -100,7 +102,8 @@ class Served:
     kv_dtype: str = "bfloat16"
     rank: int = 0
     num_ranks: int = 1
-    sizes: Mapping[str, int] = field(default_factory=dict)  # sizes that extend or replace `SIZES`
+    # sizes that are added to `SIZES` or replace its values
+    sizes: Mapping[str, int] = field(default_factory=dict)
     num_adapters: int = 0
 
 
@@ -153,7 +156,7 @@ def main(
 ) -> None:
     """Print the number of new kernels of each model.
 
-    Ends with status 1 if one does not compile.
+    Exit with status 1 if a kernel does not compile.
     """
     failed = 0
     with on_paper():
@@ -174,7 +177,7 @@ def named(variant: Variant) -> str:
 
 
 def compiles(variant: Variant) -> bool:
-    """Return whether a variant compiles and fits; print why not."""
+    """Return whether a variant compiles and fits into shared memory; if not, print the reason."""
     why = ""
     try:
         compiled: Any = variant.kernel.preload(variant.data)
@@ -189,7 +192,7 @@ def compiles(variant: Variant) -> bool:
 
 @contextmanager
 def on_paper() -> Iterator[None]:
-    """Replace Triton's device by a Hopper GPU that runs nothing, and accept CPU tensors."""
+    """Replace Triton's device by a Hopper GPU that runs nothing; let kernels accept CPU tensors."""
     known = capabilities.capability
     users = [module for module in sys.modules.values() if vars(module).get("capability") is known]
     with ExitStack() as patched:
@@ -205,7 +208,7 @@ def on_paper() -> Iterator[None]:
 
 
 def _scaled_mm(x: Tensor, weight: Tensor, *, out_dtype: torch.dtype, **_: object) -> Tensor:
-    """Check the shapes of the library's product."""
+    """Check the shapes of a scaled product, in place of PyTorch's own function."""
     return x.new_empty((x.shape[0], weight.shape[1]), dtype=out_dtype)
 
 
@@ -233,7 +236,8 @@ def variants_of(served: Served) -> list[Variant]:
 def _model(served: Served, directory: Path) -> ModelConfig:
     fields = {**served.recipe.fields, **SIZES, **served.sizes}
     rope: dict[str, Any] = dict(fields.get("rope_parameters") or {})
-    for name in rope.keys() & {"short_factor", "long_factor"}:  # one number for each pair of a head
+    # one factor for each pair of a head's numbers
+    for name in rope.keys() & {"short_factor", "long_factor"}:
         rope[name] = rope[name] * (SIZES["head_dim"] // SHAPE["head_dim"])
     fields |= {"rope_parameters": rope} if rope else {}
     config = config_of(replace(served.recipe, fields=fields)).to_dict()
@@ -244,7 +248,9 @@ def _model(served: Served, directory: Path) -> ModelConfig:
 
 @torch.inference_mode()
 def _launch_all(decoder: Decoder, kv_dtype: str) -> None:
-    """Launch what `kernel_warm_up.dry_run` launches, except what asks for the memory in use."""
+    """Launch everything that `kernel_warm_up.dry_run` launches, except queries of the memory in
+    use.
+    """
     bounds = StepBounds(
         batch_tokens=BATCH_TOKENS,
         max_running=BATCH_SLOTS,

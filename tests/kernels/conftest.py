@@ -1,4 +1,4 @@
-"""Fixtures: every kernel test on the CPU runs on the reference and on the interpreted kernel."""
+"""Fixtures: every kernel test on the CPU runs the reference and the interpreted kernel."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ def ops(request: pytest.FixtureRequest) -> Ops:
 
 @pytest.fixture
 def compilations() -> Iterator[list[str]]:
-    """Return the names of kernels that are compiled, or loaded from the disk, meanwhile."""
+    """Yield a list of the kernels that are compiled, or loaded from the disk, while the test
+    runs.
+    """
     names: list[str] = []
     with triton.knobs.runtime.scope():
         triton.knobs.runtime.jit_post_compile_hook = lambda **what: names.append(what["fn"].name)

@@ -1,4 +1,4 @@
-"""`ratoon cache probe` and `warm` against a real gateway (its engine is a double)."""
+"""`ratoon cache probe` and `warm` against a real gateway with a fake engine."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ CHAT = {"messages": [{"role": "user", "content": "What is a ratoon? " * 5}]}
 
 @pytest.fixture
 def file(console: Console, tmp_path: Path, engine: FakeEngine) -> Path:
-    """Write a request without the model's name to a file, and empty the cache."""
+    """Write a request without a model name to a file; empty the engine's cache."""
     engine.lose_cache()
     path = tmp_path / "request.json"
     path.write_bytes(msgspec.json.encode(CHAT))

@@ -1,4 +1,4 @@
-"""`ratoon chat` through a pipe, against a real gateway (its engine is a double)."""
+"""`ratoon chat` with its output in a pipe, against a real gateway with a fake engine."""
 
 import re
 

@@ -1,1 +1,1 @@
-"""Small scripts that stand in for the gateway and the engine, and one that watches them."""
+"""Small scripts that stand in for the gateway and the engine, and a script that supervises them."""

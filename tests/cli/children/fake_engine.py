@@ -1,4 +1,4 @@
-"""A fake engine that dies as often as it is told to, then is ready until SIGTERM or SIGUSR1.
+"""A fake engine that dies DEATHS times, and then is ready until SIGTERM or SIGUSR1.
 
 usage: fake_engine.py DIRECTORY DEATHS [STATUS]. It writes files in DIRECTORY: `starts` (a line for
 each start), `ready` while it is ready, and `log`.

@@ -1,6 +1,7 @@
-"""A supervisor of a fake gateway and a fake engine, which prints what an operator would see.
+"""A supervisor of a fake gateway and a fake engine, which prints the lines that an operator would
+see.
 
-usage: watched.py DIRECTORY DEATHS. The greeting is followed by a line `pids GATEWAY ENGINE`.
+usage: watched.py DIRECTORY DEATHS. After the greeting it prints a line `pids GATEWAY ENGINE`.
 """
 
 import asyncio
@@ -13,7 +14,7 @@ from tests.cli.scripts import fake_commands, probe, quick_policy
 
 
 class StdoutScreen:
-    """Prints everything."""
+    """A screen that prints every line to standard output."""
 
     def say(self, text: str) -> None:
         """Print a line of the supervisor."""
@@ -30,7 +31,7 @@ class StdoutScreen:
 
 
 def main(directory: Path, deaths: int) -> None:
-    """Watch until asked to stop."""
+    """Supervise the two fakes until a signal asks to stop."""
     watched = WatchedChild(
         commands=fake_commands(directory, deaths=deaths),
         probe=lambda: probe(directory),

@@ -1,4 +1,4 @@
-"""The gateway that runs beside `ratoon cluster up`: its settings, its deaths and its end."""
+"""The gateway that `ratoon cluster up` runs: its settings, its deaths and its end."""
 
 from __future__ import annotations
 

@@ -66,7 +66,10 @@ def test_one_that_nobody_listens_at_is_refused(ray: FakeRay) -> None:
 
 @pytest.mark.parametrize("answer", OTHERS.values(), ids=OTHERS)
 def test_who_listens_and_is_no_head_is_refused(answer: bytes) -> None:
-    """Ray would wait for ever. The dashboard's port 8265 is easily mistaken for the head's 6379."""
+    """Refuse an address whose listener is no Ray head, for which Ray would wait for ever.
+
+    The dashboard's port 8265 is easily mistaken for the head's 6379.
+    """
     with answering(answer) as address:
         said = f"^Ray at {address}: what listens there is no head"
         with pytest.raises(NoRay, match=said):

@@ -1,4 +1,6 @@
-"""The address that a registered engine announces to gateways, and the message when one dies."""
+"""The address that a registered engine announces to gateways, and the message when the engine
+dies.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The check that engines have room on Ray's machines, and its message if they have none."""
+"""The check that Ray's machines have resources for the engines, and its message if they have
+not.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,10 @@ def test_a_ray_that_stays_as_it_is_must_have_room_for_all(tmp_path: Path) -> Non
 
 
 def test_shares_of_a_machine_may_fill_it(tmp_path: Path) -> None:
-    """In binary, ten times 1.1 is a little more than 11."""
+    """Fill a machine with fractional shares.
+
+    In binary floating point, ten times 1.1 is a little more than 11.
+    """
     machine = RayMachine("c", {"CPU": 11.0})
     check_room(read(tmp_path, "engines: 10\nnum_cpus: 1.1"), [machine])
     with pytest.raises(BadSetting, match=r"^engines: 11 need 12\.1 in all"):

@@ -1,4 +1,4 @@
-"""Scaling of engines up and down, with a double of Ray that records calls."""
+"""Scaling of engines up and down, with a double of Ray that records its calls."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.gateway.support.manual_clock import ManualClock
 
 
 class Rig:
-    """A cluster of one engine that may grow to three."""
+    """A cluster with one engine, which may grow to three engines."""
 
     def __init__(self, settings: ClusterSettings) -> None:
         assert settings.scaling is not None
@@ -95,7 +95,10 @@ def test_without_ray_a_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch
 def test_a_ray_that_was_asked_to_end_as_well_is_not_asked_for_its_engines(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A call to a Ray that is ending waits for a minute, then ends the process with an error."""
+    """Do not query a Ray that was asked to end.
+
+    Such a call waits for a minute, then ends the process with an error.
+    """
     path = tmp_path / "cluster.yaml"
     path.write_text("engines: 1")
     ray = FakeRay()
@@ -119,7 +122,9 @@ def test_a_ray_that_was_asked_to_end_as_well_is_not_asked_for_its_engines(
 def test_an_engine_that_no_machine_has_room_for_says_what_it_waits_for(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], needs: int, told: str
 ) -> None:
-    """A machine may still join a Ray that was already running."""
+    """Report what an engine waits for that fits no machine: another machine may still join a
+    running Ray.
+    """
     path = tmp_path / "cluster.yaml"
     path.write_text(f"ray_address: auto\nnum_gpus: {needs}")
     ray, settings, stop = FakeRay(), read_settings(path), threading.Event()
@@ -140,7 +145,10 @@ ModuleNotFoundError: No module named 'cli.cluster'"""
 def test_an_engine_that_ray_cannot_make_has_failed_and_says_why(
     rig: Rig, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Ray forgets the name of such an engine, as if nobody had asked for it."""
+    """Report the error of an engine that Ray cannot create.
+
+    Ray forgets such an engine's name, as if it had never been requested.
+    """
     ray = FakeRay(not_made={"engine-0": NotMade(OTHER_VERSION)})
     placed = PlacedEngines(ray, rig.settings)
     placed.place(0)

@@ -1,4 +1,4 @@
-"""The wanted number of engines, and the wait predicted for each engine."""
+"""The number of engines that scaling asks for, and the wait predicted for each engine."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ BOUNDS = ScalingBounds(least=1, most=3, target_wait_s=2.0)
 
 
 class Clocked:
-    """A record of decisions in the order of time."""
+    """A record of scaling decisions in time order."""
 
     def __init__(self, bounds: ScalingBounds = BOUNDS) -> None:
         self.bounds = bounds
@@ -89,7 +89,7 @@ def test_a_load_that_stays_comes_to_rest(load: float) -> None:
 
 
 class Asked:
-    """An engine whose reports a test chooses."""
+    """An engine whose reports a test sets."""
 
     def __init__(self) -> None:
         self.computed, self.alive, self.asked = 0, 0, 0

@@ -1,4 +1,4 @@
-"""A burst, a lull and a steady load before engines that only model the time of their steps.
+"""A burst, a lull and a steady load, with engines that only model the time of their steps.
 
 The engines run the real scheduling core (`tests.doubles.modelled`), and their waits are predicted
 as in a real engine. Ray is a double. An engine is ready START_S after it is placed.
@@ -33,8 +33,8 @@ MOST = 4
 TARGET_S = 2.0
 START_S = 15.0
 MAX_RUNNING = 64
-PROMPT = 16_000  # tokens; one engine computes them in 0.44 s
-RATE = 5.0  # requests a second, which need 2.2 engines
+PROMPT = 16_000  # number of tokens, which one engine computes in 0.44 s
+RATE = 5.0  # requests per second; at 0.44 s each, they need 2.2 engines
 
 
 @dataclass
@@ -67,7 +67,7 @@ class Modelled:
         self.replay.time.move(now)
 
     def predicted(self) -> Prediction:
-        """Return the prediction that the engine's host would ask for."""
+        """Return the prediction that the engine's host would request."""
         return asyncio.run(self._predicted.look(self))
 
     async def ask(self, query: Query[R], within_s: float | None = None) -> R:
@@ -76,7 +76,7 @@ class Modelled:
 
 
 class Cluster:
-    """A cluster.
+    """A simulated cluster.
 
     Requests go to the engine with the shortest wait, and scaling decides every second.
     """
@@ -92,7 +92,7 @@ class Cluster:
         )
         self.engines: dict[int, Modelled] = {}
         self.counts: list[int] = []  # number of engines in each second
-        self.waited: list[float] = []  # seconds to first tokens, by request
+        self.waited: list[float] = []  # seconds to the first token of each request
         self.asked = 0
         self._owed = 0.0
         place(self.ray, settings, 0)
@@ -142,7 +142,7 @@ class Cluster:
 
 
 def changes(counts: Sequence[int]) -> list[tuple[int, int]]:
-    """List the seconds at which the number of engines changed, and by how many."""
+    """List the seconds at which the number of engines changed, and each change."""
     return [(second, b - a) for second, (a, b) in enumerate(pairwise(counts), 1) if a != b]
 
 
@@ -165,9 +165,9 @@ def test_after_a_burst_comes_as_many_engines_as_it_takes_and_they_go_when_it_is_
 
 
 def test_a_load_that_stays_is_met_and_the_number_comes_to_rest(tmp_path: Path) -> None:
-    """The load needs more than two engines.
+    """Scale to a steady load, and then keep the number of engines.
 
-    With three, no request waits, and none of them is removed.
+    The load needs more than two engines. With three, no request waits, and none of them is removed.
     """
     cluster, alone = Cluster(tmp_path, MOST), Cluster(tmp_path, 1)
     cluster.run(370, RATE)

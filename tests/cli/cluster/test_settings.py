@@ -1,4 +1,4 @@
-"""The settings in cluster.yaml that are accepted, and the messages for those that are refused."""
+"""Accepted settings of cluster.yaml, and the messages that refuse the others."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_what_no_cluster_can_be_is_said_in_a_line(tmp_path: Path, text: str, sai
     ],
 )
 def test_what_a_cluster_can_be_is_taken(tmp_path: Path, text: str) -> None:
-    """Positive controls."""
+    """Accept valid settings (positive control)."""
     assert read(tmp_path, text).engines >= 1
 
 

@@ -1,4 +1,4 @@
-"""A GGUF file has the same config and weights as the model it was made from."""
+"""A GGUF file gives the same config and weights as the model from which it was made."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_the_weights_are_those_it_was_made_of(name: str, tmp_path: Path) -> None
 
 
 def _but_for_rope(model_dir: Path) -> ModelConfig:
-    """Return the config without its dtype and rope scaling, which GGUF writes in another way."""
+    """Return the config without its dtype and rope scaling, which GGUF represents differently."""
     model = read_model_config(model_dir)
     mixers = [replace(layer.attention, rope=RopeConfig(1.0)) for layer in model.layers]
     layers = tuple(
@@ -159,7 +159,10 @@ def test_no_byte_of_a_header_brings_more_than_a_typed_error(
 def test_a_tensor_has_as_many_dimensions_as_the_format_allows(
     dims: int, told: str | None, tmp_path: Path
 ) -> None:
-    """Without this limit, computing the size of a tensor with very many dimensions takes hours."""
+    """Limit a tensor's number of dimensions.
+
+    Without this limit, computing the size of a tensor with very many dimensions takes hours.
+    """
     tensor = struct.pack("<Q", 1) + b"a" + struct.pack("<I", dims)
     tensor += struct.pack(f"<{dims}Q", *([1] * dims)) + struct.pack("<IQ", 0, 0)
     file = tmp_path / "tensor.gguf"

@@ -1,4 +1,4 @@
-"""The test of cache control, run against servers that each have one fault."""
+"""The cache-control test of `verify-isolation`, run against servers that each have one fault."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NOT_FOUND = (404, "there is no such prefix")
 
 
 class TellingServer(ServerUnderTest):
-    """A server that keeps Ada's prompt correctly, except for the one fault `wrong`."""
+    """A server that caches Ada's prompt correctly, except for the one fault `wrong`."""
 
     def __init__(self, wrong: str = "") -> None:
         self.wrong = wrong

@@ -1,4 +1,4 @@
-"""The eviction attack: what an attacker learns from readings, and which results pass."""
+"""The eviction attack: the attacker's gain from its readings, and the results that pass."""
 
 from __future__ import annotations
 

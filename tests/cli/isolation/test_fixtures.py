@@ -1,4 +1,4 @@
-"""Fixtures of a run are removed, whenever the run ends."""
+"""Tenants and keys that a run creates are removed, whenever the run ends."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ CASE = {case.name: case for case in (*CASES, *PUBLISHED_CASES)}
 
 
 class FakeServer:
-    """A server that keeps what admin routes create.
+    """A server that records what admin routes create.
 
-    From POST number `slow` on, it waits for `answer`.
+    From POST number `slow` on, it waits for `answer` before it replies.
     """
 
     def __init__(self, slow: int = 1000, refused: int = 1000) -> None:

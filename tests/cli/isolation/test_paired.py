@@ -1,4 +1,6 @@
-"""The tokens needed to push one prompt down a tier, and servers too small for this test."""
+"""The number of tokens that pushes a prompt down a tier, and servers too small for the paired
+test.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,7 @@ PROMPT = 120
 def server(
     device: int, host: int | None, disk: int | None = None, states: tuple[int, ...] = ()
 ) -> ServerFacts:
-    """Return a server whose tiers hold these numbers of tokens."""
+    """Return a server whose tiers have room for these numbers of tokens."""
     sizes = {TierCase.DEVICE: device, TierCase.HOST: host, TierCase.DISK: disk}
     return ServerFacts(
         version="1",
@@ -68,7 +70,7 @@ def test_the_prompt_fits_where_it_is_to_lie_and_is_pushed_out_of_what_is_above(
     assert may_hold[tier] >= PROMPT + (wanted.fill_tokens - above) + PROMPT
     for name in (TierCase.HOST, tier):
         assert may_hold.get(name, PROMPT) >= PROMPT
-    assert wanted.fill_tokens < 20_000  # independent of the server's size
+    assert wanted.fill_tokens < 20_000  # does not depend on the server's size
 
 
 @pytest.mark.parametrize("states", [(76, 327, 424), (312, 200, 4000), (40, 400, 40)])
@@ -99,7 +101,7 @@ def test_a_tier_smaller_than_a_few_prompts_is_had_whole() -> None:
 
 
 class RefusedTest(PairedTest):
-    """A test whose every cell is refused by its server with a status."""
+    """A test whose server refuses every cell with an error status."""
 
     def __init__(self, status: int) -> None:
         self.status = status
@@ -123,7 +125,7 @@ async def test_a_refused_request_without_modules_ends_the_test() -> None:
 
 
 class Operator:
-    """Records the weights that tenants are given."""
+    """An operator double that records the weights set for tenants."""
 
     def __init__(self) -> None:
         self.weights = dict[str, float]()
@@ -134,7 +136,7 @@ class Operator:
 
 
 class OverRestart(PairedTest):
-    """A test of one cell whose requests note the tenants' weights, and may be refused."""
+    """A test of one cell whose requests record the tenants' weights, and may be refused."""
 
     def __init__(self, case: Case, *, has_modules: bool = True, is_refused: bool = False) -> None:
         self.cell = Cell(case, TierCase.RESTARTED, ENTRY_POINTS[0])

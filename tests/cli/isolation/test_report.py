@@ -1,4 +1,4 @@
-"""The report on a record: what an operator reads in the file and on the terminal."""
+"""The report on a recorded run: its text in the file and on the terminal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The test of data stored under names, run against servers that each have one fault."""
+"""The test of data that is stored under names, run against servers that each have one fault."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NOT_FOUND = (None, "404 not found")
 
 
 def answer_with(cached: int) -> dict[str, Any]:
-    """Return an answer in any dialect."""
+    """Return an answer that every dialect's client can read, with `cached` cached tokens."""
     openai = {"prompt_tokens_details": {"cached_tokens": cached}}
     return {
         "usage": {**openai, "cache_read_input_tokens": cached},
@@ -25,7 +25,7 @@ def answer_with(cached: int) -> dict[str, Any]:
 
 
 class NamingServer(ServerUnderTest):
-    """A server that keeps what Ada stores correctly, except for the one fault `wrong`."""
+    """A server that stores Ada's data correctly, except for the one fault `wrong`."""
 
     def __init__(self, wrong: str = "") -> None:
         self.wrong = wrong

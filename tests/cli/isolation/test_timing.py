@@ -1,4 +1,4 @@
-"""AUC estimates, compared with distributions of known AUC and with brute force."""
+"""Estimates of an AUC, compared with distributions of known AUC and with brute force."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ def drawn(shift: float, count: int, seed: int = RANDOM) -> tuple[np.ndarray, np.
 
 
 def true_auc(shift: float) -> float:
-    """Return the AUC of two classes `shift` apart: the normal distribution at shift / sqrt(2)."""
+    """Return the AUC of two classes `shift` standard deviations apart: the normal CDF at shift /
+    sqrt(2).
+    """
     return 0.5 * (1 + math.erf(shift / 2))
 
 
@@ -76,7 +78,10 @@ def test_hanley_mcneil_at_two_thousand_a_class() -> None:
 
 
 def test_load_that_both_of_a_pair_share_does_not_widen_the_interval() -> None:
-    """A drift ten times as large as the measured difference widens the paired interval less."""
+    """Measure pairs under a common load.
+
+    A drift ten times the measured difference hardly widens the paired interval.
+    """
     random = np.random.default_rng(RANDOM)
     drift = random.normal(0.0, 10.0, 1000)
     hits, misses = drift + random.normal(size=1000), drift + random.normal(size=1000)

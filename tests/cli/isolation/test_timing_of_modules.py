@@ -1,4 +1,4 @@
-"""Timing of prompts with modules, against caches that separate tenants, and a cache that does not.
+"""Timing of prompts with modules, for caches that separate tenants, and for a cache that does not.
 
 The clock is modelled: cached prompts are fast.
 """
@@ -21,10 +21,11 @@ LENGTH, SAMPLES = 8, 40
 
 
 class StoringServer:
-    """A server that keeps the schemas of at most two tenants, and makes prompts."""
+    """A server that stores the schemas of at most two tenants, and builds prompts from them."""
 
     def __init__(self) -> None:
-        self.schemas = dict[str, dict[str, str]]()  # texts of modules, by schema and module name
+        # texts of modules, first by schema, then by module name
+        self.schemas = dict[str, dict[str, str]]()
         self.stored = 0
 
     async def new_text(self, key: str, length: int) -> ProbePrompt:
@@ -52,8 +53,8 @@ class StoringServer:
 
 
 class ModelledConnection:
-    """A connection that answers fast if its tenant's cache, a set of namespaces and texts, has the
-    prompt.
+    """A connection that answers fast if the prompt is in its tenant's cache, a set of (namespace,
+    text).
     """
 
     def __init__(self, server: StoringServer, cache: set[str], namespace: str) -> None:

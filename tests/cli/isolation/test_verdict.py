@@ -112,7 +112,8 @@ def test_behind_what_is_published_all_must_have_come_from_the_tier() -> None:
         control = Reading(72, device + lower, lay)
         return finding(Reading(72, 40), control, host, published=40).outcome
 
-    assert outcome(32, 32) is Outcome.PASSED  # 8 of the host's tokens are published too
+    # 8 of the host's tokens are published, so they are no leak
+    assert outcome(32, 32) is Outcome.PASSED
     assert outcome(48, 16) is Outcome.INCONCLUSIVE
     assert outcome(64, 0) is Outcome.INCONCLUSIVE
 
@@ -134,7 +135,7 @@ def between(low: float, high: float) -> Separation:
     ("low", "high", "control", "outcome"),
     [
         (0.48, 0.52, 0.99, Outcome.PASSED),
-        (0.48, 0.52, 0.90, Outcome.INCONCLUSIVE),  # the attacker could not have noticed a leak
+        (0.48, 0.52, 0.90, Outcome.INCONCLUSIVE),  # the attack was too weak to notice a leak
         (0.48, 0.54, 0.99, Outcome.INCONCLUSIVE),
         (0.46, 0.50, 0.99, Outcome.INCONCLUSIVE),
         (0.54, 0.60, 0.99, Outcome.LEAKS),

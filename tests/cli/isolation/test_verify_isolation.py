@@ -1,4 +1,4 @@
-"""The tiers that `--tiers` selects."""
+"""The tiers that `ratoon verify-isolation --tiers` selects."""
 
 from __future__ import annotations
 

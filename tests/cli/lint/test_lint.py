@@ -46,7 +46,10 @@ def test_what_is_volatile_in_the_last_message_costs_nothing(tmp_path: Path) -> N
 
 
 def test_where_the_billing_header_is_left_out_it_costs_nothing(tmp_path: Path) -> None:
-    """`system` is a field of /v1/messages."""
+    """Report no cost where the billing header is not part of the prompt.
+
+    `system` is a field of /v1/messages.
+    """
     rules = {"type": "text", "text": RULES}
     first, second = (
         chat(said("user", "hi"), system=[{"type": "text", "text": HEADER + build}, rules])
@@ -129,7 +132,7 @@ REKEYED = {"input_schema": {"properties": {}, "type": "object"}, "name": "clock"
             chat(said("user", RULES + "!"), said("user", "more"), tools=[CLOCK, ALARM]),
             [("messages[0]", "messages_changed")],
         ),
-        # differs only in the last question
+        # differs from the first chat only in the last question
         (chat(said("user", RULES + "!"), tools=[CLOCK, ALARM]), []),
     ],
 )

@@ -14,7 +14,7 @@ from tests.doubles.gateway.served import Served
 
 
 def small(url: str, *more: str) -> list[str]:
-    """Run a small benchmark against `url`."""
+    """Return the arguments of a small benchmark against `url`."""
     words = ["bench", "--url", url, "--key", "secret", "--requests", "6", "--concurrency", "3"]
     return [*words, "--prompt-tokens", "32", "--shared-tokens", "16", *more]
 

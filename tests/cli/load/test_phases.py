@@ -1,4 +1,4 @@
-"""The named workloads: their sizes, and which requests share prefixes."""
+"""The named workloads: their sizes, and the requests that share prefixes."""
 
 from __future__ import annotations
 

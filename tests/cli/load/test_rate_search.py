@@ -1,4 +1,4 @@
-"""A search for the highest rate of a server with a known capacity."""
+"""The search for the highest rate that a server of known capacity sustains."""
 
 from collections.abc import Callable
 

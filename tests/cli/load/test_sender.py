@@ -68,8 +68,8 @@ def test_chunks_without_text_count_where_every_chunk_does() -> None:
 @pytest.mark.parametrize(
     ("delta", "characters"),
     [
-        ({"reasoning_content": "so"}, 2),  # Ratoon, SGLang
-        ({"reasoning": "so"}, 2),  # vLLM
+        ({"reasoning_content": "so"}, 2),  # the field of Ratoon and SGLang
+        ({"reasoning": "so"}, 2),  # the field of vLLM
         # the same text under both names counts once
         ({"reasoning": "so", "reasoning_content": "so"}, 2),
         ({"tool_calls": [{"index": 0, "function": {"name": "f", "arguments": ""}}]}, 1),
@@ -157,7 +157,10 @@ async def test_a_whole_stream_is_read() -> None:
 
 
 async def test_waits_of_the_server_are_in_the_times() -> None:
-    """Only lower bounds are checked, since a busy machine may add to the times."""
+    """Include the server's waits in the measured times.
+
+    Only lower bounds are checked, since a busy machine may lengthen the times.
+    """
     double = OpenAIDouble([Script((0.05, "a", 0.02, "b"), usage=usage(1, 2))])
     async with sender(double) as asking:
         outcome = await asking.ask({})

@@ -11,7 +11,7 @@ from engine.config import LoadFormat
 
 
 class FakeDownload:
-    """A download that writes the same files for every model, and keeps what was requested."""
+    """A download that writes the same files for every model, and records the requests."""
 
     def __init__(self, directory: Path = Path()) -> None:
         self._directory = directory
@@ -87,7 +87,7 @@ def test_a_hub_model_without_its_files_is_refused(tmp_path: Path) -> None:
 
 
 class FakeHub:
-    """A hub with one repository; without a repository it fails as the real hub does."""
+    """A hub with one repository, or with none; without one, it raises the real hub's errors."""
 
     def __init__(self, directory: Path | None = None, error: Exception | None = None) -> None:
         self._directory = directory

@@ -1,4 +1,4 @@
-"""The output of `ratoon models` agrees with the registry and with what a start reports."""
+"""The output of `ratoon models` agrees with the registry and with the log of a start."""
 
 from __future__ import annotations
 
@@ -67,7 +67,8 @@ def test_a_model_that_is_served_is_described(
         (directory / "model.safetensors").touch()
     asked = str(directory) if weights else str(directory / "config.json")
     found = console.type("models", asked, "--json").json
-    assert (found.pop("chats") is not None) == weights  # known only from the files of weights
+    # this can be read only from the weight files
+    assert (found.pop("chats") is not None) == weights
     assert found == {
         "model": asked,
         "family": "llama",

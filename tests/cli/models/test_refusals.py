@@ -1,5 +1,5 @@
-"""A model that cannot be served ends the start with one line that names the reason, and its own
-status.
+"""A model that cannot be served ends the start with a one-line reason, and an exit status of its
+own.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ QWEN3 = {"architectures": ["Qwen3ForCausalLM"]}
 
 @pytest.fixture
 def model_dir(tmp_path: Path) -> Path:
-    """Make a directory of a model that would be served, judged by its files."""
+    """Make a model directory whose files pass every check."""
     directory = write_tiny_model(tmp_path / "tiny", config=RUNNABLE)
     (directory / "model.safetensors").touch()
     return directory
@@ -46,7 +46,7 @@ def config(**fields: Any) -> Spoil:
 
 
 def weights_only_in(name: str) -> Spoil:
-    """Replace the weights by another file."""
+    """Replace the weights by a file named `name`."""
 
     def spoil(directory: Path) -> None:
         (directory / "model.safetensors").unlink()
@@ -56,7 +56,7 @@ def weights_only_in(name: str) -> Spoil:
 
 
 def without(*names: str, beside: str | None = None) -> Spoil:
-    """Remove files, and add one."""
+    """Remove the files `names`, and add the file `beside`."""
 
     def spoil(directory: Path) -> None:
         for name in names:
@@ -272,7 +272,7 @@ def test_weights_in_host_memory_are_checked_before_an_engine_is_started(
         checked_source(source, offloading(fits / 8), of=roomy)
     with pytest.raises(
         BadSetting, match=r"so \d in host memory free none"
-    ):  # each of two stages has a part of these layers
+    ):  # each of the two stages has some of these layers
         checked_source(source, offloading(fits / 4, pipeline_parallel=2), of=roomy)
     poor = Machine(2, sum(layers) - 1, ("0",))
     with pytest.raises(BadSetting, match="would be in host memory, of which"):

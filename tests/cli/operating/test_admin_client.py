@@ -18,7 +18,7 @@ from tests.cli.http_double import served
 
 
 class AdminDouble:
-    """A client that returns given answers, and keeps its requests."""
+    """A client that returns given answers, and records its requests."""
 
     def __init__(self, status: int = 200, body: bytes = b"{}") -> None:
         self._status = status
@@ -92,7 +92,10 @@ def test_another_server_s_rows_are_none(body: bytes) -> None:
 
 @pytest.mark.parametrize("name", ["", ".", ".."])
 def test_no_name_makes_the_path_of_what_is_above(name: str) -> None:
-    """The HTTP client resolves "..": the deletion of a key would delete the key's tenant."""
+    """Escape names in paths.
+
+    The HTTP client resolves "..", so deleting a key of that name would delete the key's tenant.
+    """
     with pytest.raises(CliError, match="no name"):
         TENANTS.path_of("tn_1", "keys", name)
     double = AdminDouble()
@@ -165,7 +168,10 @@ def test_a_server_that_runs_in_the_data_directory_is_found(data_dir: Path) -> No
 def test_the_default_address_is_only_for_a_key_that_was_given(
     data_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No data directory is given or found, so the keys of an ended server are not sent."""
+    """Use the default address only with a given key.
+
+    No data directory is given or found, so the keys of an ended server are not sent.
+    """
     monkeypatch.chdir(data_dir)
     asked = AdminFlags(admin_key="given"), TargetFlags(key="given")
     assert admin_target(asked[0]) == load_target(asked[1]) == ("http://127.0.0.1:8000", "given")

@@ -1,4 +1,4 @@
-"""`ratoon audit` against a real gateway (its engine is a double)."""
+"""`ratoon audit` against a real gateway with a fake engine."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_what_others_change_in_between_stays_in_its_place() -> None:
 
 
 class PagedLog:
-    """A server's audit log in pages, in place of `AdminClient`."""
+    """A server's audit log in pages, which stands in for `AdminClient`."""
 
     def __init__(self, entries: list[dict[str, Any]]) -> None:
         self._entries = entries

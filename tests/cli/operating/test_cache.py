@@ -1,4 +1,4 @@
-"""The cache tables, made by the gateway's own code from an engine's counters."""
+"""The cache tables, which the gateway's own code computes from an engine's counters."""
 
 import sys
 from typing import Any
@@ -29,7 +29,7 @@ def answer() -> dict[str, Any]:
 
 
 def row(out: str, *first: str) -> list[str]:
-    """Return the cells of the row that begins with `first`."""
+    """Return the cells of the table row that begins with `first`."""
     rows = (line.split("\t") for line in out.splitlines())
     return next(cells for cells in rows if tuple(cells[: len(first)]) == first)
 

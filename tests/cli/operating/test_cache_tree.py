@@ -35,7 +35,7 @@ LEVELS = {
 
 
 class TreeServer:
-    """A server of `/admin/cache/tree`; `asked` lists the requested nodes."""
+    """A server of `/admin/cache/tree`; `asked` records the requested nodes."""
 
     def __init__(self, more: int = 0) -> None:
         self.more = more

@@ -1,4 +1,4 @@
-"""The file that an export writes is complete or absent, and only the operator can read it."""
+"""The file that an export writes is complete or absent. Only the operator can read it."""
 
 from __future__ import annotations
 

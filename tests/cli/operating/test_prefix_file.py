@@ -1,4 +1,6 @@
-"""The file of an exported prefix opens only unchanged and with its keys, and is read in parts."""
+"""The file of an exported prefix: it opens only unchanged and with its keys, and is read in
+chunks.
+"""
 
 from __future__ import annotations
 
@@ -100,7 +102,10 @@ def test_any_other_length_is_refused(path: Path) -> None:
 
 
 def test_parts_of_two_files_cannot_be_exchanged(path: Path) -> None:
-    """The parts have the same key, position and length, but different salts."""
+    """Refuse a chunk from another file.
+
+    The two chunks have the same key, position and length, but different salts.
+    """
     one = written(path)
     other = written(path, replace(HEADER, salt=new_salt()), bytes(len(UNITS)))
     start = len(one) - HEADER.sealed_bytes() - 64
@@ -166,7 +171,10 @@ def test_what_is_no_header_is_refused(path: Path, spelled: bytes) -> None:
 
 
 def test_a_file_is_read_in_parts(path: Path) -> None:
-    """Reading a file of 64 MiB needs memory for a few parts of 1 MiB."""
+    """Read a file in chunks.
+
+    Reading a file of 64 MiB needs memory for a few chunks of 1 MiB.
+    """
     unit = 1 << 20
     header = replace(HEADER, unit_bytes=unit, blocks=64, state_units=0, units_a_part=1)
 

@@ -1,4 +1,4 @@
-"""`ratoon prefixes` against a real gateway (its engine is a double)."""
+"""`ratoon prefixes` against a real gateway with a fake engine."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_tools_go_with_messages_or_alone(ratoon: Ratoon, text: Path, tmp_path: P
     file = tmp_path / "tools.json"
     file.write_text(TOOLS)
     alone = ratoon(f"prefixes create pack --tools {file} --json").json
-    # bos and two turn tokens; one turn is left open
+    # BOS and two turn tokens; the next turn has only begun
     assert alone["tokens"] == len(f"tools:{TOOLS}") + 3
     both = ratoon(f"prefixes create pack --tools {file} --system {text} --json").json
     assert both["version"] == alone["version"] + 1
@@ -71,7 +71,7 @@ def test_tools_that_are_none_are_refused_by_the_server(ratoon: Ratoon, tmp_path:
     refused = ratoon(f"prefixes create pack --tools {file}")
     assert refused.status == 1
     assert "name" in refused.err
-    file.write_text(TOOLS)  # the control
+    file.write_text(TOOLS)  # positive control: the right tools
     assert ratoon(f"prefixes create pack --tools {file}").status == 0
     assert ratoon("prefixes delete pack").status == 0
 

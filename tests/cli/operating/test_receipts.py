@@ -17,7 +17,7 @@ OVER = Erasure(tiers=(TierErasure(tier="device", blocks=7, num_bytes=448),), run
 
 @pytest.fixture
 def erasing(engine: FakeEngine) -> Iterator[None]:
-    """Let the engine report an erasure."""
+    """Let the fake engine report an erasure."""
     engine.erasure = OVER
     yield
     engine.erasure = None

@@ -1,4 +1,4 @@
-"""Requests that `ratoon restart` refuses. `seams/faults/test_replicas` tests a real restart."""
+"""Invalid uses of `ratoon restart`. `seams/faults/test_replicas` tests a real restart."""
 
 import os
 from pathlib import Path

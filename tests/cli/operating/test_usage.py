@@ -1,4 +1,4 @@
-"""`ratoon groups` and `usage` against a real gateway (its engine is a double)."""
+"""`ratoon groups` and `usage` against a real gateway with a fake engine."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LARGEST = 987_654_321_987
 
 
 def usage_row(**counted: float) -> dict[str, Any]:
-    """Return a row of the gateway's answer, with ids as long as real ids."""
+    """Return a row of the gateway's usage answer, with ids as long as real ids."""
     row = UsageRow(
         day="2026-01-31",
         tenant_id=f"tn_{'0' * 16}",
@@ -31,7 +31,7 @@ def usage_row(**counted: float) -> dict[str, Any]:
 
 
 def shown_of(row: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> list[list[str]]:
-    """Return the cells of the row and of the totals, as printed to a pipe."""
+    """Return the cells of the row and of the totals line, as printed to a pipe."""
     show_usage([row], NAMES)
     return [line.split("\t") for line in capsys.readouterr().out.splitlines()[2:]]
 

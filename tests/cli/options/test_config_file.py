@@ -1,4 +1,4 @@
-"""`--config FILE` and the variables: their precedence, and the settings that are refused."""
+"""`--config FILE` and environment variables: their precedence, and refused settings."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ class TestOrder:
             seen.append(gateway)
 
         def other() -> None:
-            """Add a second command, since typer names commands only if there are several."""
+            """Do nothing: typer uses command names only if an app has several commands."""
 
         app = typer.Typer()
         app.command("serve")(flattened(serve))

@@ -83,7 +83,10 @@ class Pot:
 
 
 def test_a_number_without_end_is_refused_by_its_flag() -> None:
-    """JSON has no infinity: in a config the number would be null, like a missing value."""
+    """Refuse an infinite number with its flag's name.
+
+    JSON has no infinity: in a config the number would become null, like a missing value.
+    """
 
     def fill(pot: Pot) -> None:
         typer.echo(f"{pot.litres} {pot.per_hour}")

@@ -48,7 +48,7 @@ GROUPS = [
 
 
 def parameters(group: Any) -> list[inspect.Parameter]:
-    """Return the parameters that typer is given for a group of flags."""
+    """Return the parameters that a group of flags declares to typer."""
 
     def command(group: Any) -> None: ...
 
@@ -155,7 +155,10 @@ def test_the_promised_variables_are_there() -> None:
 
 
 def test_a_name_means_the_same_in_every_group() -> None:
-    """Clients read the same variables that tell the server where to listen."""
+    """Give a name the same meaning in every group of flags.
+
+    Clients read the variables that also tell the server where to listen.
+    """
     for name in ("host", "port", "admin_host", "admin_port"):
         assert options(AdminFlags)[name].envvar == options(GatewayFlags)[name].envvar
 

@@ -1,4 +1,4 @@
-"""A plan's bytes equal the bytes that a model allocates, for all formats of weights and KV."""
+"""A plan's bytes equal the bytes that a model allocates, for all formats of weights and of KV."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ EXPERTS = {
     "attention_bias": False,
     "mlp_bias": False,
 }
-# A plan ignores flags of biases.
+# A plan ignores the config's flags of biases.
 MODELS = [name for name in RECIPES if "biases" not in name]
 FORMATS: list[WeightFormat] = [
     *SERVED.planned_formats,
@@ -78,7 +78,7 @@ def drafting(model_dir: Path) -> ModelConfig:
 
 
 def held_bytes(parameters: Parameters) -> int:
-    """Count the bytes of tables and matrices; norms and sinks are left out, as in a plan."""
+    """Count the bytes of tables and matrices. Norms and sinks are left out, as in a plan."""
     parts = parameters.layers, parameters.layer_inputs, parameters.draft_head
     matrices = [one for kind in (Linear, Experts, Table) for one in walk(parts, kind)]
     tables = {id(one): one for one in (parameters.embedding, parameters.head)}

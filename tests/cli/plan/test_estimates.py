@@ -1,4 +1,4 @@
-"""Estimates for a 7B model without grouped heads agree with published texts on inference."""
+"""Estimates for a 7B model without grouped heads agree with published figures on inference."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The models and caches that fit a GPU: weights in each format, KV in each type, mixtures."""
+"""The models and caches that fit a GPU: weights in each format, KV in each dtype, and mixtures of
+experts.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,7 @@ from tests.doubles.engine.shapes import SHAPES
 from tests.doubles.models import int8_weights
 from tests.engine.rigs.int4_checkpoints import AWQ
 
-TABLES = 2 * 2 * 128256 * 4096  # bytes of the embedding and the head
+TABLES = 2 * 2 * 128256 * 4096  # bytes of the embedding and output tables
 
 
 @pytest.fixture
@@ -129,7 +131,7 @@ def test_narrower_kv_stands_beside_the_models_own(tmp_path: Path) -> None:
 
 
 def test_a_plan_takes_the_type_of_kv_that_a_server_takes(console: Console, tmp_path: Path) -> None:
-    """A plan and a server read the same variable, RATOON_KV_DTYPE."""
+    """Read the KV dtype from RATOON_KV_DTYPE, as a server does."""
     path = str(config(tmp_path))
     plain, fp8 = (
         console.type("plan", "--model", path, "--kv-dtype", name, "--json").json
@@ -142,7 +144,7 @@ def test_a_plan_takes_the_type_of_kv_that_a_server_takes(console: Console, tmp_p
 
 
 class Mixture(MlpConfig):
-    """A mixture of eight experts, two of them for each token."""
+    """A mixture of eight experts, two of which compute each token."""
 
     def num_weights(self, hidden: int) -> int:
         return 2 * MlpConfig.num_weights(self, hidden)

@@ -1,4 +1,4 @@
-"""The plan of models with latents: their parameters, and the bytes of a token."""
+"""The plan of models with latent attention: their parameters, and the bytes of a token."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Estimates of a machine model, compared with results by hand."""
+"""Estimates from a model of the machine, compared with results by hand."""
 
 from __future__ import annotations
 
@@ -50,7 +50,10 @@ def test_first_tokens_take_the_arithmetic_or_a_read_of_the_weights() -> None:
 
 
 def test_the_default_step_is_within_a_sixth_of_what_an_8b_was_measured_at() -> None:
-    """Measured on one H200 (docs/performance.md): steps of 1, 64 and 256 rows of 1,100 tokens."""
+    """Compare the default step times with an 8B model's on one H200 (docs/performance.md).
+
+    The steps have 1, 64 and 256 rows of 1,100 tokens.
+    """
     for rows, ms in ((1, 4.12), (64, 6.9), (256, 14.9)):
         seconds = MachineModel().step_seconds(ModelShape(), rows, 1100)
         assert 1e3 * seconds == pytest.approx(ms, rel=1 / 6)

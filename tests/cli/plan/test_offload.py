@@ -1,4 +1,6 @@
-"""`ratoon plan --cpu-offload-gb`: what fits with weights in host memory, and the slowdown."""
+"""`ratoon plan --cpu-offload-gb`: the models that fit with weights in host memory, and the
+slowdown.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +64,9 @@ def test_on_a_gpu_that_has_room_it_costs_and_is_not_needed(decoder: DecoderCount
 
 
 def test_the_least_that_is_named_is_the_least_that_fits(decoder: DecoderCounts) -> None:
-    """In fp8 and int4 the model fits without offloading; unquantised, some layers must be in host
+    """Name the smallest offload with which the model fits.
+
+    In fp8 and int4 the model fits without offloading; unquantised, some layers must be in host
     memory.
     """
     enough = planned(decoder, replace(SMALL, cpu_offload_gb=6.0))
@@ -136,7 +140,10 @@ def test_refuses_by_name_what_cannot_be(
 
 
 def test_of_a_mixture_all_experts_are_copied(tmp_path: Path) -> None:
-    """A layer is copied as one run of bytes, whichever experts a token needs."""
+    """Copy all experts of a mixture.
+
+    A layer is copied as one run of bytes, whichever experts a token needs.
+    """
     fields = {"num_local_experts": 8, "num_experts_per_tok": 2}
     mixtral = config(tmp_path, architectures=["MixtralForCausalLM"], **fields)
     counted = read_decoder(mixtral)

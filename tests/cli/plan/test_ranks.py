@@ -1,4 +1,4 @@
-"""`ratoon plan --tensor-parallel`: the weights of each rank, and the tokens that fit all ranks."""
+"""`ratoon plan --tensor-parallel`: each rank's weights, and the tokens that fit on all ranks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from cli.plan.stages import checked_ranks
 from tests.cli.console import Console
 from tests.cli.plan.checkpoint import config
 
-TABLE = 2 * 128256 * 4096  # bytes of the embedding, and also of the head
+TABLE = 2 * 128256 * 4096  # bytes of the embedding table, and also of the output table
 
 
 def test_a_rank_has_its_part_of_all_but_the_embedding(tmp_path: Path) -> None:

@@ -1,6 +1,4 @@
-"""`ratoon plan --pipeline-parallel`: the layers of each stage, the tokens that fit, and the
-slowdown.
-"""
+"""`ratoon plan --pipeline-parallel`: each stage's layers, the tokens that fit, and the slowdown."""
 
 from __future__ import annotations
 
@@ -19,7 +17,7 @@ from engine.models.stages import split_model
 from tests.cli.console import Console
 from tests.cli.plan.checkpoint import config
 
-TABLE = 2 * 128256 * 4096  # bytes of the embedding, and also of the head
+TABLE = 2 * 128256 * 4096  # bytes of the embedding table, and also of the output table
 
 
 def planned(
@@ -70,7 +68,11 @@ def test_what_fits_is_what_fits_the_fullest_stage(tmp_path: Path) -> None:
 def test_where_lighter_weights_leave_room_for_fewer_tokens_the_layers_of_stages_say_why(
     tmp_path: Path, console: Console
 ) -> None:
-    """The head is not quantised. The stage without it therefore has more layers and more KV."""
+    """Explain why lighter weights can leave room for fewer tokens: the output table is not
+    quantised.
+
+    The stage without that table therefore has more layers and more KV.
+    """
     path = config(tmp_path)
     plain, _, int4 = planned(path, 2).weights
     assert int4.device_tokens < plain.device_tokens

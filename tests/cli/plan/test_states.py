@@ -1,4 +1,4 @@
-"""The plan of a model with recurrent layers: the size of a state, and the number that fits."""
+"""The plan of a model with recurrent layers: the size of a state, and how many states fit."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def planned(tmp_path: Path, name: str) -> CachePlan:
 def test_a_state_has_all_recurrent_layers(tmp_path: Path) -> None:
     made = planned(tmp_path, "qwen3.5-27b")
     assert made.states is not None
-    # 48 recurrent layers, each with 48 heads of 128 x 128 in float32, and 3 inputs of 10,240
-    # channels in bfloat16.
+    # 48 recurrent layers, each with 48 heads of 128 x 128 numbers in float32, and 3 inputs of
+    # 10,240 channels in bfloat16.
     assert made.states.state_bytes == 48 * (48 * 128 * 128 * 4 + 3 * 10240 * 2)
     assert made.kv_bytes_per_token == 16 * 2 * 4 * 256 * 2
     assert made.states.as_kv_tokens == 2349
@@ -88,7 +88,8 @@ def test_each_stage_has_its_recurrent_layers(tmp_path: Path) -> None:
 def test_windows_that_are_freed_leave_room_for_more_tokens(tmp_path: Path) -> None:
     made = planned(tmp_path, "gpt-oss-20b")
     assert made.states is not None
-    # 12 of 24 layers: 8 heads of 64, with keys and values in bfloat16, for 10 blocks of 16 tokens.
+    # 12 of 24 layers have a window: 8 heads of 64 numbers, keys and values in bfloat16, in 10
+    # blocks of 16 tokens.
     assert made.states.state_bytes == 12 * 2 * 8 * 64 * 2 * 160
     assert made.kv_bytes_per_token == 12 * 2 * 8 * 64 * 2
     assert made.states.tokens_kept_whole is not None

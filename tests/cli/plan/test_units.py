@@ -1,4 +1,4 @@
-"""Amounts, written in the unit that fits them."""
+"""Amounts, printed in the unit that suits their size."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The savings of sliding windows, compared with counts by hand."""
+"""The memory and time saved by sliding windows, compared with counts by hand."""
 
 from __future__ import annotations
 
@@ -32,7 +32,9 @@ def windowed(path: Path, **changes: Any) -> DecoderCounts:
 
 
 def attended(window: int | None, tokens: int, behind: int) -> float:
-    """Count by brute force the positions that tokens attend to; a token's own counts half."""
+    """Count the positions to which tokens attend, by brute force; a token's own position counts
+    half.
+    """
     seen = [min(position + 0.5, window or math.inf) for position in range(behind, behind + tokens)]
     return sum(seen)
 
@@ -48,7 +50,7 @@ def test_attention_counts_no_more_positions_than_the_window_has(
 
 def test_a_step_reads_no_more_kv_than_the_window_has(tmp_path: Path) -> None:
     shape = windowed(tmp_path, **HALF).shape
-    per_layer = 4096  # bytes of KV of one token
+    per_layer = 4096  # bytes of one token's KV
     assert shape.context_costs(1000)[0] == per_layer * (8 * 1000 + 24 * 100)
     assert shape.context_costs(90)[0] == per_layer * 32 * 90
 

@@ -145,7 +145,9 @@ def test_an_exchange_is_a_path_or_has_the_key_of_the_link() -> None:
     ],
 )
 def test_an_exchange_has_a_place_of_its_own(exchange: str, says: str) -> None:
-    """Without its own address the engine could not listen, and no error would name the flag."""
+    """Refuse an exchange without an address of its own: the engine could not listen, and its error
+    would name no flag.
+    """
     flags = engine_flags(exchange=exchange)
     if not says:
         assert engine_config(SOURCE, DATA_DIR, "tcp://h:7300", flags).process.exchange == exchange

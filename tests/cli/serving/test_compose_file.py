@@ -1,4 +1,4 @@
-"""`docker-compose.yml` and the commands in its containers agree on flags and variables."""
+"""`docker-compose.yml` and the commands in its containers use the same flags and variables."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cli.main import build_app
 
 ROOT = Path(__file__).parents[3]
 FILES = ("docker-compose.yml", "docker-compose.gpu.yml")
-# variables for other programs
+# variables that other programs read
 OTHERS = {"OTEL_EXPORTER_OTLP_HEADERS", "TRITON_CACHE_DIR"}
 
 _SET = re.compile(r"^ {4,6}([A-Z][A-Z_]+): ", re.MULTILINE)
@@ -24,7 +24,7 @@ _NUMBER = re.compile(r'^ {4}RATOON_GATEWAYS: "(\d+)"', re.MULTILINE)
 
 
 def understood() -> set[str]:
-    """Return the variables of `ratoon gateway` and `ratoon engine`."""
+    """Return the variables that `ratoon gateway` and `ratoon engine` read."""
     commands = get_command(build_app()).commands  # type: ignore[attr-defined]
     found: set[str] = set()
     for name in ("gateway", "engine"):
@@ -56,7 +56,7 @@ def test_each_gateway_knows_how_many_share_the_rates_while_redis_is_away() -> No
 
 
 def service(name: str) -> str:
-    """Return the lines of a service, or of a part that several services share."""
+    """Return the lines of a service, or of a YAML anchor that several services share."""
     text = (ROOT / "docker-compose.yml").read_text()
     begins = rf"^(?:  {name}:|x-{name}: &{name})\n"
     _, _, rest = text.partition(re.findall(begins, text, re.MULTILINE)[0])
@@ -70,7 +70,7 @@ def seconds(pattern: str, text: str) -> int:
 
 
 def test_stopping_goes_from_the_front_to_the_back() -> None:
-    """A service stops before those that it depends on."""
+    """Stop services from front to back: each stops before the services on which it depends."""
     assert f"depends_on: [{', '.join(gateways())}]" in service("front")
     assert "depends_on: [redis, engine]" in service("gateway")
 
@@ -78,7 +78,7 @@ def test_stopping_goes_from_the_front_to_the_back() -> None:
 def test_the_front_lets_streams_come_to_their_end() -> None:
     stages = (ROOT / "Dockerfile").read_text().split("\nFROM ")
     [front] = [stage for stage in stages if " AS front\n" in stage]
-    assert "\nSTOPSIGNAL SIGUSR1\n" in front  # SIGTERM would close all connections
+    assert "\nSTOPSIGNAL SIGUSR1\n" in front  # SIGTERM would close all connections at once
     last = seconds(r"hard-stop-after (\d+)s", (ROOT / "deploy/haproxy.cfg").read_text())
     assert 30 < last < seconds(r"stop_grace_period: (\d+)s", service("front"))
 
@@ -111,7 +111,10 @@ def test_two_engines_share_what_one_has_and_have_their_own_places() -> None:
 
 
 def test_on_gpus_two_engines_are_alike_and_each_has_its_own() -> None:
-    """An engine without a GPU has another fingerprint, so the gateway would leave it out."""
+    """Give both engines a GPU of their own and the same settings.
+
+    An engine without a GPU has another fingerprint, so the gateway would leave it out.
+    """
     base, over = (yaml.safe_load((ROOT / name).read_text())["services"] for name in FILES)
     names = {name for name in base if name.startswith("engine")}
     assert over.keys() == names == {"engine", "engine-2"}
@@ -134,7 +137,8 @@ def test_every_setting_on_kubernetes_is_one_and_every_secret_is_mounted() -> Non
         given = {one["name"] for one in container.get("env", ())}
         assert given - understood() - OTHERS <= {"POD_IP"}
         mounted = {one["name"] for one in container["volumeMounts"]}
-        volumes = {one["name"] for one in pod["volumes"]} | {"data"}  # the volume that is claimed
+        # the volume of the volume claim
+        volumes = {one["name"] for one in pod["volumes"]} | {"data"}
         assert mounted <= volumes
     assert len(pods) == 3
 

@@ -57,7 +57,7 @@ def test_a_data_directory_that_cannot_be_used_is_named(tmp_path: Path) -> None:
 
 def test_a_damaged_or_full_database_is_named(tmp_path: Path) -> None:
     first_start(tmp_path, None)
-    (tmp_path / KEYS_FILE).unlink()  # a missing key file makes the start open the store
+    (tmp_path / KEYS_FILE).unlink()  # without its key file, the start opens the store
     (tmp_path / "state.sqlite").write_bytes(b"not a database" * 100)
     with pytest.raises(BadSetting, match=r"--data-dir: the gateway's state is damaged"):
         first_start(tmp_path, None)
@@ -86,7 +86,7 @@ def test_a_redis_that_is_busy_for_a_moment_does_not_end_a_start(tmp_path: Path) 
             assert first_start(tmp_path / "data", None, shared).created
         finally:
             thaw.join()
-    with pytest.raises(BadSetting, match="--redis-url"):  # a Redis that has ended is an error too
+    with pytest.raises(BadSetting, match="--redis-url"):  # a stopped Redis is an error too
         first_start(tmp_path / "other", None, shared)
 
 
@@ -107,7 +107,7 @@ def test_the_runtime_directory_is_private_and_goes_away() -> None:
 def test_what_a_killed_server_left_goes_with_the_next_start(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    with TemporaryDirectory(dir="/tmp") as short:  # the path of a socket must be short
+    with TemporaryDirectory(dir="/tmp") as short:  # the path of a Unix socket must be short
         monkeypatch.setattr("tempfile.tempdir", short)
         empty, bound = Path(short, "ratoon-serve-abcdefgh"), Path(short, "ratoon-serve-12345678")
         empty.mkdir()

@@ -1,4 +1,4 @@
-"""The key of a TCP link: the engine makes it once, and the gateway searches for it."""
+"""The key of a TCP link, which the engine generates once, and the gateway finds."""
 
 from __future__ import annotations
 

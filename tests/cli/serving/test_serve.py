@@ -81,9 +81,9 @@ async def test_ready_is_a_gateway_with_an_engine(
 async def test_an_engine_whose_process_stands_still_is_not_given_up_here(
     gateway: Served, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The gateway gives up such an engine, after `--engine-silence-s`.
+    """Do not restart an engine whose process is stopped.
 
-    A resumed process continues its requests.
+    The gateway gives up on it after `--engine-silence-s`. A resumed process continues its requests.
     """
     monkeypatch.setattr(engine, "is_stalled", True)
     assert await probe(f"{gateway.url}/readyz", ["engine"]) == {"gateway": True, "engine": None}

@@ -1,4 +1,4 @@
-"""Gateways that route separately: the data that they share, and the hits that they lose."""
+"""Gateways that route separately: the state that they share, and the hits that they lose."""
 
 from __future__ import annotations
 

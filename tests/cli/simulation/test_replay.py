@@ -1,4 +1,4 @@
-"""Small replays, compared with results by hand and with an LRU cache of ten lines."""
+"""Small replays of traces, compared with results by hand and with an LRU cache of ten lines."""
 
 from __future__ import annotations
 
@@ -103,14 +103,14 @@ def test_in_time_a_request_waits_for_what_it_loads(replay: Any) -> None:
     )
     assert found(at_once) == found(in_time) == [(0, 0, 0), (0, 0, 0), (0, 20, 0)]
     assert [one.waited_s for one in at_once.served] == [0.0, 0.0, 0.0]
-    # The second request waits until three blocks are offloaded. The third waits for that too, and
-    # for two loads.
+    # The second request waits until three blocks are offloaded. The third request waits for that
+    # too, and for two loads.
     assert [one.waited_s for one in in_time.served] == pytest.approx([0.0, 1.5, 1.5 + 0.5], abs=0.6)
     assert in_time.served[2].waited_s > in_time.served[1].waited_s - 0.5
 
 
 def least_recently_used(trace: BlockTrace, capacity: int) -> list[int]:
-    """Return the hits of each prompt in a plain LRU over blocks, whose deepest blocks are used
+    """Return each prompt's hits in a plain LRU cache of blocks; a prompt uses its deepest blocks
     first.
     """
     here: OrderedDict[tuple[int, ...], None] = OrderedDict()
@@ -137,7 +137,7 @@ def test_lru_is_as_good_as_a_plain_one(seed: int, tmp_path: Any) -> None:
     trace = read_trace(write(tmp_path / "t", rows), 10)
     ours = Replay(10, TierSizes(600), "lru", CopyClock()).run(admit(trace), lambda _: None)
     plain = 10 * sum(least_recently_used(trace, 60))
-    # Ratoon reserves room for a request's own last block, which the plain cache does not.
+    # Ratoon reserves room for a request's own last block, unlike the plain cache.
     assert sum(one.cached for one in ours.served) == pytest.approx(plain, rel=0.05)
     assert 0 < plain < sum(one.input_tokens for one in ours.served)
 

@@ -1,4 +1,4 @@
-"""Traces replayed over several replicas: small ones by hand, and a comparison of routers."""
+"""Traces replayed over several replicas: small traces by hand, and a comparison of routers."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def by_router(path: Path, name: RouterName, count: int = 2) -> ReplicaSet:
 
 @pytest.fixture
 def sessions(tmp_path: Path) -> Path:
-    """Write interleaved conversations that grow and share one leading block."""
+    """Write interleaved conversations that grow, and that all begin with one block."""
     random, rows = Random(3), []
     turns = dict.fromkeys(range(24), 0)
     for at in range(240):
@@ -168,7 +168,7 @@ def test_the_command_prints_all_routers_and_one_cache(console: Console, sessions
         wrong = console.type(*words, "--replicas", "4", *refused)
         assert (wrong.status, "--prefill-replicas" in wrong.err) == (2, True)
     one = console.type(*words, "--json").json
-    # one replica has a quarter of the room
+    # each replica has a quarter of the room
     assert one["token_hit_rate"] < routers["one cache"]["token_hit_rate"]
     printed = console.type(*words, "--replicas", "4", "--router", "random", "--sizes", "200").out
     for word in ("4 replicas by router; above: random", "one cache", "busiest / mean", "200"):

@@ -1,4 +1,4 @@
-"""Replays with recurrent states: a hit ends at a kept state, as in the engine."""
+"""Replays with recurrent states: a hit ends at a stored state, as in the engine."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_where_the_second_prompt_parts_the_third_begins(tmp_path: Path) -> None:
     states = found.states
     assert states is not None
     assert (states.slots, states.hits, states.cut_tokens, states.refused) == (13, 2, 20, 0)
-    assert states.held == states.made == 5  # states at the fork and at each prompt's end
+    assert states.held == states.made == 5  # states at the fork, and at the end of each prompt
 
 
 def test_few_slots_lose_states_and_hits(tmp_path: Path) -> None:

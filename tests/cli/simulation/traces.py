@@ -12,7 +12,7 @@ import msgspec
 def row(
     at_ms: float, ids: Sequence[int], *, tail: int = 0, output: int = 5, **other: Any
 ) -> dict[str, Any]:
-    """Return a trace line of 10-token blocks, whose last block lacks `tail` tokens."""
+    """Return a trace line of 10-token blocks; the last block lacks `tail` tokens."""
     length = 10 * len(ids) - tail
     return {
         "timestamp": at_ms,
@@ -24,6 +24,6 @@ def row(
 
 
 def write(path: Path, rows: Sequence[dict[str, Any]]) -> Path:
-    """Write one JSON object a line."""
+    """Write each row as a line of JSON."""
     path.write_bytes(b"".join(msgspec.json.encode(one) + b"\n" for one in rows))
     return path

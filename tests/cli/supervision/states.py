@@ -39,7 +39,7 @@ STOPPING = ServingState(
 
 
 def also(state: ServingState, name: ChildName, **changed: Any) -> ServingState:
-    """Return the state with some fields of a child changed."""
+    """Return the state with some fields of one child changed."""
     return state.having(name, replace(state.child(name), **changed))
 
 
@@ -49,12 +49,12 @@ def vars_of(child: ChildState) -> dict[str, Any]:
 
 
 def orders(actions: list[Action]) -> list[Action]:
-    """Return the actions without messages."""
+    """Return the actions except messages."""
     return [action for action in actions if not isinstance(action, Say)]
 
 
 def live(state: ServingState, *events: tuple[float, Event]) -> tuple[ServingState, list[Action]]:
-    """Apply timed events; return the last state and all orders."""
+    """Apply timed events; return the last state, and all actions except messages."""
     done: list[Action] = []
     for at, event in events:
         state, actions = decide(state, event, at, POLICY)

@@ -1,4 +1,6 @@
-"""The server's file in its data directory, read while the server runs and after it was killed."""
+"""The address file in a server's data directory, read while the server runs and after it was
+killed.
+"""
 
 import os
 import signal

@@ -16,7 +16,7 @@ LIMIT_S = 30
 
 
 async def run(code: str) -> tuple[int, list[str]]:
-    """Run a Python program; return its exit status and lines."""
+    """Run a Python program as a child; return its exit status and the lines it printed."""
     lines: list[str] = []
     child = await Child.start([sys.executable, "-I", "-S", "-c", code], lines.append)
     return await asyncio.wait_for(child.wait(), LIMIT_S), lines
@@ -47,7 +47,7 @@ async def test_a_line_without_end_is_not_kept_for_ever() -> None:
 
 
 def has_ended(pid: int) -> bool:
-    """Return whether a process has ended, reaped or not."""
+    """Return whether a process has ended, even if its parent has not reaped it."""
     try:
         pidfd = os.pidfd_open(pid)
     except ProcessLookupError:
@@ -58,7 +58,10 @@ def has_ended(pid: int) -> bool:
 
 
 async def test_what_a_child_started_goes_with_it() -> None:
-    """A grandchild that lived on would keep the pipe open, and `wait` would not return."""
+    """End the processes that a child started.
+
+    A grandchild that lived on would keep the pipe open, and `wait` would not return.
+    """
     code = (
         "import subprocess, sys;"
         "sleeper = 'import signal; signal.pause()';"
@@ -79,7 +82,7 @@ async def test_what_left_the_group_does_not_keep_us_waiting() -> None:
     status, lines = await run(code)
     assert status == 0
     escaped = int(lines[0])
-    os.kill(escaped, signal.SIGKILL)  # raises if the process has ended
+    os.kill(escaped, signal.SIGKILL)  # raises an error if the process has ended
     assert has_ended(escaped)
 
 
@@ -92,7 +95,7 @@ async def test_ending_what_is_gone_already_is_fine() -> None:
 
 
 def test_modules_are_found_from_anywhere(tmp_path: Path) -> None:
-    """A directory `cli` in the working directory is not imported in place of Ratoon's."""
+    """Import Ratoon's `cli` from any working directory, even if that contains a directory `cli`."""
     (tmp_path / "engine").mkdir()
     (tmp_path / "engine" / "config.py").write_text("raise SystemExit('the wrong one')")
     command = python_command("engine.config")

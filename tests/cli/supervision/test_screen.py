@@ -1,6 +1,6 @@
-"""Lines for a terminal and a pipe; the greeting's commands, run by a real shell.
+"""Lines for a terminal and a pipe, and the greeting's commands, run by a real shell.
 
-A fake `curl` notes its arguments.
+A fake `curl` records its arguments.
 """
 
 import re
@@ -151,7 +151,7 @@ def test_a_terminal_gets_the_same_words(
 
 
 def test_what_the_greeting_reads_is_there_for_programs_too(tmp_path: Path) -> None:
-    """keys.env exports its variables, so a program that is started later has the keys."""
+    """Export the keys of keys.env, so that programs started from the same shell have them too."""
     start = first_start(tmp_path, None)
     told = subprocess.run(
         ["sh", "-eu", "-c", f". {start.keys_file}; env"],
@@ -190,7 +190,7 @@ def test_a_log_on_a_full_disk_ends_nothing_and_says_later_what_is_missing() -> N
     assert told[-2:] == ["ratoon: 2 lines could not be written", "ratoon: there is room again"]
 
 
-LINES = 5 * MAX_WAITING  # about 400 KB, while a pipe holds 64
+LINES = 5 * MAX_WAITING  # about 400 KB of lines, while a pipe holds 64 KB
 UNREAD = f"""
 import os, sys
 from cli.supervision.screen import StderrScreen

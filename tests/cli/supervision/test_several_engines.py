@@ -1,4 +1,4 @@
-"""The supervisor's decisions about several engines, and restarts in turn."""
+"""The supervisor's decisions about several engines, and restarts one after the other."""
 
 from cli.supervision.serving_state import (
     Announce,
@@ -19,7 +19,7 @@ from tests.cli.supervision.states import POLICY, READY, THREE, THREE_STARTING, a
 
 
 class TestSeveralEngines:
-    """Tests of engines that live and die independently."""
+    """Tests of engines that run and die independently."""
 
     def test_the_operator_is_greeted_when_the_first_is_ready(self) -> None:
         state, done = live(

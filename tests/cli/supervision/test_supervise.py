@@ -1,4 +1,4 @@
-"""The small process that `ratoon serve` becomes, and its orders, read from an unnamed file."""
+"""The small process that `ratoon serve` becomes, which reads its orders from an unnamed file."""
 
 from __future__ import annotations
 
@@ -38,7 +38,9 @@ def test_it_loads_no_library_of_the_command_line() -> None:
 
 
 def test_a_child_that_cannot_start_ends_it_and_nothing_is_left(tmp_path: Path) -> None:
-    """Status 2 says that the child cannot start, and no child was ready before."""
+    """End the process if a child cannot start, which status 2 means if no child was ready
+    before.
+    """
     directory, data_dir = tmp_path / "sockets", tmp_path / "data"
     directory.mkdir()
     data_dir.mkdir()

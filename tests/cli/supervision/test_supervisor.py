@@ -94,7 +94,9 @@ class TestEither:
         assert delays == [0.1, 1.0, 2.0, 4.0, 8.0, *[10.0] * 7]
 
     def test_one_that_has_served_is_started_again_however_often(self, name: ChildName) -> None:
-        """The cause, such as a full disk or a port in use, may pass."""
+        """Restart a child that has served, however often it dies: the cause, such as a full disk,
+        may pass.
+        """
         state, at = READY, 0.0
         for status in (1, 2, 2, 1, 1, -9, 2):
             state, _ = decide(state, Exited(name, status), at, POLICY)

@@ -1,4 +1,4 @@
-"""The supervisor with real processes: small scripts in place of gateway and engine."""
+"""The supervisor with real processes: small scripts in place of the gateway and the engine."""
 
 import asyncio
 import os
@@ -26,7 +26,7 @@ LIMIT_S = 30
 
 @dataclass
 class RecordingScreen:
-    """A screen that keeps its lines, and may call a function when the server is ready."""
+    """A screen that records its lines, and may call a function when the server is ready."""
 
     on_announce: Callable[[], None] = lambda: None
     said: list[str] = field(default_factory=list)
@@ -62,7 +62,7 @@ def watched(
 
 
 async def watch_until_ready(to_watch: WatchedChild) -> RecordingScreen:
-    """Watch, and ask to stop as soon as the server is ready."""
+    """Supervise, and ask to stop as soon as the server is ready."""
     screen = RecordingScreen()
     watch = Watch(to_watch, screen)
     screen.on_announce = watch.request_stop
@@ -110,7 +110,7 @@ async def test_an_engine_that_refuses_the_model_is_not_asked_again(tmp_path: Pat
 
 @dataclass
 class StoppedWhenSaid(RecordingScreen):
-    """A screen that asks to stop at a given line."""
+    """A screen that asks to stop when a given line is printed."""
 
     line: str = ""
     stop: Callable[[], None] = lambda: None
@@ -229,7 +229,7 @@ def read_until(process: subprocess.Popen[str], line: str) -> None:
 
 
 def wait_gone(pidfds: list[int]) -> int:
-    """Wait for the processes up to a limit; return how many have ended."""
+    """Wait for the processes to end, up to a limit; return how many have ended."""
     gone = 0
     for pidfd in pidfds:
         gone += bool(select.select([pidfd], [], [], LIMIT_S)[0])

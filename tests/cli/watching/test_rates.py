@@ -1,4 +1,4 @@
-"""The rates, made by the gateway's own code from an engine's counters."""
+"""The rates, which the gateway's own code computes from an engine's counters."""
 
 from typing import Any
 

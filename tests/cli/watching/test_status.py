@@ -1,4 +1,4 @@
-"""`ratoon status` against a real gateway (its engine is a double)."""
+"""`ratoon status` against a real gateway with a fake engine."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""`ratoon top` against a real gateway (its engine is a double), once and repeatedly."""
+"""`ratoon top` against a real gateway with a fake engine, once and repeatedly."""
 
 from collections.abc import AsyncIterator
 from io import StringIO

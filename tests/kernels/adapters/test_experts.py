@@ -1,4 +1,4 @@
-"""A mixture with adapters of its experts, pair by pair, in every format of matrices."""
+"""A mixture of experts with adapters, compared pair by pair, in every format of matrices."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SLOTS = [0, 2, 1, 2, 2, 0, 1]
 
 
 def room(gate: Gate) -> ExpertSlots:
-    """Make room for two adapters of different ranks at every expert."""
+    """Make slots for two adapters of different ranks at every expert."""
     rows = (SIZE,) * gate.factors
     count = 1 + 2 * NUM_EXPERTS
     inner = SlotMatrices.zeros(count, rows, HIDDEN, 8, draw(1))
@@ -65,7 +65,9 @@ def naive(
     gate: Gate,
     slots: ExpertSlots,
 ) -> Tensor:
-    """Compute pair by pair in float64, with inputs rounded as these ops round them."""
+    """Compute (token, expert) pairs one by one in float64, with inputs rounded as the ops round
+    them.
+    """
     by = mixture.scaling_of(gate_up)
 
     def product(matrix: AnyMatrix, given: Tensor, expert: int) -> Tensor:
@@ -108,7 +110,7 @@ def expect(ops: Ops, gate_up: AnyMatrix, down: AnyMatrix, gate: Gate) -> None:
     tokens = ops.of_tokens(torch.tensor(SLOTS, dtype=torch.int32), 3).adapters
     assert tokens is not None
     got = ops.adapted_mixture(x, routed, gate_up, down, gate, slots, tokens)
-    # A value between two numbers of e4m3 may be rounded to the other one.
+    # A value between two e4m3 numbers may be rounded to the other number.
     tolerance = 1e-2 if mixture.scaling_of(gate_up) else 1e-5
     assert relative_error(got, naive(ops, x, routed, gate_up, down, gate, slots)) < tolerance
     plain = ops.mixture(x, routed, gate_up, down, gate)

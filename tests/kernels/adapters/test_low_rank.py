@@ -1,4 +1,6 @@
-"""Adapters' products are added to the model's: any mix of slots, any rank, whole or in parts."""
+"""Adapters' products are added to the model's: any mix of slots, any rank, in one or several
+launches.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +11,8 @@ from kernels.adapters.slots import SlotMatrices, TokenSlots
 from kernels.ops import Ops, torch_ops
 from tests.kernels.cases import relative_error
 
-SIZE_IN = 72  # no multiple of the kernel's depth
-ROWS = (40, 24, 8)  # no multiples of the kernel's features
+SIZE_IN = 72  # not a multiple of the kernel's depth
+ROWS = (40, 24, 8)  # not multiples of the kernel's number of features
 NUM_SLOTS = 4
 
 

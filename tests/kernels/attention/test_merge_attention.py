@@ -1,4 +1,4 @@
-"""Merged partial outputs equal an output computed at once."""
+"""Merged partial outputs equal the output of undivided attention."""
 
 from __future__ import annotations
 

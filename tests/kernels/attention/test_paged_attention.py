@@ -1,7 +1,7 @@
 """Attention through block tables, compared with attention over contiguous keys and values.
 
-The cases poison everything outside a row's context (see `cases`), so each test also shows that
-nothing there is read.
+The cases put poison outside each row's context (see `cases`), so each test also shows that nothing
+outside is read.
 """
 
 from __future__ import annotations
@@ -93,7 +93,9 @@ def test_the_bound_on_the_context_shapes_the_launch_not_the_result(ops: Ops) -> 
 @pytest.mark.parametrize("tiles", [1, 2, 5, 100])
 @pytest.mark.parametrize("idle", [0, 7])
 def test_where_rows_are_cut_does_not_change_the_result(ops: Ops, tiles: int, idle: int) -> None:
-    """`idle`: unused splits, as in a launch for longer rows."""
+    """Compare results for any division of rows. `idle`: unused splits, as in a launch for longer
+    rows.
+    """
     case = make_case(Geometry(), [(1, 700), (1, 3), (1, 0), (1, 1_025), (1, 128)])
     keys = tiles * decode_tuning(32, torch.float32).tile
     more = sum(max(-(-length // keys), 1) - 1 for length in case.layout.context_lens.tolist())
@@ -106,7 +108,7 @@ def test_where_rows_are_cut_does_not_change_the_result(ops: Ops, tiles: int, idl
 
 
 def test_the_kernel_has_no_more_units_than_it_is_told(ops: Ops) -> None:
-    """Positive control: with one split too few, the last row is not written."""
+    """Allow one split too few (positive control): the last row is not written."""
     case = make_case(Geometry(), [(1, 700), (1, 300)])
     keys = decode_tuning(32, torch.float32).tile
     more = sum(-(-length // keys) - 1 for length in (700, 300))
@@ -127,7 +129,9 @@ def test_large_scores_do_not_overflow(ops: Ops) -> None:
 
 
 def test_padding_gives_zero_and_reads_nothing(ops: Ops) -> None:
-    """Rows with context 0, decodes among decodes, and a row with several tokens at the end."""
+    """Give 0 for padding: rows with context 0, decodes among decodes, and a last row with several
+    tokens.
+    """
     case = make_case(Geometry(), [(1, 40), (1, 40), (1, 300), (9, 30), (7, 40)])
     contexts = torch.tensor([40, 0, 300, 30, 0], dtype=torch.int32)
     tables = case.layout.block_tables.clone()
@@ -151,8 +155,8 @@ def test_a_suffix_of_a_long_prefix_is_split(ops: Ops) -> None:
     ("few", "longer"),
     [
         (5, []),
-        (4, [700, 1400]),  # up to 11 splits, of which a program merges 8 at a time
-        # A program reads 128 lengths at a time, so the rows with two splits are in the second read.
+        (4, [700, 1400]),  # up to 11 splits, which a program merges 8 at a time
+        # A program reads 128 lengths at a time, so the rows with two splits are in its second read.
         # Each row has as many programs as the longest might need, hence two splits.
         (128, [150, 250]),
     ],
@@ -213,7 +217,7 @@ def test_rows_may_share_blocks(ops: Ops) -> None:
 
 
 def test_the_poison_would_show(ops: Ops) -> None:
-    """Positive control: one more token of context reads an unwritten slot."""
+    """Read one more token of context (positive control), which is in an unwritten slot."""
     case = make_case(Geometry(), [(1, 20), (5, 20)])
     assert attend(ops, case).isfinite().all()
     longer = replace(case.layout, context_lens=case.layout.context_lens + 1)

@@ -1,4 +1,4 @@
-"""The shipped tuning: kernels support its numbers, and two thresholds are as intended."""
+"""The shipped tuning: kernels support its sizes, and two thresholds have their intended values."""
 
 from __future__ import annotations
 

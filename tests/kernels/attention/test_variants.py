@@ -1,4 +1,6 @@
-"""Windows, soft caps and sinks, alone and together, compared with contiguous keys and values."""
+"""Sliding windows, soft caps and sinks, alone and together, compared with contiguous keys and
+values.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ def attend(ops: Ops, case: Case) -> Tensor:
 
 
 def sinks_for(case: Case) -> Tensor:
-    """Make sinks as large as scores: some heads give them most of their weight, others little."""
+    """Make sinks as large as scores: some heads give the sink most of their weight, others
+    little.
+    """
     return torch.linspace(-3.0, 6.0, case.q.shape[1]).to(case.q.dtype)
 
 
@@ -74,7 +78,7 @@ def test_each_alone(ops: Ops, part: str) -> None:
 
 @pytest.mark.parametrize("part", ["window", "softcap", "sinks"])
 def test_each_shows(ops: Ops, part: str) -> None:
-    """Positive control: without a window, cap or sinks, attention has another result."""
+    """Leave out the window, cap or sinks (positive control): attention has another result."""
     case = with_all(make_case(Geometry(), FEW_ROWS), 20)
     changed: dict[str, Any] = {part: None}
     without = replace(case, **changed)
@@ -100,14 +104,14 @@ def test_geometries(ops: Ops, geometry: Geometry) -> None:
 
 @pytest.mark.parametrize("window", [None, 16, 100, 660])
 def test_rows_that_share_a_prefix(ops: Ops, window: int | None) -> None:
-    """Windows that begin after, within and before the shared prefix."""
+    """Share a prefix after, within or before which the rows' windows begin."""
     case = make_case(Geometry(), [(1, 700), (1, 650), (1, 641), (1, 90)])
     case = with_all(grow(case, [(3, 640), (1, 0)]), window)
     assert relative_error(attend(ops, case), case.truth()) < 1e-5
 
 
 def test_what_lies_before_a_window_is_not_read(ops: Ops) -> None:
-    """Blocks before the tile in which the first query's window begins contain NaN."""
+    """Put NaN into the blocks before a window's first tile, which must not be read."""
     window, (decode, prompt) = 40, ROWS_THAT_SKIP
     case = replace(make_case(Geometry(), [decode, prompt]), window=window)
     tables, tile = case.layout.block_tables.clone(), prefill_tuning(32, torch.float32).tile
@@ -117,7 +121,7 @@ def test_what_lies_before_a_window_is_not_read(ops: Ops) -> None:
     tables[1, : seen // 16] = poison
     poisoned = replace(case, layout=replace(case.layout, block_tables=tables))
     assert relative_error(attend(ops, poisoned), case.truth()) < 1e-5
-    tables[:, seen // 16] = poison  # positive control: one block more
+    tables[:, seen // 16] = poison  # positive control: poison in one block more is read
     assert attend(ops, poisoned)[1].isnan().any()
 
 
@@ -140,7 +144,7 @@ def test_chunks_of_a_prompt_equal_one_shot(ops: Ops, chunk: int) -> None:
 
 @pytest.mark.parametrize("window", [None, 20, 300])
 def test_padding_gives_zero(ops: Ops, window: int | None) -> None:
-    """This holds even with sinks, and in a launch for longer rows."""
+    """Give 0 for padding, even with sinks, and in a launch for longer rows."""
     case = with_all(make_case(Geometry(), [(1, 40), (1, 40), (9, 30), (7, 40)]), window)
     contexts = torch.tensor([40, 0, 30, 0], dtype=torch.int32)
     tables = case.layout.block_tables.clone()
@@ -152,7 +156,7 @@ def test_padding_gives_zero(ops: Ops, window: int | None) -> None:
 
 
 def test_a_row_alone_equals_the_row_in_a_batch() -> None:
-    """The reference gives equal results to the last bit."""
+    """Compute a row alone and in a batch: the reference gives the same bits."""
     case = with_all(make_case(Geometry(), FEW_ROWS), 20)
     alone = replace(
         case.layout,
@@ -174,7 +178,7 @@ def test_the_splits_of_a_window_hold_it(head_dim: int, window: int, heads: int) 
     assert (most - 1) * tuning.tile < window + 15 <= most * tuning.tile
     cut = split_window(most, heads, tuning)
     assert cut.splits * cut.tiles >= most > (cut.splits - 1) * cut.tiles
-    # the memory that is kept free is enough for them
+    # the memory reserved for splits is enough for them
     bound = decode_tuning(head_dim, torch.bfloat16).splits + heads
     assert heads * cut.splits <= bound
 

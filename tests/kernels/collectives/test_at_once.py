@@ -1,6 +1,6 @@
-"""Ranks that run concurrently, each in a process of its own, over shared memory.
+"""Ranks that run concurrently, each in a separate process, over shared memory.
 
-Exchanged sums have the same bits on all ranks and equal the sum of the ranks' parts, however far
+Exchanged sums have the same bits on all ranks and equal the sum of the ranks' products, however far
 one rank is behind another, in either mode, and whatever else is exchanged in between.
 """
 
@@ -30,8 +30,8 @@ pytestmark = pytest.mark.skipif(
 )
 
 ROWS, WIDTH, EPS = 5, 128, 1e-5
-# The interpreter may read the two bytes of a 16-bit number before and after a rank writes, since
-# glibc's memcpy reads two bytes separately. A GPU reads them at once.
+# In the interpreter, a reader may see only one byte of a 16-bit number that another rank writes,
+# since glibc's memcpy copies two bytes separately. A GPU reads both bytes at once.
 DTYPE = torch.float32
 EXCHANGES = 24
 WAYS = ("one-shot", "two-shot", "columns", "tokens")
@@ -43,14 +43,16 @@ def drawn(*shape: int, seed: int) -> Tensor:
 
 
 def exchanges(number: int) -> Iterator[tuple[int, str, int]]:
-    """Yield seed, mode and number of rows of `number` exchanges, in the same order on all ranks."""
+    """Yield the seed, mode and number of rows of each exchange, in the same order on all ranks."""
     order = random.Random(181)
     for each in range(number):
         yield 100 * each, order.choice(WAYS), order.randint(1, ROWS + 1)
 
 
 def exchange(rows: PeerRows, number: int) -> list[Tensor]:
-    """Return what a rank gets of each exchange: sums, all ranks' columns, or rank 0's tokens."""
+    """Return the result of each exchange on one rank: sums, all ranks' columns, or rank 0's
+    tokens.
+    """
     pause, weight = random.Random(rows.rank), torch.ones(WIDTH, dtype=DTYPE)
     in_two = replace(rows, least_saved=0)
     found: list[Tensor] = []
@@ -71,7 +73,7 @@ def exchange(rows: PeerRows, number: int) -> list[Tensor]:
 
 
 def wanted(num_ranks: int, number: int) -> list[Tensor]:
-    """Return the expected results, from what is gathered."""
+    """Return the expected results, computed from all ranks' inputs."""
     weight = torch.ones(WIDTH, dtype=DTYPE)
     found: list[Tensor] = []
     for first, way, count in exchanges(number):
@@ -97,7 +99,7 @@ def test_the_control_two_shot_sums_follow_and_precede_every_way_and_take_two_lau
 
 
 def at_once(num_ranks: int, run: Callable[[int], None]) -> list[int | None]:
-    """Return the exit status of each rank; None: it still waits.
+    """Run all ranks; return each rank's exit status, or None if it still waits.
 
     Ranks are forked from this process.
     """
@@ -115,7 +117,7 @@ def at_once(num_ranks: int, run: Callable[[int], None]) -> list[int | None]:
 
 
 def stand_still(rank: BaseProcess) -> None:
-    """Stop the rank wherever it is for a while, as the others continue."""
+    """Stop the rank for a while, wherever it is, while the other ranks continue."""
     assert rank.pid is not None
     os.kill(rank.pid, signal.SIGSTOP)
     time.sleep(STILL_S)

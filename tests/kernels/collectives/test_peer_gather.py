@@ -1,4 +1,4 @@
-"""Data gathered over peer memory equal all ranks' data, and shared data equal rank 0's."""
+"""Gathering over peer memory: it gives all ranks' data, and sharing gives rank 0's data."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ROWS, WIDTH = 6, 72
 
 
 def pieces(x: Tensor, width: int) -> Tensor:
-    """Split (R, C) into rows of `width`; padding at the ends of x's rows is never read."""
+    """Split (R, C) into rows of `width`; the padding at the ends of x's rows is never read."""
     cut = [piece for row in x for piece in row.split(width)]
     return torch.stack([torch.nn.functional.pad(one, (0, width - len(one))) for one in cut])
 
@@ -47,7 +47,7 @@ def test_more_rows_than_fit_go_one_after_the_other() -> None:
 
 
 def test_tokens_of_the_first_rank() -> None:
-    """Includes tokens whose lower half has all bits set."""
+    """Share rank 0's tokens, including tokens whose lower half has all bits set."""
     peers = PlainPeers(2, ROWS, WIDTH, torch.int16)
     for turn, count in enumerate((1, 40, 7)):
         generator = torch.Generator().manual_seed(turn)

@@ -1,4 +1,4 @@
-"""Products of ranks, exchanged in the norm's kernel, equal the sums of gathered products."""
+"""Products of ranks that the norm's kernel exchanges equal the sums of gathered products."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def peers_for(num_ranks: int, dtype: torch.dtype) -> PlainPeers:
 
 
 def in_two(rows: PeerRows) -> PeerRows:
-    """Return the rows in two-shot mode for any number of rows."""
+    """Return the rows with two-shot exchange for any number of rows."""
     return replace(rows, least_saved=0)
 
 
@@ -52,7 +52,7 @@ def exchanged(
     *,
     two_shot: bool = False,
 ) -> list[tuple[Tensor, Tensor]]:
-    """Return each rank's result; products are (T, H), or in parts."""
+    """Return each rank's result; products are (T, H), or have a leading dimension of splits."""
     whole = [parts.whole(one, residual.dtype) for one in products]
     sums = summed(whole).view(peers.ints) if two_shot else None
     peers.arrive([one.view(peers.ints) for one in whole], sums)
@@ -65,7 +65,7 @@ def exchanged(
 
 
 def summed(ranks: list[Tensor]) -> Tensor:
-    """Sum in rank order, rounded once."""
+    """Sum in rank order, and round once."""
     total = torch.zeros(ranks[0].shape)
     for one in ranks:
         total += one.float()
@@ -75,7 +75,9 @@ def summed(ranks: list[Tensor]) -> Tensor:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
 @pytest.mark.parametrize("num_ranks", [2, 3, 8])
 def test_what_is_exchanged_is_as_what_is_gathered(num_ranks: int, dtype: torch.dtype) -> None:
-    """All ranks get the same bits, for any numbers of rows, one-shot or two-shot."""
+    """Compare the exchange with gathering, one-shot or two-shot: all ranks get the same bits for
+    any number of rows.
+    """
     peers, weight = peers_for(num_ranks, dtype), draw(WIDTH, dtype=dtype)
     for turn, rows in enumerate((1, 4, 2, 1, 3, 4, 1, 2)):
         products = [
@@ -90,7 +92,10 @@ def test_what_is_exchanged_is_as_what_is_gathered(num_ranks: int, dtype: torch.d
 
 
 def test_more_rows_than_fit_go_one_after_the_other() -> None:
-    """Data of both turns arrive in advance, since both ranks have equal rows."""
+    """Exchange more rows than fit, in two launches.
+
+    Both ranks have equal rows, so the data of both launches can be put in beforehand.
+    """
     peers, weight = peers_for(2, torch.float32), draw(WIDTH)
     product = draw(1, WIDTH).expand(2 * ROWS - 1, WIDTH)
     residual = draw(2 * ROWS - 1, WIDTH, seed=9)
@@ -106,7 +111,7 @@ def test_more_rows_than_fit_go_one_after_the_other() -> None:
 def test_a_row_goes_to_all_or_to_its_owner_whose_sum_goes_to_all(two_shot: bool) -> None:
     peers, products = peers_for(3, torch.float32), [draw(2, WIDTH, seed=rank) for rank in range(3)]
     exchanged(peers, products, torch.zeros(2, WIDTH), torch.ones(WIDTH), two_shot=two_shot)
-    # The last rank sends after the others have read: rank 0 owns row 0, rank 1 row 1.
+    # Before the last rank sends, the others have read; rank 0 owns row 0, and rank 1 owns row 1.
     [first, second] = (peers.rows[to].own[0, :2, 2].view(torch.float32) for to in range(2))
     assert torch.equal(first[0], products[2][0])
     assert torch.equal(second[1], products[2][1])
@@ -131,7 +136,7 @@ def test_parts_are_added_and_rounded_before_they_are_sent(ranks: int, two_shot: 
 
 @pytest.mark.parametrize("two_shot", [False, True])
 def test_the_sum_of_many_ranks_is_rounded_once(two_shot: bool) -> None:
-    """The sum of many rows over the library is rounded once too, as one rank sums each number."""
+    """Round the sum of many ranks once, also for many rows, whose sum the library computes."""
     ranks, weight = 8, draw(WIDTH, dtype=torch.float16)
     peers = peers_for(ranks, torch.float16)
     products = [draw(2, WIDTH, dtype=torch.float16, seed=rank) for rank in range(ranks)]
@@ -163,7 +168,7 @@ def test_a_number_that_is_the_sentinel_is_a_nan_on_all_ranks() -> None:
     assert products[1][0, 7].isnan()
     residual = draw(1, WIDTH, seed=9)
     peers.arrive([products[0].view(torch.int32), products[1].nan_to_num(1.0).view(torch.int32)])
-    # Rank 1 first: it overwrites the data that have arrived at rank 0.
+    # Rank 1 comes first, since it overwrites the data that arrived at rank 0.
     for rank in (1, 0):
         rows = peers.rows[rank]
         _, total = add_rms_norm.launch(PeerProduct(products[rank], rows), residual, weight, EPS)
@@ -172,7 +177,9 @@ def test_a_number_that_is_the_sentinel_is_a_nan_on_all_ranks() -> None:
 
 @pytest.mark.parametrize("marked", range(3))
 def test_two_shot_a_number_that_is_the_sentinel_is_a_nan_as_well(marked: int) -> None:
-    """This holds whichever rank has the number: the owner of row 0, of row 1, or of none."""
+    """Turn a number that equals the sentinel into NaN, whichever rank has it: the owner of row 0,
+    of row 1, or of none.
+    """
     peers, weight = peers_for(3, torch.float32), draw(WIDTH)
     products = [draw(2, WIDTH, seed=rank) for rank in range(3)]
     sent = [one.clone() for one in products]
@@ -191,7 +198,7 @@ def test_two_shot_a_number_that_is_the_sentinel_is_a_nan_as_well(marked: int) ->
 
 
 class Launch:
-    """A rank's sum of its product and of others', on its own thread."""
+    """A rank's sum of all ranks' products, computed on its own thread."""
 
     def __init__(self, product: Tensor, rows: PeerRows) -> None:
         self.result: Tensor | None = None
@@ -200,7 +207,7 @@ class Launch:
         self._thread.start()
 
     def end(self) -> Tensor:
-        """Wait for the end; return the sum."""
+        """Wait until the launch ends; return the sum."""
         self._thread.join(30)
         assert self.result is not None, "it still waits"
         return self.result
@@ -211,10 +218,10 @@ class Launch:
 
 
 class Waiting(Launch):
-    """A launch that waits, since no other rank has sent anything in this turn."""
+    """A launch that waits, since no other rank sends anything in this turn of the buffer."""
 
     def __init__(self, turn: int = 0, *, two_shot: bool = False) -> None:
-        """Wait as rank 0 of two, or as two-shot rank 1 of three, which does not own the row."""
+        """Wait as rank 0 of two, or, two-shot, as rank 1 of three, which does not own the row."""
         self.peers = peers_for(3 if two_shot else 2, torch.float32)
         for rows in self.peers.rows:
             rows.turns.fill_(turn)
@@ -243,19 +250,24 @@ def test_a_row_is_waited_for_until_its_last_number() -> None:
 
 @pytest.mark.parametrize("turn", [0, TURNS - 1])
 def test_a_rank_that_does_not_come_is_given_up(turn: int) -> None:
-    """A waiting kernel gives up, and so do later ones, which find the sentinel, a NaN."""
+    """Give up on a missing rank.
+
+    The waiting kernel gives up, and so do later kernels, which find the sentinel, a NaN.
+    """
     waiting = Waiting(turn)
     rows = waiting.peers.rows[0]
     rows.abandon()
     assert torch.equal(waiting.end(), waiting.products[0]), "nothing of the other's"
-    for _ in range(TURNS + 1):  # repeated until each place is marked again
+    for _ in range(TURNS + 1):  # once for each slot, until all slots are marked again
         assert Launch(waiting.products[0], rows).end().isnan().all()
     assert rows.turns.max() < 0, "no turn is waited for again"
 
 
 @pytest.mark.parametrize("rank", [0, 1])
 def test_two_shot_ranks_that_do_not_come_are_given_up(rank: int) -> None:
-    """A rank that waits for a row's owner gives up, and so do owners and later ranks."""
+    """Give up, two-shot, on missing ranks: a rank that waits for a row's owner, the owner itself,
+    and later ranks.
+    """
     waiting = Waiting(two_shot=True)
     waiting.rows.abandon()
     assert (waiting.end() == 0).all(), "nothing of the owner's"

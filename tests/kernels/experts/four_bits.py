@@ -1,4 +1,4 @@
-"""Random four-bit matrices of experts, and their numbers."""
+"""Random four-bit matrices of experts, and the numbers that they encode."""
 
 from __future__ import annotations
 
@@ -41,7 +41,8 @@ def drawn(
         numbers = sign * torch.tensor(E2M1, dtype=torch.float64)[codes % 8]
         numbers *= (exponents.double() - 127).exp2().repeat_interleave(group, 2)
     else:
-        kept = torch.float16 if dtype == torch.float32 else dtype  # the dtype of files
+        # the dtype of scales in published files
+        kept = torch.float16 if dtype == torch.float32 else dtype
         steps = (torch.rand(by_group, generator=generator) / 100 + 0.001).to(kept)
         zeros = integers(1, 17, *by_group)  # GPTQ's zero points go up to 16
         words = int4_scales(steps, zeros.int()).transpose(1, 2)

@@ -1,6 +1,6 @@
-"""Widened four-bit numbers: every word at every place, also with the device's instructions.
+"""Widened four-bit numbers: every word at every position, also with the device's instructions.
 
-The interpreter has no assembly, so it is emulated here, on registers of two halves.
+The interpreter has no assembly, so the instructions are emulated here, on registers of two halves.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from kernels.experts.four_bit_numbers import BY_OPERATIONS, PACKED, numbers, sca
 from tests.kernels.experts.four_bits import E2M1
 
 WORDS = torch.arange(1 << 16)
-EXPONENTS = torch.tensor([[120, 119, 128, 3]], dtype=torch.uint8)  # the exponent of each place
+# the exponent for each position in a word
+EXPONENTS = torch.tensor([[120, 119, 128, 3]], dtype=torch.uint8)
 SCALE, ZERO = 0.01171875, 13  # exact in 16 bits
 FORMS = pytest.mark.parametrize(
     ("kind", "dtype"),
@@ -53,7 +54,7 @@ def _all_places(
 
 
 def widened(kind: Kind, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Widen the numbers of all places, as `_all_places` does."""
+    """Widen the numbers at all positions of words, as `_all_places` does."""
     if kind == "mxfp4":
         scales = mxfp4_scales(EXPONENTS)[0]
     else:
@@ -100,7 +101,7 @@ def test_two_in_a_register_do_not_touch(
 
 
 def run(asm: str, given: dict[str, Tensor]) -> Tensor:
-    """Run the instructions on registers, int64 of 32 bits; return the result."""
+    """Run the instructions on registers, int64 that hold 32 bits; return the result."""
     values = dict(given)
     asm = re.sub(r"\.reg[^;]*;", "", asm)
     for name, kind, operands in re.findall(r"(\w+)\.([\w.]+) ([^;]+);", asm):
@@ -139,7 +140,7 @@ def result(name: str, kind: str, of: list[Tensor]) -> Tensor:
 
 
 def half(register: Tensor, at: int, dtype: torch.dtype) -> Tensor:
-    """Return the number in one half of registers, float64."""
+    """Return the numbers in half `at` of the registers, as float64."""
     return ((register >> at) & 0xFFFF).to(torch.int32).to(torch.int16).view(dtype).double()
 
 

@@ -1,4 +1,4 @@
-"""GEMMs of experts in four bits: every number, every tile, and a row alone."""
+"""GEMMs of experts in four bits: every number, every tile, and a row without others."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from kernels.ops import Ops
 from tests.kernels.cases import poisoned_memory, relative_error
 from tests.kernels.experts.four_bits import drawn, moved
 
-NUM_EXPERTS, TOP_K, HIDDEN, SIZE = 4, 2, 160, 96  # HIDDEN and SIZE are no multiples of 128
+NUM_EXPERTS, TOP_K, HIDDEN, SIZE = 4, 2, 160, 96  # HIDDEN and SIZE are not multiples of 128
 OF_EACH_TILE = (1, 10, 45, 150, 350)  # numbers of tokens, one for each tile size
 LIMITED = Gate(limit=1.0, alpha=1.702)
 KINDS: list[tuple[Kind, int]] = [("mxfp4", 32), ("int4", 32), ("int4", 64), ("int4", 128)]
@@ -129,7 +129,9 @@ def written_out(matrix: FourBitMatrix) -> Tensor:
 def test_numbers_on_the_device_are_the_references_to_the_bit(
     kind: Kind, group: int, dtype: torch.dtype
 ) -> None:
-    """Products of unit vectors give single numbers."""
+    """Compare single numbers on the device, from products of unit vectors, with the reference bit
+    by bit.
+    """
     matrix, _ = drawn(kind, (1, 192, 256), group, dtype)
     unit, tokens = torch.eye(256, dtype=dtype, device="cuda"), 256
     routed = Routed(

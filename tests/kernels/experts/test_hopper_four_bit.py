@@ -1,4 +1,4 @@
-"""GEMMs of experts in four bits for Hopper: their results on a CPU, in PyTorch.
+"""GEMMs of experts in four bits for Hopper: their results, computed in PyTorch on a CPU.
 
 `test_four_bits` tests the kernel on a device, including its own tile for many pairs.
 """
@@ -24,14 +24,14 @@ from tests.kernels.experts.four_bits import drawn
 EXPERTS, TOP_K, TOKENS = 3, 2, 150
 LIMITED = Gate(limit=1.0, alpha=1.702)
 # (columns, rows). Columns: fewer than 128, a multiple of 128, and multiples with remainders. Rows:
-# some of these numbers fill no tile.
+# some of these numbers leave the last tile partly empty.
 SHAPES = [(96, 160), (256, 288), (320, 128), (608, 64)]
 
 
 def scale_of_place(
     words: Tensor, dtype: torch.dtype, place: int, is_mxfp4: bool, _: int
 ) -> tuple[Tensor, Tensor]:
-    """Compute in PyTorch what the kernel's function computes."""
+    """Compute in PyTorch the result of the kernel's function of the same name."""
     if is_mxfp4:
         return torch.exp2((words >> 8 * place & 0xFF).float() - 127), words
     return scale_of(words), (words & ZERO_BITS).float()
@@ -46,7 +46,7 @@ def numbers(
     is_mxfp4: bool,
     _: int,
 ) -> Tensor:
-    """Compute in PyTorch what the kernel's function computes."""
+    """Compute in PyTorch the result of the kernel's function of the same name."""
     wide = words.int()
     if not is_mxfp4:
         return (((wide >> 4 * place & 15) - zero[:, None]) * scale[:, None]).to(dtype)
@@ -59,13 +59,13 @@ def numbers(
 def gated(
     gate: Tensor, up: Tensor, limit: Tensor, alpha: Tensor, act: Activation, is_limited: bool
 ) -> Tensor:
-    """Compute in PyTorch what the kernel's function computes."""
+    """Compute in PyTorch the result of the kernel's function of the same name."""
     how = Gate(limit=float(limit), alpha=float(alpha)) if is_limited else Gate(act=act)
     return gate_mul.reference(torch.cat((gate, up)).T, how).T
 
 
 def chosen() -> route.Routed:
-    """Choose the first expert for most of the pairs, and the last for none."""
+    """Choose the first expert for most of the pairs, and the last expert for no pair."""
     generator = torch.Generator().manual_seed(3)
     logits = torch.randn(TOKENS, EXPERTS + 1, generator=generator)
     logits[:, 0] += 3
@@ -119,7 +119,9 @@ def test_without_a_gate_it_multiplies_twice_as_many_rows() -> None:
 
 
 def test_a_gate_of_another_kind_shows() -> None:
-    """Positive control of the gate; GeGLU works too."""
+    """Apply another gate, GeGLU: the results are right, and differ from those of SiLU (positive
+    control).
+    """
     matrix, _ = drawn("int4", (EXPERTS + 1, 128, 128), 128, torch.float16)
     x, routed = torch.randn(TOKENS, 128).half(), chosen()
     got = multiplied(x, routed, matrix, GELU_TANH).double()

@@ -1,4 +1,4 @@
-"""A mixture computes for each token the weighted sum of its experts' MLPs."""
+"""A mixture computes for each token the weighted sum of its experts' MLP outputs."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def routed_for(tokens: int) -> Routed:
 def naive(
     x: Tensor, routed: Routed, gate_up: ExpertMatrix, down: ExpertMatrix, gate: Gate
 ) -> Tensor:
-    """Compute token by token in float64, with inputs rounded as for these matrices."""
+    """Compute token by token in float64, with inputs rounded as for matrices of this format."""
     by = mixture.scaling_of(gate_up)
     out = torch.zeros(x.shape, dtype=torch.float64)
     for token, row in enumerate(x):
@@ -96,7 +96,7 @@ def test_the_reference_is_the_weighted_sum(keep: Keep, gate: Gate) -> None:
     gate_up, down = matrices(keep, gate.factors)
     x, routed = draw(12, HIDDEN), routed_for(12)
     got = mixture.reference(x, routed, gate_up, down, gate)
-    # A value between two numbers of e4m3 may be rounded to the other one.
+    # A value between two e4m3 numbers may be rounded to the other number.
     tolerance = 1e-5 if gate_up.scales is None else 1e-2
     assert relative_error(got, naive(x, routed, gate_up, down, gate)) < tolerance
 
@@ -109,7 +109,7 @@ def test_a_limited_gate() -> None:
 
 
 def test_experts_are_added_in_their_order() -> None:
-    """1 + 2^-24 - 1 is 0 only in this order."""
+    """Add experts in their order: only then 1 + 2^-24 - 1 is 0."""
     products_ = torch.tensor([1.0, 2.0**-24, -1.0])[:, None, None]
     assert add_experts.reference(products_).tolist() == [[0.0]]
     assert add_experts.reference(products_[[0, 2, 1]]).tolist() == [[2.0**-24]]
@@ -139,7 +139,7 @@ def test_every_tile(ops: Ops, tokens: int, keep: Keep, gate: Gate) -> None:
 )
 @pytest.mark.parametrize("tokens", OF_EACH_TILE)
 def test_products_in_fp8(tokens: int, keep: Keep, gate: Gate) -> None:
-    """Compared GEMM by GEMM, since the interpreter rounds otherwise between them."""
+    """Compare fp8 products GEMM by GEMM, since the interpreter rounds differently between GEMMs."""
     gate_up, down = matrices(keep, gate.factors)
     by, routed = mixture.scaling_of(gate_up), routed_for(tokens)
     assert by is not None

@@ -1,4 +1,4 @@
-"""Pairs in tiles of one expert: each pair once, in order, and no tile with two experts."""
+"""(token, expert) pairs in tiles: each pair once, in order, and no tile with two experts."""
 
 from __future__ import annotations
 
@@ -63,7 +63,9 @@ def test_every_pair_is_in_a_tile_of_its_expert(
 
 
 def test_as_many_tiles_as_there_may_be() -> None:
-    """All tokens with one expert, and each with another: neither needs more tiles."""
+    """Bound the number of tiles: neither all tokens with one expert nor each with another needs
+    more.
+    """
     for experts in (torch.zeros(40, 1).int(), torch.arange(40)[:, None].int()):
         tiles = order.reference(experts, 40, 16)
         assert int((tiles.experts >= 0).sum()) <= tiles.experts.shape[0]

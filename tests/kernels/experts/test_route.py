@@ -1,4 +1,4 @@
-"""The experts of a token, and their weights."""
+"""The experts chosen for a token, and their weights."""
 
 from __future__ import annotations
 
@@ -40,7 +40,10 @@ CORRECTED = [
 def test_a_bias_and_groups_choose_and_scores_weigh(
     ops: Ops, scoring: Scoring, renormalise: bool, corrected: bool
 ) -> None:
-    """Compared with DeepSeek's routers in `transformers`, written out token by token."""
+    """Choose experts by biased scores and groups, but weigh them by scores.
+
+    The reference is DeepSeek's router in `transformers`, written out token by token.
+    """
     generator = torch.Generator().manual_seed(1)
     experts = 18 if scoring.groups == 6 else 16
     logits = 2 * torch.randn(6, experts, generator=generator)

@@ -11,7 +11,9 @@ from kernels.latents.latent_shape import LatentShape
 
 
 def attention(q: Tensor, latents: Tensor, weight: Tensor, shape: LatentShape) -> Tensor:
-    """Attend q (n, H, N + P), the last n of latents (context, R + P) -> (n, H, V) float64."""
+    """Attend with queries q (n, H, N + P), of the last n of latents (context, R + P); return (n, H,
+    V) float64.
+    """
     (n, heads, _), context = q.shape, len(latents)
     out = torch.empty((n, heads, shape.values), dtype=torch.float64)
     for head in range(heads):
@@ -25,7 +27,9 @@ def attention(q: Tensor, latents: Tensor, weight: Tensor, shape: LatentShape) ->
 
 
 def rotated(x: Tensor, position: int, theta: float, *, interleaved: bool) -> Tensor:
-    """Rotate one head (P,) by its position; return its pairs' first numbers, then their second."""
+    """Rotate one head (P,) by its position; return the first numbers of its pairs, then the second
+    numbers.
+    """
     half = len(x) // 2
     out = torch.empty(2 * half, dtype=torch.float64)
     for i in range(half):

@@ -1,4 +1,4 @@
-"""Attention over latents: in the reference, and in the kernels, absorbed and expanded."""
+"""Attention over latents, in the reference and in the kernels, absorbed and expanded."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from tests.kernels.latents import naive
 
 BLOCK_SIZE = 16
 SHAPE = LatentShape(nope=24, rope=16, values=32, rank=32, scale=0.2)
-# more numbers for values than for keys
+# has more numbers for values than for keys
 WIDE = LatentShape(nope=32, rope=32, values=96, rank=64, scale=0.15)
-Rows = list[tuple[int, int]]  # (new tokens, context)
+Rows = list[tuple[int, int]]  # (number of new tokens, length of the context)
 BATCHES: dict[str, Rows] = {
     "decodes": [(1, 1), (1, 15), (1, 16), (1, 17), (1, 300)],
     "a-prompt": [(33, 33)],
@@ -53,7 +53,7 @@ class Case:
 def make_case(
     rows: Rows, shape: LatentShape = SHAPE, heads: int = 4, dtype: str = "float32"
 ) -> Case:
-    """Make a case; poison follows each row's context, as in `tests.kernels.cases`."""
+    """Make a case with poison after each row's context, as in `tests.kernels.cases`."""
     generator = torch.Generator().manual_seed(1)
 
     def drawn(*size: int) -> Tensor:
@@ -116,7 +116,10 @@ def test_latents_in_fp8(ops: Ops, batch: str) -> None:
 def test_many_new_tokens_are_attended_by_keys_and_values_made_for_them(
     ops: Ops, dtype: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The bound is lower here than in a step. Positive control: the other path is not used."""
+    """Expand the latents of many new tokens to keys and values.
+
+    The threshold is lower here than in a step. Positive control: the absorbed path is not used.
+    """
     monkeypatch.setattr(expanded, "LEAST_TOKENS", 8)
     case = make_case([(1, 30), (1, 5), (90, 100), (100, 100)], dtype=dtype)
     assert expanded.pays(case.layout, 190, SHAPE)

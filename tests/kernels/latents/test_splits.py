@@ -1,4 +1,4 @@
-"""How many programs share the latents of one query block."""
+"""The number of programs that divide the latents of one query block among them."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from kernels.latents.attend_latents import decode_splits, prompt_splits
 @pytest.mark.parametrize(
     ("programs", "splits"),
     [
-        (1, 64),  # as many as are allowed
+        (1, 64),  # the largest allowed number of programs
         (22, 6),  # one full wave of 132 programs
         (66, 2),
         (132, 1),
-        (171, 3),  # four waves of a third each, where one program a block takes two whole waves
-        (10_000, 1),  # many waves are nearly full without splits
+        # four waves that each take a third; one program per block would take two whole waves
+        (171, 3),
+        (10_000, 1),  # many waves, which are nearly full without splits
     ],
 )
 def test_splits_of_prompts_fill_the_last_wave(programs: int, splits: int) -> None:

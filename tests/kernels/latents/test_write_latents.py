@@ -1,4 +1,6 @@
-"""The kernel between GEMMs and attention over latents: its result, and its writes to the pool."""
+"""The kernel between GEMMs and latent attention: its result, and the numbers that it writes to the
+pool.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,8 @@ from tests.kernels.cases import poisoned_memory, relative_error
 from tests.kernels.latents import naive
 
 THETA, EPS, BLOCK_SIZE, RANK, ROPE = 10_000.0, 1e-6, 16, 32, 16
-POSITIONS, SLOTS = [0, 1, 17, 500], [33, 0, 15, 79]  # slots in blocks of 16, in any order
+# positions, and slots in blocks of 16 in mixed order
+POSITIONS, SLOTS = [0, 1, 17, 500], [33, 0, 15, 79]
 
 
 def table(length: int) -> torch.Tensor:
@@ -65,7 +68,9 @@ def test_queries_are_rotated_and_latents_written(
 
 
 def test_latents_in_fp8_have_the_bits_of_the_reference(ops: Ops) -> None:
-    """At position 0 the rotation changes nothing, so the numbers stay exact."""
+    """Write latents at position 0, where the rotation changes nothing, so that the numbers stay
+    exact.
+    """
     from kernels.ops import torch_ops
 
     kept = []

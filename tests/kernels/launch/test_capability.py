@@ -1,4 +1,4 @@
-"""The GPU generation that is read from a device."""
+"""The GPU generation, read from a device."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kernels.launch.capability import capability
 
 @pytest.fixture(autouse=True)
 def nothing_looked_up() -> Iterator[None]:
-    """Clear the look-ups before and after a test."""
+    """Clear the cached look-ups before and after a test."""
     capability.cache_clear()
     yield
     capability.cache_clear()

@@ -1,6 +1,6 @@
 """Kernels compiled before their first use, with doubles and with Triton's own compiler.
 
-The compiler needs no device: up to the launch, a driver that names one is enough.
+The compiler needs no device: until the launch, it needs only a driver that names a device.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ DEVICE = 3
 
 
 class CannotCompile(Exception):
-    """A kernel that no compiler accepts."""
+    """The error of a kernel that the compiler refuses."""
 
 
 @dataclass
 class Compiled:
-    """One variant of a `NamedKernel`."""
+    """A compiled variant of a `NamedKernel`."""
 
     launched: list[str]
     variant: str
@@ -46,7 +46,7 @@ class Compiled:
 
 @dataclass(eq=False)
 class NamedKernel(KernelInterface):  # type: ignore[misc]
-    """A `triton.jit` kernel without a compiler, whose variants are names."""
+    """A stand-in for a `triton.jit` kernel, whose compiled variants are only names."""
 
     name: str
     broken: frozenset[str] = frozenset()

@@ -1,4 +1,4 @@
-"""Traces of requests: reading, errors of bad traces, and division among tenants."""
+"""Traces of requests: reading them, errors of bad traces, and their division among tenants."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_a_file_that_is_not_there_or_empty_is_refused(tmp_path: Path) -> None:
 
 
 def trace(path: Path) -> Path:
-    """Write a trace of sessions that share one leading block and have two requests each."""
+    """Write a trace of sessions with two requests each, which all begin with one block."""
     rows = [
         row(number, [0, number % SESSIONS + 1, *([1000 + number] if number >= SESSIONS else [])])
         for number in range(2 * SESSIONS)

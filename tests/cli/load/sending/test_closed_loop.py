@@ -5,7 +5,7 @@ from cli.load.sending.closed_loop import closed_loop
 
 
 class SlowTeller:
-    """A server that answers when told to, and counts concurrent requests."""
+    """A server that answers when a test says so, and counts concurrent requests."""
 
     def __init__(self) -> None:
         self.asked: list[int] = []

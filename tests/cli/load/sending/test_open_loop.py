@@ -1,4 +1,4 @@
-"""An open loop of arrivals against a server of known speed, in virtual time."""
+"""An open loop of arrivals at a server of known speed, in virtual time."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -14,7 +14,9 @@ from tests.doubles.virtual_time import now, run_virtually
 
 @dataclass
 class PacedServer:
-    """A server that answers request n after `seconds_of(n)`, and notes when each was sent."""
+    """A server that answers request n after `seconds_of(n)`, and records when each request was
+    sent.
+    """
 
     seconds_of: Callable[[int], float] = lambda _: 1.0
     sent: dict[int, float] = field(default_factory=dict)
@@ -57,7 +59,10 @@ def test_arrivals_do_not_wait_for_answers() -> None:
 
 
 def test_a_late_client_sends_all_and_counts_times_from_when_they_were_due() -> None:
-    """A busy process delays the second arrival by half a second."""
+    """Send all requests of a late client, with times counted from when they were due.
+
+    A busy process delays the second arrival by half a second.
+    """
     jumps = iter([0.0, 0.0, 0.0])
 
     async def main() -> list[RequestOutcome]:

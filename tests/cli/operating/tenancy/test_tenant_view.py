@@ -1,4 +1,4 @@
-"""`ratoon tenants show` against a real gateway (its engine is a double)."""
+"""`ratoon tenants show` against a real gateway with a fake engine."""
 
 import httpx
 import pytest
@@ -44,7 +44,7 @@ def test_a_tenant_is_shown_whole(ratoon: Ratoon, gateway: Served) -> None:
 
 
 async def refuse(_: object) -> None:
-    """Fail like a link without an engine."""
+    """Raise the error of a link that has no engine."""
     raise EngineUnavailable("no engine")
 
 

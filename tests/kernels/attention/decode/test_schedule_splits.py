@@ -33,7 +33,7 @@ def _deal_one(
 
 
 def deal_all(lengths: list[int], size: int) -> list[list[int]]:
-    """Return [item, first split of the item] of each split, and of some unused ones."""
+    """Return (item, first split of the item) for each split, and for some unused splits."""
     splits = sum(max(math.ceil(length / TILE / size), 1) for length in lengths) + 5
     scheduled = torch.full((splits, 2), -1, dtype=torch.int32)
     numbers = torch.tensor(lengths, dtype=torch.int32)

@@ -1,4 +1,4 @@
-"""The sizes of splits in decode attention: no key is left out, and no other sizes are faster."""
+"""The sizes of splits in decode attention: they cover every key, and no other sizes are faster."""
 
 from __future__ import annotations
 
@@ -52,7 +52,9 @@ def test_units_hold_all_keys_and_are_no_more_than_a_launch_has(
 
 
 def test_the_check_itself_sees_keys_that_are_left_out() -> None:
-    """Positive control: sizes for shorter rows, and more splits than a launch has."""
+    """Detect left-out keys (positive control): sizes for shorter rows, and more splits than a
+    launch has.
+    """
     keys, more = cut([8_000] * 4)
     assert check_units([8_000] * 4, (keys, more), OWN, KV_HEADS)
     with pytest.raises(AssertionError):
@@ -80,7 +82,10 @@ def test_the_check_itself_sees_keys_that_are_left_out() -> None:
     ],
 )
 def test_equal_rows_are_cut_as_was_fastest(rows: int, context: int, splits_each: int) -> None:
-    """Measured with whole steps of an 8B on an H200 (docs/lab/performance-log.md)."""
+    """Compare the splits with the fastest ones, measured in whole steps of an 8B model on an H200.
+
+    docs/lab/performance-log.md has the measurements.
+    """
     keys, more = cut([context] * rows)
     assert more == rows * (splits_each - 1)
     assert -(-context // keys) == splits_each
@@ -125,7 +130,7 @@ def test_levels_come_first_and_then_what_rows_read_alone() -> None:
 
 
 def test_a_layout_s_own_lengths_are_cut_and_a_level_s_passes_counted() -> None:
-    """37 rows are read in two passes, each of which is an item."""
+    """Cut a layout's own lengths, and count passes as items: 37 rows are read in two passes."""
     alone = make_case(Geometry(), [(1, 700 + row) for row in range(37)])
     case = grow(alone, [(37, 640)])
     bare = replace(case.layout, splits=None)

@@ -1,4 +1,4 @@
-"""Whole-block copies within a pool."""
+"""Copies of whole blocks within a pool."""
 
 from __future__ import annotations
 

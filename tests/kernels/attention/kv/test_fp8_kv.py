@@ -1,4 +1,4 @@
-"""Keys and values in fp8: the stored numbers and their places, and attention over them."""
+"""Keys and values in fp8: the stored numbers, their slots, and attention over them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ from tests.kernels.cases import poisoned_memory, relative_error
 
 HEADS, KV_HEADS, DIM, SIZE, LAYERS = 4, 2, 32, 16, 3
 STEP = 2.0**-3
-ROWS = [(1, 5), (1, 16), (1, 47), (3, 3), (20, 20), (7, 40), (1, 33)]  # new tokens, context
+# number of new tokens, length of the context
+ROWS = [(1, 5), (1, 16), (1, 47), (3, 3), (20, 20), (7, 40), (1, 33)]
 
 
 def layout_of(heads: int = KV_HEADS, dim: int = DIM, layers: int = LAYERS) -> KvLayout:
@@ -40,7 +41,9 @@ def pool_of(num_blocks: int, layout: KvLayout, device: str = "cpu") -> tuple[Ten
 
 
 def draw(*shape: int, seed: int = 0) -> Tensor:
-    """Draw heads of several sizes, one of zeros, and one with a number far above its others."""
+    """Draw heads of several magnitudes: one has only zeros, one has a number far above its
+    others.
+    """
     x = torch.randn(shape, generator=torch.Generator().manual_seed(seed + sum(shape)))
     x *= torch.logspace(-3, 2, shape[0]).view(-1, *[1] * (len(shape) - 1))
     x[-1], x[0, ..., 3] = 0.0, 50.0
@@ -116,7 +119,7 @@ How = tuple[AttentionVariant, Tensor | None]
 
 
 class Filled:
-    """Rows over a pool in fp8 with known numbers."""
+    """Rows over an fp8 pool with known numbers."""
 
     def __init__(
         self, device: str, heads: int, kv_heads: int, dim: int, dtype: torch.dtype
@@ -128,7 +131,7 @@ class Filled:
         self.kv = kv
         self.how: How = (AttentionVariant(1 / math.sqrt(dim)), None)
         numbers = torch.randn(kv.shape, device=device)
-        numbers[..., :2] *= 20  # outlier channels, which real keys have
+        numbers[..., :2] *= 20  # real keys have outlier channels like these
         values, scales = fp8_kv.quantised(numbers)
         kv.view(torch.uint8).copy_(values.view(torch.uint8))
         fp8_kv.scales_of(kv).copy_(scales)
@@ -170,7 +173,10 @@ def test_attention_is_over_the_numbers_written_out(
 
 @pytest.mark.parametrize("size", [1e-6, 1e2])
 def test_values_of_any_size_are_as_exact(ops: Ops, size: float) -> None:
-    """Numbers read in pairs carry a power of two, which must stay within the dtype's range."""
+    """Keep the accuracy at any magnitude.
+
+    Numbers that are read in pairs carry a power of two, which must stay within the dtype's range.
+    """
     case = Filled("cpu", HEADS, KV_HEADS, DIM, torch.float16)
     fp8_kv.scales_of(case.kv)[:, 1] *= size
     got = ops.paged_attention(case.q, case.kv, replace(case.layout), *case.how)
@@ -186,7 +192,7 @@ def test_with_all_that_attention_may_have_beside(ops: Ops, window: int | None) -
 
 
 def test_scales_matter() -> None:
-    """Positive control: without its scales, attention has another result."""
+    """Drop the scales (positive control): attention has another result."""
     case = Filled("cpu", HEADS, KV_HEADS, DIM, torch.float32)
     fp8_kv.scales_of(case.kv)[:, 1] *= 2
     got = paged_attention.reference(case.q, case.kv, case.layout, *case.how)

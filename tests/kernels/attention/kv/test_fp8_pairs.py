@@ -1,4 +1,4 @@
-"""Pairs of fp8 numbers, widened by moving their bits: every pair, in both ways."""
+"""Pairs of fp8 numbers, widened by moving their bits: every pair, by both methods."""
 
 from __future__ import annotations
 
@@ -32,7 +32,9 @@ def _both(
 
 
 def same(got: Tensor, dtype: torch.dtype, wanted: Tensor) -> bool:
-    """Return whether numbers of `dtype`, times a power of two, equal `wanted`; NaN may be any."""
+    """Return whether numbers of `dtype`, times a power of two, equal `wanted`; any NaN equals any
+    other.
+    """
     times = got.view(dtype).double() * 2.0 ** POWER[dtype]
     return torch.equal(times[~wanted.isnan()], wanted[~wanted.isnan()])
 
@@ -58,12 +60,12 @@ def test_so_is_it_on_the_device(dtype: torch.dtype) -> None:
 
 
 def number(text: str) -> Tensor:
-    """Return an immediate number; 0 for the name of a register, which is looked up."""
+    """Return an immediate number; 0 for a register's name, which the caller looks up."""
     return torch.tensor(int(text, 0) if text[0].isdigit() else 0)
 
 
 def run(asm: str, register: Tensor) -> Tensor:
-    """Run the instructions on registers (n,), int64 of 32 bits; return the result."""
+    """Run the instructions on registers (n,), int64 that hold 32 bits; return the result."""
     values = {"$1": register}
     for name, into, one, other in re.findall(r"(\w+)\.\w+ (\S+), (\S+), (\S+);", asm):
         left, right = (values.get(x, number(x)) for x in (one, other))
@@ -85,7 +87,10 @@ def run(asm: str, register: Tensor) -> Tensor:
 def test_two_in_a_register_do_not_touch(
     dtype: torch.dtype, neighbour: int, is_second: bool
 ) -> None:
-    """The device's instructions are emulated here, since the interpreter has none."""
+    """Keep two numbers in one register separate.
+
+    The device's instructions are emulated here, since the interpreter has none.
+    """
     mine, other = (16, 0) if is_second else (0, 16)
     register = (PAIRS.long() << mine) | (neighbour << other)
     for which, wanted in (("LOW", LOW), ("HIGH", HIGH)):

@@ -1,4 +1,6 @@
-"""The kernel between the QKV product and attention: its result, and what it writes to the pool."""
+"""The kernel between the QKV product and attention: its result, and the numbers that it writes to
+the pool.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,8 @@ from tests.kernels.cases import Geometry, poisoned_memory, relative_error
 
 THETA, EPS, LAYERS, LAYER, BLOCKS = 10_000.0, 1e-6, 3, 1, 5
 POSITIONS = [0, 1, 17, 500, 2047]
-SLOTS = [33, 0, 15, 79, 16]  # slots in blocks of 16: first and last of a block, in any order
+# slots in blocks of 16, in mixed order; some are a block's first or last
+SLOTS = [33, 0, 15, 79, 16]
 
 GEOMETRIES = [
     Geometry(4, 2, 32),
@@ -87,7 +90,9 @@ def run(
 
 
 def expected_heads(heads: Tensor, weight: Tensor | None, rotary_dim: int | None = None) -> Tensor:
-    """Norm and rotate heads (T, h, D) in float64 by `naive`; rotary_dim None: the whole head."""
+    """Norm and rotate heads (T, h, D) in float64 by `naive`; with rotary_dim None, rotate the whole
+    head.
+    """
     normed = heads.double() if weight is None else naive.rms_norm(heads, weight, EPS)
     size = normed.shape[-1] if rotary_dim is None else rotary_dim
     turned, others = normed[..., :size], normed[..., size:]
@@ -101,7 +106,7 @@ def expected_heads(heads: Tensor, weight: Tensor | None, rotary_dim: int | None 
 
 
 def written(inputs: Inputs, which: int) -> Tensor:
-    """Return the numbers in the tokens' slots, (T, Hkv, D); `which`: 0 for keys, 1 for values."""
+    """Return the numbers in the tokens' slots, (T, Hkv, D); `which` is 0 for keys, 1 for values."""
     size = inputs.pool.shape[4]
     return torch.stack([inputs.pool[s // size, LAYER, which, :, s % size] for s in SLOTS])
 
@@ -138,7 +143,7 @@ def test_returns_q_and_writes_k_and_v(
 
 
 def test_head_norms_whose_weights_are_float32(ops: Ops) -> None:
-    """The weight 1 + 2^-12 exists only in float32; in float16 it is 1."""
+    """Apply head norms in float32: the weight 1 + 2^-12 would be 1 in float16."""
     g = Geometry(8, 4, 128, dtype=torch.float16)
     inputs = make_inputs(g)
     near_one = torch.full((g.head_dim,), 1 + 2.0**-12)

@@ -1,6 +1,7 @@
-"""Prefill attention for Hopper: what it computes on a CPU, in PyTorch, and when it is used.
+"""Prefill attention for Hopper: its results, computed in PyTorch on a CPU, and the cases that use
+it.
 
-`test_on_gpu` has the kernel itself.
+`test_on_gpu` tests the kernel itself.
 """
 
 from __future__ import annotations
@@ -20,12 +21,14 @@ from tests.kernels.cases import Case, Geometry, make_case, poisoned_memory, rela
 
 GPT_OSS = Geometry(8, 1, 64, dtype=torch.float16)  # one KV head of gpt-oss
 BOUND = 1e-3
-# Contexts about the ends of tiles of 128 keys, and prompts that begin in the middle.
+# Contexts near the ends of tiles of 128 keys, and prompts that begin in the middle.
 ROWS = [(40, 40), (3, 130), (33, 520), (2, 384), (128, 300)]
 
 
 def attend(case: Case, programs: int = 1) -> Tensor:
-    """Attend with a stage for every tile of a row; concurrent `programs` decide about splits."""
+    """Attend with one stage for each tile of a row; `programs`, the number of concurrent programs,
+    decides the splits.
+    """
     tuning = hopper_tuning(case.q.shape[2])
     tuning = replace(tuning, stages=1024 // tuning.tile, programs=programs)
     out = torch.empty_like(case.q)
@@ -49,7 +52,8 @@ def test_windows_and_sinks(window: int | None) -> None:
     with_sinks = replace(case, sinks=sinks_for(case))
     truth = with_sinks.truth()
     assert relative_error(attend(with_sinks), truth) < BOUND
-    assert relative_error(plain, truth) > 0.05  # the control
+    # positive control: the plain result is far from the truth
+    assert relative_error(plain, truth) > 0.05
 
 
 @pytest.mark.parametrize("window", [None, 260])
