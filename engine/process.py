@@ -63,7 +63,7 @@ class Core(Protocol):
         ...
 
     def report_all(self, error: EngineError) -> None:
-        """Tell all clients that their requests failed. Use no other data, which may be broken."""
+        """Tell all clients that their requests failed. Other data may be broken and is not used."""
         ...
 
     def check_invariants(self) -> None:

@@ -68,7 +68,7 @@ class Alignment:
         return right
 
     def find(self, most: int) -> int:
-        """Find a place after the known tokens if there is none.
+        """Find a place after the known tokens, unless there is one already.
 
         Return how many tokens can be drafted, at most `most`.
         """

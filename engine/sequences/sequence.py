@@ -89,7 +89,7 @@ class Sequence:
     target_itl_s: float = 0.0  # target for gaps between tokens in seconds; 0: the engine's target
     sent_at: float | None = None
     engine_seconds: float = 0.0  # the sequence's share of the duration of its steps
-    # since when it waits for blocks that another sequence computes
+    # time from which it waits for blocks that another sequence computes
     held_since: float | None = None
     has_sent_tokens: bool = False
     scores: list[TokenLogprobs] = field(default_factory=list)

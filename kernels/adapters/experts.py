@@ -109,7 +109,7 @@ def launch(
 
 
 def launch_pairs(slots: Tensor, room: ExpertSlots) -> TokenSlots:
-    """Order pairs by slot (P,) int32 on the device, for `low_rank.launch`."""
+    """Order pairs by their `slots` (P,) int32 on the device, for `low_rank.launch`."""
     count = room.gate_up.num_slots
     rows = low_rank.rows_of_tile(slots.numel(), count)
     return TokenSlots(slots, count, order.by_sorting(slots, count, rows))

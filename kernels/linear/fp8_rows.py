@@ -1,4 +1,4 @@
-"""The activations in fp8 (e4m3): rows of numbers, with scales that depend on one row each.
+"""The activations in fp8 (e4m3): rows of numbers, and their scales.
 
     by "token"    one scale per row            scale = max(largest / 448, 1 / (448 * 512))
     by "group"    one scale per 128 columns    scale = max(largest, 1e-10) / 448
