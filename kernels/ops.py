@@ -167,8 +167,8 @@ class Ops:
 def torch_ops() -> Ops:
     """Return plain PyTorch ops, for any device. To read lengths, attention waits for the device."""
     return Ops(
-        linear=linear.reference,
-        linear_split_k=linear.reference,
+        linear=linear.on_cpu,
+        linear_split_k=linear.on_cpu,
         linear_fp8=fp8_linear.reference,
         linear_fp8_split_k=fp8_linear.reference,
         linear_int4=int4_linear.reference,

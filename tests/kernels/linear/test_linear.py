@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from kernels.linear.linear import MAX_ROWS, MIN_STRIPS, launch
+from kernels.linear.linear import MAX_ROWS, MIN_STRIPS, launch, on_cpu
 from kernels.ops import Ops
 from tests.kernels.cases import relative_error
 
@@ -29,6 +29,17 @@ def test_every_number_of_rows(ops: Ops, rows: int, has_bias: bool) -> None:
     assert got.shape == (rows, features)
     assert got.dtype == torch.float16
     assert relative_error(got, F.linear(x.double(), weight.double(), wide)) < 1e-3
+
+
+@pytest.mark.parametrize("rows", range(1, 7))
+@pytest.mark.parametrize("has_bias", [True, False])
+def test_few_rows_in_float32_on_a_cpu(rows: int, has_bias: bool) -> None:
+    x, weight = draw(rows, WIDTH).float(), draw(100, WIDTH).float()
+    bias = draw(100).float() if has_bias else None
+    got = on_cpu(x, weight, bias)
+    wide = None if bias is None else bias.double()
+    assert got.is_contiguous()
+    assert relative_error(got, F.linear(x.double(), weight.double(), wide)) < 1e-6
 
 
 @pytest.mark.parametrize(
