@@ -108,7 +108,7 @@ class Hello(msgspec.Struct, frozen=True, tag="hello"):
 class Mark(msgspec.Struct, frozen=True, array_like=True):
     """A mark: the first tokens of a prompt are to be retained in the cache."""
 
-    num_tokens: int  # retained are only the whole blocks of these tokens
+    num_tokens: int  # only the whole blocks of these tokens are retained
     seconds: float  # seconds of retention after each use
 
 

@@ -98,7 +98,7 @@ class PeerRows:
 
         On CUDA, call this on a stream that does not wait for these kernels.
         """
-        # Must be first, because the writes below let kernels continue that read the turns.
+        # Must be first, because the writes below let kernels that read the turns continue.
         self.turns.fill_(_ABANDONED)
         self.own.zero_()
 

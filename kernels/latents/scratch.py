@@ -10,7 +10,7 @@ MOST_EXPANDED = 32_768  # maximum number of latents whose keys and values exist 
 
 
 def most_scratch_bytes(shape: LatentShape, heads: int, dtype: torch.dtype) -> int:
-    """Return an upper bound for one layer: MOST_EXPANDED latents with their keys and values.
+    """Return the maximum bytes of one layer: those of MOST_EXPANDED latents, keys and values.
 
     Decodes need less memory.
     """

@@ -5,10 +5,10 @@ A program multiplies a strip of 128 weight rows by `rows` rows of x, over one of
     N / 128 strips  x  T / rows passes over x  x  shares of K  =  programs, for 132 multiprocessors
 
 With more rows in a program the weight is read fewer times. More shares use more multiprocessors,
-but the next kernel must then add more parts. One multiprocessor reads about 47 GB/s. If a weight is
-larger than all shared memory, many multiprocessors must therefore read it. If it is smaller, few
-parts are best. A program may compute several strips one after another, because the start of a new
-program would take time.
+but the next kernel must then add more parts. One multiprocessor reads about 47 GB/s. If a weight
+does not fit into shared memory, many multiprocessors must therefore read it. If it fits, few parts
+are best. A program may compute several strips one after another, because the start of a new program
+would take time.
 
 Programs use as few registers as the compiler allows. A multiprocessor then has space for a program
 of this kernel and one of the previous kernel. The configs, and the shapes that the library

@@ -31,7 +31,7 @@ _TOKENS = 8  # number of tokens of a program, at least the number of taps
 def reference(
     x: Tensor, weight: Tensor, bias: Tensor | None, state: Tensor, rows: StateRows
 ) -> Tensor:
-    """Convolve x (T, C) with weight (C, W), and add bias (C,) -> (T, C) of x's dtype.
+    """Convolve x (T, C) with weight (C, W), add bias (C,), apply SiLU -> (T, C) of x's dtype.
 
     Plain PyTorch. state (S, C, W - 1) has x's dtype and any slot stride, and is updated in place.
     Raises UnsupportedShape.

@@ -51,7 +51,7 @@ class Gemma4LayerConfig(LayerConfig):
             yield from self._of_input(f"model.layers.{index}.")
 
     def _of_input(self, prefix: str) -> tuple[LinearConfig, LinearConfig]:
-        """Return the gate and projection of the additional input. Every rank has all of both."""
+        """Return gate and projection of the additional input. Every rank has both completely."""
         hidden, size = self.hidden_size, self.own_input
         gate = LinearConfig(
             ((f"{prefix}per_layer_input_gate", size),), hidden, False, "rows", in_parts=False
