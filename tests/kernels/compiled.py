@@ -1,6 +1,6 @@
 """Compiles for Hopper, without a GPU, the kernels that models of every architecture launch.
 
-python -m tests.kernels.compiled [llama qwen3-moe ...] [--only attend]
+    python -m tests.kernels.compiled [llama qwen3-moe ...] [--only attend]
 
 Triton's interpreter computes in NumPy, so it does not notice a product without an instruction,
 wrong inline assembly, or too much shared memory. The compiler does. The models are small and in

@@ -1,4 +1,4 @@
-"""The formulas in float64, as loops that can be checked by eye: the reference of this package.
+"""The formulas in float64, as loops that can be checked by eye: the reference of these tests.
 
 Shares only the names of variants with `kernels`: no blocks, no tables, nothing fused. Attention
 gets the keys and values of a row as contiguous tensors.
@@ -57,7 +57,9 @@ def attention(
     how: AttentionVariant,
     sinks: Tensor | None = None,
 ) -> Tensor:
-    """Attend q (n, Hq, D), the last n tokens of keys, values (context, Hkv, D), in float64."""
+    """Attend with q (n, Hq, D), of the last n tokens of keys and values (context, Hkv, D), in
+    float64.
+    """
     n, heads, _ = q.shape
     context, kv_heads, _ = keys.shape
     out = torch.empty(q.shape, dtype=torch.float64, device=q.device)

@@ -14,10 +14,10 @@ from kernels.launch.compile_ahead import Variant
 from tests.kernels.compiled import SHARED_BYTES, compiles
 
 COUNTS = {
-    ("llama, fp8 KV", "attend_split"): 3,  # the assembly of decodes with an fp8 cache
+    ("llama, fp8 KV", "attend_split"): 3,  # has the inline assembly of decodes with an fp8 cache
     ("llama, rank 0 of 2", "collectives"): 3,
-    ("llama, rank 3 of 4", "add_rms_norm"): 2,  # one-shot and two-shot sums
-    ("gpt-oss, mxfp4", "hopper_gemm"): 1,  # Gluon, with the kernel that compiles fastest
+    ("llama, rank 3 of 4", "add_rms_norm"): 2,  # a one-shot and a two-shot sum
+    ("gpt-oss, mxfp4", "hopper_gemm"): 1,  # a kernel in Gluon, the one that compiles fastest
 }
 ALL = """
 import sys
@@ -32,7 +32,9 @@ for model, kernel in zip(sys.argv[1::2], sys.argv[2::2], strict=True):
 
 
 def test_what_the_interpreter_does_not_see_compiles() -> None:
-    """One process compiles all, since imports take longer than compiling."""
+    """Compile in one process what the interpreter cannot check, since imports take longer than
+    compiling.
+    """
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     words = [word for model_and_kernel in COUNTS for word in model_and_kernel]
     done = subprocess.run(

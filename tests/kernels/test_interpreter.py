@@ -1,4 +1,4 @@
-"""The interpreter that prepares once a launch computes the same as Triton's own."""
+"""The interpreter that prepares once per launch computes the same as Triton's own interpreter."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Counted:
 
 
 def own_prepare() -> Prepare:
-    """Return Triton's own function, which the tests of some packages replace."""
+    """Return Triton's own preparation, which the fixtures of some packages replace."""
     installed: Prepare = interpreter._patch_lang
     while isinstance(installed, PreparedOnce):
         installed = installed._prepare
@@ -56,13 +56,13 @@ PLACES: tuple[Any, ...] = (tl, tl.core, tl.math, tl.tensor)
 
 
 def language() -> list[dict[str, object]]:
-    """Return all attributes of the language's modules, and of its tensors."""
+    """Return all attributes of Triton's language modules, and of its tensor class."""
     return [{name: getattr(place, name) for name in dir(place)} for place in PLACES]
 
 
 @pytest.fixture(autouse=True)
 def language_put_back() -> Iterator[None]:
-    """Restore all operations after tests of the original interpreter, which restores only some."""
+    """Restore all operations after a test of Triton's own interpreter, which restores only some."""
     before = [dict(vars(place)) for place in PLACES]
     yield
     for place, defined in zip(PLACES, before, strict=True):
@@ -74,7 +74,7 @@ def language_put_back() -> Iterator[None]:
 
 
 def sums(rows: int, prepare: Prepare, monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Return what the kernel computes with the language prepared by `prepare`."""
+    """Return the kernel's results, with the language prepared by `prepare`."""
     numbers, into = torch.arange(rows * 4), torch.zeros(rows, dtype=torch.int64)
     with monkeypatch.context() as patch:
         patch.setattr(interpreter, "_patch_lang", prepare)
@@ -85,7 +85,7 @@ def sums(rows: int, prepare: Prepare, monkeypatch: pytest.MonkeyPatch) -> list[i
 def test_each_launch_is_prepared_for_and_none_of_its_programs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    # the first preparation rewrites the functions
+    # the first preparation also rewrites the functions
     sums(1, PreparedOnce(own_prepare()), monkeypatch)
     for_few, for_many = Counted(own_prepare()), Counted(own_prepare())
     assert sums(2, PreparedOnce(for_few), monkeypatch) == [24, 88]
@@ -94,7 +94,7 @@ def test_each_launch_is_prepared_for_and_none_of_its_programs(
 
 
 def test_the_interpreter_by_itself_prepares_for_each_call(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Positive control."""
+    """Count the preparations of Triton's own interpreter (positive control): one for each call."""
     alone = Counted(own_prepare())
     assert sums(9, alone, monkeypatch) == sums(9, PreparedOnce(own_prepare()), monkeypatch)
     assert alone.count > 9 * 3
@@ -108,7 +108,10 @@ def test_what_a_launch_replaced_is_put_back(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_the_interpreter_by_itself_leaves_a_part_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Positive control, and the reason why no kernel could be compiled in this process later."""
+    """Run Triton's own interpreter (positive control): it leaves operations replaced.
+
+    After that, no kernel could be compiled in this process.
+    """
     before = language()
     assert sums(2, own_prepare(), monkeypatch) == [24, 88]
     assert language() != before

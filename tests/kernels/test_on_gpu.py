@@ -1,6 +1,7 @@
-"""The compiled kernels on a GPU, in serving dtypes, compared with float64.
+"""The compiled kernels on a GPU, in the dtypes of serving, compared with float64.
 
-This includes tests that need size: long contexts, a pool beyond 2^31 numbers, a captured launch.
+This includes tests that need size: long contexts, a pool of more than 2^31 numbers, a captured
+launch.
 """
 
 from __future__ import annotations
@@ -99,7 +100,8 @@ def test_rope_write_kv(shape: tuple[int, int, int], dtype: torch.dtype) -> None:
         q = OPS.rope_write_kv(
             qkv, positions, cos_sin, q_norm, k_norm, EPS, got[:, 1], slots, q_heads, dtype
         )
-    # The reference was compared with float64 on the CPU. After rounding, the last bit may differ.
+    # The reference was itself compared with float64 on the CPU. After rounding, the last bit may
+    # differ.
     wanted_q = torch_ops().rope_write_kv(
         qkv, positions, cos_sin, q_norm, k_norm, EPS, wanted[:, 1], slots, q_heads, dtype
     )
@@ -238,7 +240,9 @@ def test_windows_caps_and_sinks(
 def test_prompts_by_both_kernels(
     rows: list[tuple[int, int]], heads: tuple[int, int, int], window: int | None
 ) -> None:
-    """Hopper's kernel also runs with windows for which it is not chosen."""
+    """Compute prompts with both kernels; Hopper's also with windows for which it would not be
+    chosen.
+    """
     case = make_case(Geometry(*heads, 16, torch.bfloat16, "cuda"), rows)
     sinks = torch.linspace(-3.0, 6.0, heads[0], device="cuda").bfloat16()
     case = replace(case, window=window, sinks=sinks)
@@ -320,7 +324,7 @@ def test_filters_keep_what_sorting_keeps(
     dtype: torch.dtype, vocabulary: int, top_k: int | None, top_p: float
 ) -> None:
     logits = draw(7, vocabulary, dtype=dtype) * 3
-    logits[3] = logits[3].round()  # logits with many equal values
+    logits[3] = logits[3].round()  # makes many logits equal
     ones = torch.ones(7, device="cuda")
     rows = torch.arange(7, device="cuda")
     wishes = (ones * 0.8, torch.full((7,), top_k or vocabulary, device="cuda"), ones * top_p)
@@ -369,7 +373,7 @@ def test_importing_the_kernels_does_not_touch_the_device() -> None:
 
 
 def test_layouts_of_the_cases_are_what_the_tests_say() -> None:
-    """Positive control of this file: a layout that points elsewhere gives wrong results."""
+    """Cross the rows' block tables (positive control of this file): the results are wrong."""
     case = make_case(Geometry(dtype=torch.bfloat16, device="cuda"), [(1, 64), (30, 64)])
     tables = case.layout.block_tables.flip(0).contiguous()
     crossed = make_layout([(1, 64), (30, 64)], tables, 16, decodes=1)

@@ -1,4 +1,6 @@
-"""Decode rows that share a prefix: read together or separately, the result is the same."""
+"""Decode rows that share a prefix: the result is the same whether they read it together or
+separately.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from kernels.ops import Ops, torch_ops
 from tests.doubles.engine.shared_prefix import with_units
 from tests.kernels.cases import Case, Geometry, make_case, poisoned_memory, relative_error
 
-Groups = list[tuple[int, int]]  # (rows, tokens that they read together)
+Groups = list[tuple[int, int]]  # (number of rows, number of tokens that they read together)
 BLOCK = 16
 
 FORESTS: dict[str, tuple[list[int], Groups]] = {
@@ -29,7 +31,7 @@ FORESTS: dict[str, tuple[list[int], Groups]] = {
 
 
 def grow(case: Case, groups: Groups) -> Case:
-    """Return the case with shared leading keys in each group, and a layout that says so."""
+    """Return the case with equal leading keys in each group, and with the groups in its layout."""
     tables, rows = case.layout.block_tables.clone(), list(case.rows)
     own_starts = torch.zeros_like(case.layout.context_lens)
     starts = [0]
@@ -63,7 +65,7 @@ def attend(ops: Ops, case: Case) -> Tensor:
 def test_forests(ops: Ops, forest: str) -> None:
     lengths, groups = FORESTS[forest]
     case = grow(make_case(Geometry(), [(1, length) for length in lengths]), groups)
-    truth = case.truth().nan_to_num()  # rows without keys give 0
+    truth = case.truth().nan_to_num()  # rows without keys have the output 0
     assert relative_error(attend(ops, case), truth) < 1e-5
 
 
@@ -84,7 +86,9 @@ def test_geometries(ops: Ops, geometry: Geometry) -> None:
 
 
 def test_the_kernel_goes_by_the_plan(ops: Ops) -> None:
-    """Positive control: a wrong plan changes the kernel's result; the reference reads tables."""
+    """Change the plan (positive control): the kernel's result changes, but the reference reads the
+    tables.
+    """
     lengths, groups = FORESTS["two-rows"]
     case = make_case(Geometry(), [(1, length) for length in lengths])
     grown = grow(case, groups).layout

@@ -135,7 +135,8 @@ def test_without_sharing_nothing_is_read_and_nothing_is_left() -> None:
     scene.release(private)
     scene.release(lease)
     assert scene.matches(A, other) == 0
-    assert scene.matches(A, IDS) == 20  # positive control: sharing leases leave blocks
+    # positive control: leases that share leave their blocks in the tree
+    assert scene.matches(A, IDS) == 20
 
 
 # ---- namespaces
@@ -146,7 +147,7 @@ def test_two_tenants_share_nothing() -> None:
     assert scene.run(A, IDS) == 0
     assert scene.matches(B, IDS) == 0
     assert scene.run(B, IDS) == 0
-    assert scene.run(A, IDS) == 19  # positive control: the same tenant finds it
+    assert scene.run(A, IDS) == 19  # positive control: the same tenant finds the prompt
     assert scene.run(B, IDS) == 19
 
 
@@ -260,7 +261,7 @@ def test_flush_by_namespace_spares_the_others() -> None:
     assert scene.matches(path("pub", "a", length=2), IDS) == 8
     assert scene.matches(path("pub", "b", length=2), IDS) == 20
     scene.cache.check_invariants()
-    # the blocks of the namespace, and those that follow them
+    # two blocks in the namespace, and three blocks after them
     assert scene.cache.flush(namespace=path("pub").at(0)) == 5
     assert scene.cache.capacity.pool().free == 32
 
@@ -314,7 +315,8 @@ def test_a_lease_on_a_detached_node_does_not_enter_the_tree_again() -> None:
     scene.commit(lease, IDS)
     scene.cache.check_invariants()
     assert scene.matches(A, IDS) == 0
-    assert scene.run(A, IDS[:12]) == 0  # the same prompt starts anew beside the held lease
+    # the same prompt finds nothing, though the lease still holds its old blocks
+    assert scene.run(A, IDS[:12]) == 0
     scene.release(lease)
     scene.cache.check_invariants()
     assert scene.matches(A, IDS) == 12
@@ -349,7 +351,7 @@ def test_a_detached_end_is_not_grown_over() -> None:
     scene, where = Scene(16), path("pub", "tenant", length=2)
     old = scene.start(where, IDS[:12])
     scene.cache.flush(namespace=path("tenant").at(0))
-    new = scene.start(path("pub"), IDS)  # continues in the upper namespace, with the same owner
+    new = scene.start(path("pub"), IDS)  # the same owner continues a prompt in the upper namespace
     scene.cache.check_invariants()
     scene.release(old)
     scene.release(new)
@@ -373,7 +375,10 @@ def test_discard_forgets_what_the_lease_added_and_what_builds_on_it() -> None:
 
 @pytest.mark.parametrize("others", [False, True])
 def test_discard_forgets_every_step_of_what_the_lease_added(others: bool) -> None:
-    """The lease commits in parts, and another lease may begin at one of them."""
+    """Forget all blocks that a discarded lease added, in however many commits.
+
+    Another lease may begin at the end of one of these commits.
+    """
     scene = Scene(32)
     bad = scene.must_acquire(A, IDS[:16])
     for done in range(4, 17, 4):

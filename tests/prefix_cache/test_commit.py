@@ -86,7 +86,7 @@ def test_a_run_through_two_namespaces_is_two_nodes_and_only_the_first_is_shared(
 
 
 def lowered() -> TierScene:
-    """Make a device of three blocks, with the two blocks of a prompt offloaded to the host."""
+    """Make a device of three blocks; the two blocks of a prompt are offloaded to the host."""
     scene = TierScene(3, host=4)
     scene.run(A, IDS[:9])
     assert scene.acquire_loading(A, tokens(*range(9)), None) is None

@@ -1,4 +1,4 @@
-"""The checks: each finds a state with one error."""
+"""The checks of invariants: each detects a state with one error."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ Damage = Callable[[Scene, Node, Lease], object]
 
 
 def some_state() -> tuple[Scene, Node, Lease]:
-    """Make a tree with a held leaf, a free leaf and a detached node; return a leaf and a lease."""
+    """Make a tree with a leased leaf, a free leaf and a detached node; return one leaf and one
+    lease.
+    """
     scene = Scene(32)
     scene.start(path("gone"), IDS)
     scene.cache.flush()

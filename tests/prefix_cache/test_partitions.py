@@ -1,8 +1,8 @@
 """In partitioned tiers a tenant's hits depend only on its own requests.
 
-One owner, the spy, makes the same requests beside two different lives of another owner, who asks,
-runs, grows, waits and leaves in between. The spy's cached tokens are compared, by tier. Positive
-control: the same cache with all tiers shared.
+One owner, the spy, makes the same requests in two worlds. In each, another owner asks, runs, grows,
+waits and leaves in another way. The spy's cached tokens are compared, by tier. Positive control:
+the same cache with all tiers shared.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ from tests.prefix_cache.support.scene import path, tokens
 from tests.prefix_cache.support.tiers_scene import TierScene
 
 SIZE = 2
-WORKING = 10  # blocks of the working area, as large as LONGEST needs beside a partition of 12
-MOST = SIZE * (12 + WORKING)  # tokens of the longest request
-LONGEST = {"spy": 12 + WORKING, "other": 12 + WORKING}  # blocks of the longest request
+WORKING = 10  # number of blocks in the working area, which LONGEST needs beside a partition of 12
+MOST = SIZE * (12 + WORKING)  # number of tokens of the longest request
+# number of blocks of each owner's longest request
+LONGEST = {"spy": 12 + WORKING, "other": 12 + WORKING}
 SPY, OTHER = "spy", "other"
 ONLY_DEVICE, WITH_HOST, WITH_DISK, ALL = (0, 0), (14, 0), (0, 30), (12, 30)
 Lower = tuple[int, int]
@@ -40,7 +41,7 @@ class Life:
     running: list[tuple[Lease, list[int]]]
 
     def go_on(self) -> None:
-        """Do some actions; copies may remain pending."""
+        """Do some random actions; copies may remain pending."""
         for _ in range(self.random.randrange(6)):
             self.random.choice((self.ask, self.ask, self.grow, self.leave, self.copy, self.mark))()
 
@@ -104,13 +105,14 @@ def answer(scene: TierScene, life: Life, ids: list[int]) -> tuple[int, ...]:
         if len(scene.cache.in_flight):
             scene.end_copies()
         else:
-            life.leave()  # as the scheduler preempts the latest arrival
+            life.leave()  # the scheduler would preempt the latest arrival
     assert lease is not None, "the spy is never served"
     while not lease.ready:
         scene.end_copies()
     scene.compute(lease, asked, lease.cached_tokens, len(ids))
     scene.commit(lease, asked)
-    if len(ids) % 3 == 0:  # longer than the scene, since the other's actions take time
+    # retained for longer than the test, in whose clock the other's actions take time
+    if len(ids) % 3 == 0:
         scene.cache.retain(lease, asked, 1e9, now=scene.tick())
     scene.release(lease)
     while scene.take_plan().moves or scene.under_way:
@@ -206,7 +208,7 @@ def test_one_that_is_too_long_for_that_waits_until_it_is_alone_and_is_served() -
     scene.release(running)
     held = shares(scene)[SPY]
     lease = scene.must_acquire(path(OTHER), too_long, OTHER)
-    assert shares(scene)[SPY] < held  # the documented leak
+    assert shares(scene)[SPY] < held  # the leak that the documentation describes
     scene.release(lease)
 
 
@@ -240,14 +242,17 @@ def test_a_pinned_prefix_takes_from_all_parts_and_is_not_trimmed() -> None:
     assert pin is not None
     scene.take_plan()
     assert scene.matches(path("published"), published) == 16
-    assert shares(scene)[SPY] == (34 - 8) // 2 // 2  # half of it is now the working area
+    assert shares(scene)[SPY] == (34 - 8) // 2 // 2  # half of the room is now the working area
     scene.release(pin)
     scene.take_plan()
     assert scene.matches(path("published"), published) == 0
 
 
 def test_a_growing_sequence_pushes_its_own_blocks_down_though_others_have_none_free() -> None:
-    """In shared tiers such a drop would reveal how full the tier is."""
+    """Push down a growing sequence's own blocks, even if others have no free ones.
+
+    In shared tiers such a drop would reveal how full the tier is.
+    """
     kept = []
     for others in (0, 12):
         scene = make_scene(WITH_HOST, "lru", is_partitioned=True)

@@ -1,4 +1,4 @@
-"""Leases that only keep cached blocks."""
+"""Pins: leases that only keep blocks cached."""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
-"""15,000 random operations, compared with a plain model after each; only two tokens exist.
+"""15,000 random operations, compared with a plain model after each; only two different tokens
+exist.
 
 The pools are small, so that hits, splits, evictions, refusals and flushes of leased blocks are
 frequent, which each run asserts. Complete checks take longer than the operations, so long runs
-check every eighth time, short ones every time. With all of the zoo long runs are nine times as
-long.
+check after every eighth operation, short runs after each. In `make test-zoo` long runs are nine
+times as long.
 """
 
 from __future__ import annotations

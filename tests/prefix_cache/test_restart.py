@@ -1,4 +1,4 @@
-"""A cache that stops and starts again, and a cache whose disk is gone."""
+"""A cache that stops and starts again, and a cache whose disk is lost."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def saved(scene: TierScene) -> None:
 
 
 def stopped(disk: int = 16) -> TierScene:
-    """Make a scene that has saved three prompts."""
+    """Make a scene that has written three prompts to the disk."""
     scene = TierScene(16, host=4, disk=disk)
     scene.run(A, LONG)
     scene.run(A, FORK)
@@ -74,7 +74,7 @@ def test_records_without_their_prefix_are_erased() -> None:
     second = scene.keys(A, LONG)[16:32]
     gone = next(slot for slot, record in scene.records.items() if record.key == second)
     found = [stored for stored in scene.records.items() if stored[0] != gone]
-    assert scene.restart(found) == 1 + 4  # the first block of A, and the whole other branch
+    assert scene.restart(found) == 1 + 4  # one block of A, and the whole other branch
     assert scene.cache.match(A, LONG).found.disk == 1
     assert len(scene.take_plan().erase) == 4
     scene.cache.check_invariants()
@@ -176,7 +176,7 @@ def test_save_writes_the_hottest_first_each_behind_its_prefix() -> None:
     scene = TierScene(16, disk=16)
     scene.run(A, LONG)
     scene.run(path("b"), LONG)
-    scene.run(A, LONG)  # used last
+    scene.run(A, LONG)  # makes A the last used namespace
     assert scene.cache.restart.save(3) == 3
     records = scene.take_plan().records.values()
     assert {r.namespace for r in records} == {A.at(0)}
@@ -214,7 +214,7 @@ def test_a_disk_that_is_gone_takes_along_what_was_there_alone() -> None:
     assert scene.matches(THROUGH, LONG) == 0
     assert scene.cache.eviction_log.by_reason(Tier.DISK)[Reason.TIER_GONE] == 4 + 6
     assert scene.read(lease, 16) == scene.kv(A, LONG)[:16]
-    scene.run(THROUGH, LONG)  # serving continues
+    scene.run(THROUGH, LONG)  # the cache still serves requests
     saved(scene)
     scene.check_contents()
     assert scene.restart() == 8

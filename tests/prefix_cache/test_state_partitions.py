@@ -1,7 +1,7 @@
-"""In partitioned tiers a tenant finds its states again whatever others run.
+"""In partitioned tiers a tenant finds its states again whatever other tenants run.
 
-A spy makes the same requests beside two different lives of another owner, who asks, runs and
-leaves. Positive control: the same cache with shared tiers.
+A spy makes the same requests in two worlds. In each, another owner asks, runs and leaves in another
+way. Positive control: the same cache with shared tiers.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Scene:
         keys, wanted = block_keys(where, asked, SIZE), (len(ids) - 1) // SIZE * SIZE
         lease = self.cache.acquire(where, asked, owner=owner, now=self.now)
         if lease is None:
-            self.end_copies()  # may make room
+            self.end_copies()  # completed copies may make room
             lease = self.cache.acquire(where, asked, owner=owner, now=self.now)
         self.end_copies()
         if lease is None or lease.states is None:
@@ -81,7 +81,7 @@ def answers(
                 scene.release(running.pop(others.randrange(len(running))))
         ids = [own.randrange(2) for _ in range(own.randint(3, 14))]
         while (lease := scene.computed(SPY, ids)) is None:
-            scene.release(running.pop())  # as the scheduler preempts the latest arrival
+            scene.release(running.pop())  # the scheduler would preempt the latest arrival
         told.append(lease.cached_tokens)
         scene.release(lease)
         scene.cache.check_invariants()
@@ -108,7 +108,7 @@ def test_the_control_where_tiers_are_shared_the_spy_is_told_different_things() -
 
 
 def test_sequences_keep_to_their_slots_and_one_that_is_alone_to_none() -> None:
-    scene = Scene(5, DEVICE_ONLY, is_partitioned=True)  # room for one sequence
+    scene = Scene(5, DEVICE_ONLY, is_partitioned=True)  # has room for one sequence
     first = scene.computed(OTHER, [1, 1, 1, 1, 1])
     assert first is not None
     assert scene.computed(SPY, [1, 1, 1, 1, 1]) is None

@@ -19,7 +19,7 @@ from tests.prefix_cache.support.scene import path, tokens
 from tests.prefix_cache.support.tiers_scene import TierScene
 
 A = path("a")
-PROMPT = tokens(*range(1, 10))  # two blocks of four tokens, and a token to compute
+PROMPT = tokens(*range(1, 10))  # two blocks of four tokens, and a last token to compute
 OTHER = tokens(*range(21, 30))
 
 
@@ -32,12 +32,12 @@ def settle_all(scene: TierScene, outcome: CopyOutcome = CopyOutcome.DONE) -> int
 
 
 def down(scene: TierScene) -> None:
-    """Run PROMPT, then push it off a device of three blocks."""
+    """Run PROMPT, then push its blocks off a device of three blocks."""
     down_from(scene, 3)
 
 
 def down_from(scene: TierScene, blocks: int) -> None:
-    """Run PROMPT, then push it off a device of this size."""
+    """Run PROMPT, then push its blocks off a device of `blocks` blocks."""
     scene.run(A, PROMPT)
     blocker = None
     for _ in range(4):
@@ -104,7 +104,7 @@ def test_no_more_is_loaded_than_asked_for(loads: int | None, cached: int) -> Non
 
 
 def test_discard_forgets_blocks_computed_in_place_of_lower_copies() -> None:
-    """Recomputed blocks with copies in a lower tier are forgotten if numbers were not finite."""
+    """Forget recomputed blocks with copies in a lower tier if their numbers were not finite."""
     scene = TierScene(3, host=4)
     down(scene)
     lease = scene.acquire_loading(A, PROMPT, 0)
@@ -119,7 +119,9 @@ def test_discard_forgets_blocks_computed_in_place_of_lower_copies() -> None:
 
 
 def test_blocks_below_the_device_or_on_their_way_are_not_pinned() -> None:
-    """A pin guarantees that its blocks can be read from the device now."""
+    """Pin no block below the device or under way: a pin guarantees that its blocks can be read from
+    the device now.
+    """
     scene = TierScene(3, host=4)
     down(scene)
 
@@ -377,8 +379,8 @@ class CountingPolicy(LeastRecentlyUsed):
 
 
 def with_a_disk_that_stalls(writes: int) -> TierScene:
-    """Put six prompts of two blocks on the device, and three that were asked twice into a full
-    host.
+    """Fill a device with six prompts of two blocks, and a host with three prompts that were asked
+    twice.
     """
     scene = TierScene(13, host=6, disk=8, max_disk_writes=writes)
     earned = [tokens(*range(n, n + 9)) for n in (100, 200, 300)]
@@ -396,13 +398,12 @@ def with_a_disk_that_stalls(writes: int) -> TierScene:
 
 
 def test_room_that_is_coming_below_is_waited_for_by_one_and_not_by_all() -> None:
-    """Each leaf could wait for the slots that two stalled writes will vacate, but only the first
-    does.
+    """Let only the first leaf wait for the slots that two stalled writes will vacate.
 
-    For the others, the host's least valuable blocks are dropped, and they are offloaded at once.
+    The other leaves are offloaded at once: the host's least valuable blocks are dropped for them.
     """
     scene = with_a_disk_that_stalls(writes=2)
-    asked = tokens(*range(2_000, 2_037))  # ten blocks of thirteen
+    asked = tokens(*range(2_000, 2_037))  # needs ten of the device's thirteen blocks
     assert scene.acquire_loading(A, asked, None) is None
     scene.take_plan()
     for _ in range(10):
@@ -422,7 +423,7 @@ def test_room_that_is_coming_below_is_waited_for_by_one_and_not_by_all() -> None
 
 @pytest.mark.parametrize("leaves", [20, 100])
 def test_making_room_beside_a_stalled_disk_looks_at_few_leaves(leaves: int) -> None:
-    """Steps do not look at all leaves, and do not sort them again."""
+    """Make room beside a stalled disk without looking at all leaves, or sorting them again."""
     policy = CountingPolicy()
     blocks = 2 * leaves + 7  # enough for all of these prompts
     scene = TierScene(blocks, host=6, disk=8, max_disk_writes=2, ahead=leaves, policy=policy)
@@ -431,7 +432,7 @@ def test_making_room_beside_a_stalled_disk_looks_at_few_leaves(leaves: int) -> N
     others = [tokens(*range(n, n + 9)) for n in range(1_000, 990 + 15 * leaves, 10)]
     for prompt in others[:leaves]:
         scene.run(A, prompt)
-    assert settle_all(scene) == 6  # the first three, offloaded to the host
+    assert settle_all(scene) == 6  # the first three prompts are offloaded to the host
     for prompt in others[leaves:]:
         scene.run(A, prompt)
     looked = []

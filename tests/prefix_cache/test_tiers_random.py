@@ -1,8 +1,8 @@
 """Random operations on three small tiers, with checks of every block's contents.
 
 Copies end late, in any order, and may fail. Meanwhile the disk is emptied and the process killed.
-Complete checks take longer than the operations, so long runs check every eighth time, short ones
-every time. With all of the zoo long runs are four times as long.
+Complete checks take longer than the operations, so long runs check after every eighth operation,
+short runs after each. In `make test-zoo` long runs are four times as long.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tests.prefix_cache.support.tiers_driver import TiersDriver
 from tests.prefix_cache.support.tiers_scene import TierScene
 
 SHAPES = [
-    # seed, device, host, disk, block size, longest prompt, writes at once, ahead
+    # seed, device, host, disk, block size, longest prompt, writes at once, moves ahead
     (1, 12, 14, 30, 2, 12, 64, 0),
     (2, 14, 0, 24, 2, 12, 4, 0),
     (3, 14, 10, 0, 2, 12, 4, 2),
@@ -94,7 +94,7 @@ def test_with_a_constant_hash_nothing_wrong_is_ever_found() -> None:
 @pytest.mark.parametrize("outcome", [CopyOutcome.FAILED, CopyOutcome.LOST])
 @pytest.mark.parametrize("nth", range(1, 25))
 def test_the_nth_copy_comes_to_nothing(nth: int, outcome: CopyOutcome) -> None:
-    """The work is always the same. One of its copies fails, and every answer is right."""
+    """Let one copy of a fixed series fail, each in turn: every answer is right."""
     scene = TierScene(6, 2, host=5, disk=12, max_disk_writes=3)
     prompts = [tokens(*(2 * [n] + [1, 2, 3, 4, n])) for n in (5, 6, 7)] + [tokens(5, 5, 1, 2, 3, 4)]
     copies = 0

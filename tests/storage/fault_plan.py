@@ -1,4 +1,4 @@
-"""Faults at the nth call of a name, and doubles that have such calls."""
+"""Faults at the nth call of a function, and doubles whose calls fail so."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from storage.runs import Runs
 
 
 class FaultPlan:
-    """A plan that raises `error` at call `nth`, from 1, of `name`; never if `nth` is None."""
+    """A plan that raises `error` at call number `nth` of `name`, counted from 1; None: never."""
 
     def __init__(self, name: str, nth: int | None, error: Exception) -> None:
         self._name = name
@@ -23,24 +23,24 @@ class FaultPlan:
 
     @property
     def has_struck(self) -> bool:
-        """Return whether there was an nth call."""
+        """Return whether the nth call took place."""
         return self._nth is not None and self.calls[self._name] >= self._nth
 
     def call(self, name: str) -> None:
-        """Count a call, and let it fail if it is the nth."""
+        """Count a call of `name`; raise the error if it is the nth."""
         self.calls[name] += 1
         if name == self._name and self.calls[name] == self._nth:
             raise self._error
 
 
 class FaultyCopies(PlainCopies):
-    """Copies that fail as planned."""
+    """Copies that fail according to a plan."""
 
     def __init__(self, faults: FaultPlan) -> None:
         self._faults = faults
 
     def copy(self, direction: CopyDirection, runs: Runs, after: CopyEvent) -> Copying:
-        """Fail before anything is copied, or copy."""
+        """Raise an error before anything is copied, or copy."""
         self._faults.call("copy")
         return super().copy(direction, runs, after)
 
@@ -60,7 +60,7 @@ class _FaultyChanges(Changes):
 
 
 class FaultyFile(LmdbFile):
-    """A real open file, some of whose calls fail as planned."""
+    """A real open file, some of whose calls fail according to a plan."""
 
     def __init__(self, file: LmdbFile, faults: FaultPlan) -> None:
         vars(self).update(vars(file))
@@ -68,14 +68,14 @@ class FaultyFile(LmdbFile):
 
     @contextmanager
     def reading(self, slot: int) -> Iterator[StoredRecord | None]:
-        """Fail, or read."""
+        """Raise an error, or read."""
         self._faults.call("get")
         with super().reading(slot) as kept:
             yield kept
 
     @contextmanager
     def changing(self) -> Iterator[_FaultyChanges]:
-        """Make changes, none of which takes place if put, delete or commit fails."""
+        """Make changes; if put, delete or commit fails, none of them takes place."""
         with super().changing() as changes:
             yield _FaultyChanges(changes, self._faults)
             self._faults.call("commit")

@@ -1,4 +1,4 @@
-"""Small pools, records and files that tests of storage share."""
+"""Small pools, records and files that the tests of storage share."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FINGERPRINT = b"f" * 32
 
 
 def record(number: int, owner: str = "flow") -> BlockRecord:
-    """Make the record of block `number`, which differs from all others."""
+    """Make the record of block `number`, different for each number."""
     name = number.to_bytes(4, "little")
     return BlockRecord(
         key=b"key " + name * 3,
@@ -35,7 +35,7 @@ def record(number: int, owner: str = "flow") -> BlockRecord:
 
 
 def content(number: int) -> Tensor:
-    """Make content (block_bytes,) uint8: random, but the same for one number."""
+    """Make content (block_bytes,) uint8: random, but always the same for a number."""
     generator = torch.Generator().manual_seed(number)
     return torch.randint(0, 256, (BLOCK_BYTES,), dtype=torch.uint8, generator=generator)
 
@@ -55,8 +55,10 @@ def fill(pool: DevicePool, numbers: range) -> None:
 
 
 def disk_config(directory: Path, num_blocks: int = 64, **changed: object) -> DiskConfig:
-    """Make a config of at least `num_blocks` blocks, with deadlines for a busy machine."""
-    spare = 64 << 10  # LMDB's size before the first record
+    """Make a config with room for at least `num_blocks` blocks, with deadlines for a busy
+    machine.
+    """
+    spare = 64 << 10  # size of LMDB's file before the first record
     settings: dict[str, object] = {
         "directory": directory,
         "max_bytes": int((num_blocks + 3) * (BLOCK_BYTES + 8192) / 0.85) + spare,
@@ -74,7 +76,9 @@ def disk_config(directory: Path, num_blocks: int = 64, **changed: object) -> Dis
 def plan(
     source: Tier, target: Tier, pairs: list[tuple[int, int]], numbers: list[int] | None = None
 ) -> Plan:
-    """Plan moves between slots; on disk, pair i has block `numbers[i]`, or its other slot's."""
+    """Plan moves between slots; on the disk, pair i has block `numbers[i]`, or the block numbered
+    like its other slot.
+    """
     moves = [Move(source, a, target, b) for a, b in pairs]
     if numbers is None:
         numbers = [m.target if source is Tier.DISK else m.source for m in moves]
@@ -84,7 +88,7 @@ def plan(
 
 
 def finish(mover: TierMover, disk: DiskTier | None = None, within_s: float = 60.0) -> Completed:
-    """Poll until nothing is pending; return everything that has ended."""
+    """Poll until nothing is pending; return all completed, failed and lost moves."""
     done: list[Move] = []
     failed: list[Move] = []
     lost: list[Move] = []

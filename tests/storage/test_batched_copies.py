@@ -1,4 +1,4 @@
-"""The driver's call for many copies: its arguments, and the handling of its result."""
+"""The CUDA driver's call for many copies: its arguments, and the handling of its result."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from storage.errors import CopyFailed
 
 
 class Driver:
-    """A driver that copies within this process, and returns `code`."""
+    """A double of the CUDA driver, which copies within this process and returns `code`."""
 
     def __init__(self, code: int = 0) -> None:
         self.code = code
@@ -43,7 +43,9 @@ class Driver:
 
 
 def pieces(source: np.ndarray, target: np.ndarray, size: int) -> CopyPieces:
-    """Return a copy of every second `size` bytes of `source`, to the same places of `target`."""
+    """Return copies of every second run of `size` bytes of `source`, to the same offsets of
+    `target`.
+    """
     at = np.arange(0, source.nbytes, 2 * size, dtype=np.uint64)
     sizes = np.full(len(at), size, np.uint64)
     return CopyPieces(at + np.uint64(target.ctypes.data), at + np.uint64(source.ctypes.data), sizes)
@@ -74,7 +76,7 @@ def test_a_refusal_is_an_error_with_its_number() -> None:
 
 def test_a_machine_without_the_driver_or_the_call_has_none(tmp_path: Path) -> None:
     assert open_batched_copies(str(tmp_path / "libcuda.so.1")) is None
-    assert open_batched_copies("libc.so.6") is None  # the library exists, but lacks this call
+    assert open_batched_copies("libc.so.6") is None  # this library exists, but has no such call
 
 
 @pytest.mark.gpu
@@ -83,7 +85,7 @@ def test_the_driver_of_a_machine_with_a_gpu_copies_what_it_is_asked_to() -> None
     assert copies is not None
     source = torch.arange(64, dtype=torch.uint8).pin_memory()
     target = torch.zeros(64, dtype=torch.uint8, device="cuda")
-    at = np.arange(0, 64, 16, dtype=np.uint64)  # every second piece of 8 bytes
+    at = np.arange(0, 64, 16, dtype=np.uint64)  # offsets of every second run of 8 bytes
     sizes = np.full(len(at), 8, np.uint64)
     torch.cuda.synchronize()
     stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]

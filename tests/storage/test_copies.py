@@ -1,4 +1,4 @@
-"""Copies between device and host: which bytes, in which order, and what steps wait for."""
+"""Copies between device and host: the copied bytes, their order, and the waits of steps."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ BLOCKS = 10
 
 @dataclass
 class Late:
-    """Late layers without a device: the numbers that cut pieces."""
+    """A double of late layers, which has only the numbers by which copies are divided."""
 
     first: int
     max_bytes: int
 
     @property
     def bytes_before(self) -> int:
-        """Count the bytes before the first late layer, as LayerwiseLoad does."""
+        """Return the number of bytes before the first late layer, as LayerwiseLoad does."""
         return LAYOUT.offset(self.first)
 
 
 def blocks_of(numbers: range) -> torch.Tensor:
-    """Make blocks whose bytes are all `numbers[i]`."""
+    """Make blocks; all bytes of block i are `numbers[i]`."""
     return torch.tensor([[n] * BLOCK_BYTES for n in numbers], dtype=torch.uint8)
 
 
@@ -86,7 +86,7 @@ def test_late_pieces_are_late_layers_and_all_together_is_everything(
     assert len(rest) <= max_bytes
     assert all(source % BLOCK_BYTES >= 6 * LAYER_BYTES for source, _ in rest)
     late_block = 2 * LAYER_BYTES
-    assert len(rest) == min(max_bytes // late_block, count) * late_block  # as many as allowed
+    assert len(rest) == min(max_bytes // late_block, count) * late_block  # as many bytes as allowed
 
 
 def test_plain_copies_are_over_at_once_and_promise_nothing() -> None:
@@ -107,7 +107,8 @@ def test_a_cpu_and_few_layers_have_no_late_ones() -> None:
     assert layerwise_load_of(replace(LAYOUT, groups=(few,)), 100, torch.device("cuda")) is None
 
 
-CYCLES = 2_000_000_000  # a second of a GPU's clock, in which an event is certainly open
+# clock cycles, about a second of a GPU, in which an event is certainly pending
+CYCLES = 2_000_000_000
 
 
 @pytest.fixture
@@ -138,7 +139,7 @@ def test_blocks_go_both_ways(pinned: torch.Tensor, is_batched: bool) -> None:
 
 @dataclass
 class SlowLoad:
-    """A load whose late half comes after `cycles`, and changes both halves from 0 to 7."""
+    """A load whose late half arrives after `cycles`; both halves change from 0 to 7."""
 
     late: LayerwiseLoad
     early_half: torch.Tensor
@@ -181,7 +182,7 @@ def test_a_step_behind_a_promise_sees_the_late_layers_and_others_do_not_wait(
         with torch.cuda.graph(graph, stream=stream):
             step()
         launch = graph.replay
-    for cycles in (0, CYCLES):  # the first run loads the kernels, which may wait for other work
+    for cycles in (0, CYCLES):  # the first round loads the kernels, which may wait for other work
         copying = load.begin(up, cycles)
         with torch.cuda.stream(stream):
             launch()

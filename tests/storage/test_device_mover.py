@@ -1,4 +1,4 @@
-"""A plan executed in few launches, compared with the same plan move by move."""
+"""A plan executed in a few launches, compared with the same plan move by move."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ plans = st.lists(st.tuples(st.integers(0, BLOCKS - 1), st.integers(0, BLOCKS - 1
 
 
 class RecordedCopies:
-    """Copies by the reference that keep the arguments of each launch."""
+    """Copies by the reference, which record the arguments of each launch."""
 
     def __init__(self) -> None:
         self.launches: list[list[tuple[int, int]]] = []
@@ -36,14 +36,14 @@ def on_device(*pairs: tuple[int, int]) -> list[Move]:
 
 
 def numbered_pool(device: str = "cpu") -> DevicePool:
-    """Make a pool in which every number of block i is i + 1."""
+    """Make a pool in which all numbers of block i are i + 1."""
     pool = DevicePool(LAYOUT, BLOCKS, torch.device(device))
     pool.tensor += torch.arange(1, BLOCKS + 1, device=device).view(-1, 1)
     return pool
 
 
 def contents(pool: DevicePool) -> list[float]:
-    """Return the single number that fills each block."""
+    """Return, for each block, the number that fills it."""
     first = pool.tensor[:, 0]
     assert torch.equal(pool.tensor, first.view(-1, 1).expand_as(pool.tensor))
     return [float(number) for number in first]
@@ -144,7 +144,7 @@ def test_a_block_whose_late_layers_are_on_their_way_is_copied_when_they_are_ther
     assert pool.late is not None
     mover = Mover(pool, ops_for(device).copy_blocks)
     up = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-    # the first run loads the kernels, which may wait for other work
+    # the first round loads the kernels, which may wait for other work
     for cycles in (0, 2_000_000_000):
         torch.cuda.synchronize()
         arrived = torch.cuda.Event()  # type: ignore[no-untyped-call]

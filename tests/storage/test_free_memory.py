@@ -1,4 +1,4 @@
-"""Free memory, by the system's files."""
+"""Free memory, read from the system's files."""
 
 from __future__ import annotations
 
@@ -54,7 +54,9 @@ def write(directory: Path, **files: str | int) -> None:
 
 
 def room_in(tmp_path: Path, groups: str = "", **limits: int) -> int:
-    """Return the free memory of a process in these groups, with 300 of its 1,000 pages data."""
+    """Return the free memory of a process in these control groups; 300 of its 1,000 pages are
+    data.
+    """
     write(tmp_path, meminfo=MEMINFO)
     write(tmp_path / "proc", cgroup=groups, statm="1000 500 200 100 0 300 0")
     return host_free_memory(

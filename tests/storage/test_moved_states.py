@@ -1,4 +1,6 @@
-"""States between tiers: complete, or reported as failed or lost, without changes to KV blocks."""
+"""States moved between tiers: complete, or reported as failed or lost, without changes to KV
+blocks.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs of blocks: their copies, and that no run could be longer."""
+"""Runs of blocks: the copies that they describe, and that none of them could be longer."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ slots = st.permutations(range(BLOCKS))
 
 
 def runs_between(sources: list[int], targets: list[int], count: int) -> Runs:
-    """Make runs over one-byte blocks: source i holds i, every target 255."""
+    """Make runs over one-byte blocks: source i contains i, every target contains 255."""
     source = torch.arange(BLOCKS, dtype=torch.uint8).view(BLOCKS, 1)
     target = torch.full((BLOCKS, 1), 255, dtype=torch.uint8)
     return runs_of(target, source, np.array(targets[:count]), np.array(sources[:count]))

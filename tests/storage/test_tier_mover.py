@@ -36,7 +36,7 @@ BLOCKS = 12
 
 
 class Held:
-    """An event that passes when told to."""
+    """An event that passes when a test says so."""
 
     seconds = 0.25
 
@@ -54,13 +54,13 @@ class Held:
         self.has_passed = True
 
     def release_early(self) -> bool:
-        """Return `is_nearly_over`; count the times that it is true."""
+        """Return `is_nearly_over`, and count how often it is true."""
         self.promises += self.is_nearly_over
         return self.is_nearly_over
 
 
 class SlowCopies(PlainCopies):
-    """Copies that end when their event is told to; their requests are kept."""
+    """Copies that end when a test lets their event pass, and that are recorded."""
 
     def __init__(self) -> None:
         self.events: list[Held] = []
@@ -69,11 +69,11 @@ class SlowCopies(PlainCopies):
         self.after: list[CopyEvent] = []
 
     def record_event(self) -> CopyEvent:
-        """Record an event of its own for every plan."""
+        """Return a separate event for every plan."""
         return Held()
 
     def copy(self, direction: CopyDirection, runs: Runs, after: CopyEvent) -> Copying:
-        """Note the copy."""
+        """Record the copy."""
         super().copy(direction, runs, after)
         self.directions.append(direction)
         self.runs.append(runs)
@@ -222,7 +222,7 @@ def test_a_block_is_written_only_when_its_copy_is_done(disk: DiskTier, host: Hos
     down = plan(Tier.DEVICE, Tier.DISK, [(0, 0), (1, 1), (2, 2)])
     mover.start(down)
     assert copies.directions == [CopyDirection.DOWN]
-    assert copies.runs[0].num_blocks == 2  # half of the buffers; the others are for reads
+    assert copies.runs[0].num_blocks == 2  # half of the buffers; the other half is for reads
     disk.wait(0.01)
     assert mover.poll() == Completed()
     copies.events[0].has_passed = True
@@ -293,7 +293,9 @@ def test_from_disk_a_block_goes_to_the_device_over_the_staging_and_nowhere_else(
 def test_any_single_copy_that_fails_is_told_once_and_harms_no_other(
     disk: DiskTier, host: HostPool
 ) -> None:
-    """In every plan of a trace over all tiers, copy 1 fails, then copy 2, and so on."""
+    """Let each copy of a trace over all tiers fail in turn: the failure is reported once, and harms
+    no other move.
+    """
     for nth in itertools.count(1):
         faults = FaultPlan("copy", nth, COPY_FAILED)
         pool = filled_pool(BLOCKS)
@@ -345,7 +347,7 @@ def test_a_wrong_record_is_lost_and_gone(disk: DiskTier) -> None:
     for asked in (record(4), record(3)):
         mover.start(Plan((read,), {read: asked}))
         assert finish(mover, disk).lost == [read]
-        mover.start(plan(Tier.DEVICE, Tier.DISK, [(5, 5)]))  # after the erasure
+        mover.start(plan(Tier.DEVICE, Tier.DISK, [(5, 5)]))  # moves another block after the erasure
         finish(mover, disk)
 
 
@@ -362,7 +364,7 @@ def test_a_gpu_copies_both_ways_at_once_and_waits_for_what_was_launched(tmp_path
         host.tensor[i] = content(i)
     busy = torch.randn(4096, 4096, device=device)
     for _ in range(20):
-        busy = busy @ busy  # work that the copies must wait for
+        busy = busy @ busy  # work for which the copies must wait
         busy = busy / busy.norm()
     want = torch.stack([content(1000 + i) for i in range(256)])
     blocks[256:] = want.to(device, non_blocking=True)

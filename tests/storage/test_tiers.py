@@ -1,4 +1,4 @@
-"""The contract of `tier_contract.py` for the device, the host and the disk."""
+"""The contract of `tier_contract.py`, tested on the device, the host and the disk."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ SLOTS = 24
 
 
 class MovedShelf:
-    """A shelf of the host's or the disk's slots, filled from the device and read back to it."""
+    """The slots of the host or the disk as a `Shelf`, filled from the device and read back to
+    it.
+    """
 
     def __init__(self, tier: Tier, num_slots: int, mover: TierMover, pool: DevicePool) -> None:
         self.num_slots = num_slots
@@ -72,7 +74,7 @@ class MovedShelf:
 
 
 class DeviceShelf:
-    """A shelf of the device's own slots, filled from later blocks of the same pool."""
+    """The device's own slots as a `Shelf`, filled from later blocks of the same pool."""
 
     def __init__(self) -> None:
         self.num_slots = SLOTS
@@ -83,7 +85,7 @@ class DeviceShelf:
     def put(self, slots: Sequence[int], numbers: Sequence[int]) -> int:
         for i, number in enumerate(numbers):
             self._blocks[SLOTS + i] = content(number)
-        past = 2 * SLOTS  # the pool's second half; the shelf is the first
+        past = 2 * SLOTS  # index of the pool's second half; the shelf is the first half
         moves = [
             Move(Tier.DEVICE, SLOTS + i, Tier.DEVICE, slot if slot < SLOTS else past)
             for i, slot in enumerate(slots)

@@ -1,4 +1,4 @@
-"""Waits for descriptors that `select` does not support."""
+"""Waits for file descriptors that are too large for `select`."""
 
 from __future__ import annotations
 

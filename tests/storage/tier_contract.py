@@ -18,27 +18,27 @@ from tests.storage.scene import content
 
 
 class Shelf(Protocol):
-    """A tier of `num_slots` with numbered blocks: at first block n holds `content(n)`."""
+    """A tier of `num_slots` slots, in which at first slot n holds block `content(n)`."""
 
     num_slots: int
 
     def put(self, slots: Sequence[int], numbers: Sequence[int]) -> int:
-        """Move these blocks to these slots; return how many have arrived."""
+        """Move these blocks to these slots; return the number of blocks that arrived."""
 
     def get(self, slots: Sequence[int], numbers: Sequence[int]) -> list[Tensor | None]:
-        """Return each slot's content if it is that block's, else None."""
+        """Return the content of each slot that still holds the given block, else None."""
 
     def get_and_put(
         self, slots: Sequence[int], numbers: Sequence[int], to: Sequence[int], new: Sequence[int]
     ) -> list[Tensor | None]:
-        """Read and write in one plan."""
+        """Read slots and write others in one plan."""
 
     def erase(self, slots: Sequence[int]) -> None:
         """Erase these slots."""
 
 
 class TierContract:
-    """The tests. `forgets`: an erased slot is known to be empty."""
+    """The tests. `forgets`: the tier knows that an erased slot is empty."""
 
     forgets = False
 
@@ -68,7 +68,7 @@ class TierContract:
         shelf.put([4], [1])
         shelf.erase([4])
         if self.forgets:
-            shelf.put([5], [2])  # later moves are written later, but may be read earlier
+            shelf.put([5], [2])  # later moves write later, but may read earlier
             assert shelf.get([4], [1]) == [None]
         assert shelf.put([4], [9]) == 1
         (found,) = shelf.get([4], [9])

@@ -4,7 +4,7 @@ launches.
 Triton compiles a kernel anew for other dtypes and constants, and for numbers that are 1 or
 multiples of 16. This module runs in its own process, since interpreted kernels are not compiled:
 
-python -m tests.engine.rigs.noting       prints {name of a set of buckets: kernels} as JSON
+    python -m tests.engine.rigs.noting       prints {name of a set of buckets: kernels} as JSON
 """
 
 from __future__ import annotations

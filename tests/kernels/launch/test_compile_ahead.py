@@ -81,7 +81,7 @@ class NamedKernel(KernelInterface):  # type: ignore[misc]
 
 @pytest.fixture(autouse=True)
 def no_device(monkeypatch: pytest.MonkeyPatch) -> NoDevice:
-    """Make a double Triton's driver for this test. Its current device is not device 0."""
+    """Replace Triton's driver by a double during this test. Its current device is not device 0."""
     double = NoDevice()
     double.set_current_device(DEVICE)
     monkeypatch.setattr(driver, "_active", double)
@@ -156,7 +156,7 @@ def test_a_rehearsal_that_raises_leaves_triton_as_it_was() -> None:
 
 
 def test_kernels_are_made_once_the_compilers_key_is_there() -> None:
-    """The key is made during the dry run, not after it."""
+    """Make kernels once the compiler's key is known, which is during the dry run, not after it."""
     dry_ran, made = threading.Event(), []
 
     def make_key() -> str:
@@ -223,7 +223,9 @@ def _floor(
 def test_with_tritons_own_compiler(
     compilations: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """First uses find variants for None, numbers of several kinds, and dtypes."""
+    """Compile with Triton's own compiler: first uses find variants for None, numbers of several
+    kinds, and dtypes.
+    """
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     kernel = JITFunction(_floor)
     x, half = torch.zeros(64), torch.zeros(64, dtype=torch.bfloat16)

@@ -1,4 +1,6 @@
-"""Kernels compiled ahead on a GPU do not run before their first use, and then run right."""
+"""Kernels compiled ahead on a GPU: they do not run before their first use, and then give right
+results.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from kernels.ops import Ops, torch_ops, triton_ops
 pytestmark = pytest.mark.gpu
 
 OPS = triton_ops()
-VOCABULARY = 12_343  # used by no other test, so its kernels are not in this process yet
+VOCABULARY = 12_343  # no other test uses this size, so its kernels are not in this process yet
 
 
 def drawn(ops: Ops = OPS, vocabulary: int = VOCABULARY) -> torch.Tensor:
@@ -56,7 +58,7 @@ def test_hopper_kernels_with_descriptors_are_found_and_right(compilations: list[
 
 
 def test_no_kernel_runs_in_a_rehearsal() -> None:
-    """Not even kernels that are already loaded run."""
+    """Run no kernel in a rehearsal, not even a kernel that is already loaded."""
     pool = torch.randn((4, 1, 2, 1, 16, 16), device="cuda")
     source, target = (torch.tensor([block], device="cuda") for block in (1, 2))
     OPS.copy_blocks(pool.clone(), source, target)

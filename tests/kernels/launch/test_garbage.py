@@ -1,4 +1,4 @@
-"""Garbage collection: paused, and resumed afterwards."""
+"""Garbage collection: it is paused, and resumed afterwards."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kernels.launch.garbage import uncollected
 
 @pytest.fixture(autouse=True)
 def usual() -> Iterator[None]:
-    """Turn garbage collection on again after each test."""
+    """Enable garbage collection again after each test."""
     yield
     gc.enable()
 

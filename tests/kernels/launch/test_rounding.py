@@ -1,4 +1,4 @@
-"""Sizes are rounded like Triton's functions of the same names."""
+"""Sizes are rounded as Triton's functions of the same names round them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The numbering of blocks of rows: each block is visited once, whatever the lengths."""
+"""The numbering of blocks of rows: a kernel visits each block once, whatever the rows' lengths."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _places(
 
 
 def met(lengths: list[int], decodes: int, size: int) -> list[tuple[int, int]]:
-    """Return the rows and first tokens of blocks with tokens."""
+    """Return each block that has tokens, as its row and first token."""
     starts = torch.tensor([0, *lengths]).cumsum(0).int()
     rows = len(lengths) - decodes
     count = count_row_blocks(int(starts[-1]) - decodes, rows, size)

@@ -1,4 +1,4 @@
-"""The GEMM in fp8 equals that of the dequantised numbers."""
+"""The GEMM in fp8 equals a GEMM of the dequantised numbers."""
 
 from __future__ import annotations
 
@@ -15,9 +15,11 @@ from kernels.ops import Ops
 from tests.kernels.cases import poisoned_memory, relative_error
 
 ROWS = [1, 3, 8, 16, 33, 64, 65, 128, 129, 200, 256, 257]
-# The shapes of an 8B, of a model with few heads, and one that is no whole number of strips.
+# The shapes of an 8B model and of a model with few heads, and a shape whose last strip is partly
+# empty.
 SHAPES = [(6144, 4096), (4096, 14_336), (28_672, 4096), (1024, 1024), (1040, 512)]
-SHAPES += [(17_008, 512), (34_000, 512)]  # several strips in a program, for few rows and for many
+# several strips for each program, with few rows and with many rows
+SHAPES += [(17_008, 512), (34_000, 512)]
 
 
 def matrix(features: int, width: int, device: str = "cpu", *, by_block: bool) -> Fp8Matrix:

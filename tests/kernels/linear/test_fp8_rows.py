@@ -1,4 +1,4 @@
-"""Activations in fp8: the stored numbers of a row, which kernels and reference share."""
+"""Activations in fp8: the stored numbers of a row, which the kernels and the reference share."""
 
 from __future__ import annotations
 
@@ -14,11 +14,13 @@ from kernels.norms.gate import SILU
 from kernels.ops import Ops
 
 SCALINGS: list[Scaling] = ["token", "group"]
-STEP = 2.0**-3  # relative distance of neighbours in e4m3, with 3 bits of mantissa
+STEP = 2.0**-3  # relative distance between neighbours in e4m3, which has 3 bits of mantissa
 
 
 def draw(rows: int, width: int, device: str = "cpu") -> Tensor:
-    """Draw rows of several sizes; one of zeros and one with a number far above all others."""
+    """Draw rows of several magnitudes: one has only zeros, one has a number far above all
+    others.
+    """
     generator = torch.Generator().manual_seed(width)
     x = torch.randn(rows, width, generator=generator) * torch.logspace(-3, 2, rows)[:, None]
     x[1], x[2, 3] = 0.0, 1e4
@@ -61,7 +63,9 @@ def test_a_row_does_not_depend_on_its_neighbours(by: Scaling) -> None:
 
 
 def expect_near(got: Fp8Rows, wanted: Fp8Rows) -> None:
-    """Compare, allowing halves: the interpreter loses a carry when it rounds up."""
+    """Compare numbers; allow half a number, since the interpreter loses a carry when it rounds
+    up.
+    """
     torch.testing.assert_close(got.scales, wanted.scales)
     values, right = got.values.float(), wanted.values.float()
     near = (values - right).abs() <= right.abs() * STEP + 2.0**-9

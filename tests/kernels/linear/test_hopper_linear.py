@@ -1,4 +1,4 @@
-"""The Hopper GEMM for few rows: its results on a GPU."""
+"""The Hopper GEMM for few rows: its results, computed on a GPU."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from kernels.linear import hopper_linear, linear
 from kernels.linear.split_k import whole
 from tests.kernels.cases import poisoned_memory, relative_error
 
-# The shapes of an 8B and a 0.6B, strips and shares that are not whole, and one tile.
+# The shapes of an 8B and a 0.6B model, shapes with a partly empty last strip or share, and one
+# tile.
 SHAPES = [(6144, 4096), (4096, 14_336), (28_672, 4096), (1024, 3072), (1000, 1088), (130, 64)]
-SHAPES.append((40_001, 1024))  # several strips in a program, the last one not whole
+SHAPES.append((40_001, 1024))  # several strips for each program, the last strip partly empty
 
 
 def draw(*shape: int, dtype: torch.dtype, seed: int = 0) -> Tensor:

@@ -1,4 +1,6 @@
-"""The division of GEMMs among programs: shapes of 8B and 70B models, with every number of rows."""
+"""The division of GEMMs among programs: the shapes of 8B and 70B models, with every number of
+rows.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,8 @@ from kernels.linear.hopper_tile_configs import (
 
 QKV, OUTPUT, DOWN, GATE_UP = (6144, 4096), (4096, 4096), (4096, 14_336), (28_672, 4096)
 LARGE = [(10_240, 8192), (8192, 8192), (8192, 28_672), (57_344, 8192)]
-SHARED_BYTES, REGISTERS = 227 * 1024, 65_536  # limits of a multiprocessor
+# the limits of a multiprocessor, in bytes and in registers
+SHARED_BYTES, REGISTERS = 227 * 1024, 65_536
 
 
 def config(rows: int, shape: tuple[int, int], *, by_block: bool = False) -> TileConfig | None:
@@ -76,7 +79,7 @@ def test_what_a_multiprocessor_has_is_enough(shape: tuple[int, int], by_block: b
 
 
 def test_the_kernel_before_finds_room_beside_a_program() -> None:
-    norm = 8 * 32 * 48  # registers of the program that norms a row of 4,096
+    norm = 8 * 32 * 48  # registers of a program that norms a row of 4,096 numbers
     for rows in (8, 64, 128):
         assert 12 * 32 * TileConfig(rows, 1).registers(by_block=False)[0] + norm <= REGISTERS
 
@@ -93,7 +96,9 @@ def test_without_parts_a_product_of_few_strips_takes_more_passes() -> None:
 
 
 def test_blocks_of_more_strips_take_more_passes() -> None:
-    """The library's GEMM needs its scales in another layout."""
+    """Use our GEMM for more rows if scales are by block, since the library's GEMM needs another
+    layout of scales.
+    """
     assert config(65, LARGE[1], by_block=True) == TileConfig(64, 1)
     assert config(65, LARGE[1]) is None
 

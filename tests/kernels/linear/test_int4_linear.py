@@ -1,4 +1,6 @@
-"""The GEMM with 4-bit integers equals that of the dequantised numbers, in both ways."""
+"""The GEMM with 4-bit integers, by either of its kernels, equals a GEMM of the dequantised
+numbers.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ from kernels.ops import Ops
 from tests.kernels.cases import poisoned_memory, relative_error
 
 WIDTH = 256
-FEATURES = 164  # the last strip is not whole
+FEATURES = 164  # leaves the last strip partly empty
 SHAPES = [(6144, 4096), (4096, 14_336), (28_672, 4096), (1040, 512)]
 
 
@@ -95,7 +97,7 @@ def test_numbers_written_out_are_the_references_to_the_bit(
     ops: Ops, group: int, *, symmetric: bool
 ) -> None:
     weight = matrix(FEATURES, WIDTH, group, symmetric=symmetric)
-    unit = torch.eye(WIDTH, dtype=torch.float16)  # many rows, and few
+    unit = torch.eye(WIDTH, dtype=torch.float16)  # many rows, and a few rows
     assert torch.equal(ops.linear_int4(unit, weight, None).T, weight.dequantised(unit.dtype))
     few = ops.linear_int4(unit[100:164], weight, None)
     assert torch.equal(few.T, weight.dequantised(unit.dtype)[:, 100:164])

@@ -1,4 +1,4 @@
-"""The linear layer: the library's, and the interpreted kernel for few rows."""
+"""The linear layer: PyTorch's, and the interpreted kernel for few rows."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def draw(*shape: int) -> torch.Tensor:
 @pytest.mark.parametrize("rows", [1, 3, 16, MAX_ROWS, MAX_ROWS + 1])
 @pytest.mark.parametrize("has_bias", [True, False])
 def test_every_number_of_rows(ops: Ops, rows: int, has_bias: bool) -> None:
-    features = MIN_STRIPS * STRIP + 24  # the last strip is not whole
+    features = MIN_STRIPS * STRIP + 24  # leaves the last strip partly empty
     x, weight = draw(rows, WIDTH), draw(features, WIDTH)
     bias = draw(features) if has_bias else None
     got = ops.linear(x, weight, bias)

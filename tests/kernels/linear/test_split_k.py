@@ -1,4 +1,4 @@
-"""A GEMM in parts equals the whole GEMM."""
+"""A split-K GEMM equals the undivided GEMM."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def test_parts_are_added_in_float32_and_rounded_once() -> None:
     parts = torch.tensor([[[2048.0, 1.0]], [[1.0, 0.5]], [[1.0, 0.25]]])
     got = whole(parts, torch.float16)
     assert got.dtype == torch.float16
-    # In float16, 2048 + 1 is 2048, twice.
+    # In float16, 2048 + 1 is 2048; adding 1 twice changes nothing.
     assert got.tolist() == [[2050.0, 1.75]]
     assert layout(parts) == (3, 2, 2)
 

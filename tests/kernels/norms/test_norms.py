@@ -1,4 +1,6 @@
-"""rms_norm and add_rms_norm, compared with float64, and their roundings with the definition."""
+"""rms_norm and add_rms_norm, compared with float64. Their roundings are compared with the
+definition.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +55,7 @@ def test_adds_what_comes_in_parts(ops: Ops, num_parts: int, dtype: torch.dtype) 
 
 
 def test_a_weight_in_float32_rounds_once(ops: Ops) -> None:
-    """Only the exact result is rounded, not the number before its weight."""
+    """Round only the exact result, not the number before it is multiplied by its float32 weight."""
     x, residual = draw(5, 257, dtype=torch.float16), draw(5, 257, dtype=torch.float16, seed=1)
     weight = 1 + 0.1 * draw(257, seed=2)
     normed, total = ops.add_rms_norm(x, residual, weight, EPS)

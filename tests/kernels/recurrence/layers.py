@@ -1,4 +1,4 @@
-"""Layers with a state, for tests that hold for all of them: inputs, an op, and a reference.
+"""Recurrent layers, for tests that hold for all of them: inputs, an op, and a reference.
 
 A layer draws the inputs of tokens, and its weights once. A batch lays out rows of tokens, with
 states in a pool whose other slots are poison.
@@ -22,11 +22,11 @@ SLOTS, LAYERS = 12, 2
 
 
 class StateLayer(Protocol):
-    """A layer with fixed weights."""
+    """A recurrent layer with fixed weights."""
 
     @property
     def state_shape(self) -> tuple[int, ...]:
-        """Return the shape of one slot."""
+        """Return the shape of one state slot."""
 
     @property
     def state_dtype(self) -> torch.dtype: ...
@@ -35,7 +35,7 @@ class StateLayer(Protocol):
         """Draw the inputs of tokens, each (T, ...)."""
 
     def apply(self, ops: Ops, inputs: Sequence[Tensor], state: Tensor, rows: StateRows) -> Tensor:
-        """Return the result of the op, and update `state`."""
+        """Run the op, which updates `state`; return its outputs."""
 
     def truth(self, inputs: Sequence[Tensor], state: Tensor) -> naive.Advanced:
         """Return the reference's outputs and the state after one row, in float64."""
@@ -88,8 +88,8 @@ class DeltaLayer:
     values: int = 32
     dtype: torch.dtype = torch.float32
     device: str = "cpu"
-    spread: float = 1.0  # spread of the inputs of decays
-    repeats: bool = False  # whether all tokens have one key
+    spread: float = 1.0  # spread of the inputs from which decays are computed
+    repeats: bool = False  # whether all tokens have the same key
 
     @property
     def state_shape(self) -> tuple[int, ...]:
@@ -128,7 +128,7 @@ class SsdLayer:
     dt_limit: tuple[float, float] = (0.0, torch.inf)
     dtype: torch.dtype = torch.float32
     device: str = "cpu"
-    spread: float = 1.0  # spread of the inputs of time steps
+    spread: float = 1.0  # spread of the inputs from which time steps are computed
 
     @property
     def state_shape(self) -> tuple[int, ...]:
@@ -175,7 +175,9 @@ def _ssd_weights(layer: SsdLayer) -> tuple[Tensor, Tensor, Tensor, tuple[float, 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Rows of a layer: the inputs of all tokens, the pool (S, ...) of states, and the rows."""
+    """Rows of a recurrent layer: the inputs of all tokens, the pool (S, ...) of states, and the
+    rows.
+    """
 
     inputs: tuple[Tensor, ...]
     state: Tensor
@@ -187,14 +189,14 @@ class Batch:
         return tuple(each[begin:end] for each in self.inputs)
 
     def before(self, row: int) -> Tensor:
-        """Return the state that the row starts from."""
+        """Return the state with which the row starts."""
         tokens = len(self.of_row(row)[0])
         if int(self.rows.context_lens[row]) == tokens:
             return torch.zeros_like(self.state[0])
         return self.state[int(self.rows.read_slots[row])]
 
     def copied(self) -> Batch:
-        """Return the batch with its own pool."""
+        """Return the batch with a copy of its pool."""
         return replace(self, state=_strided(self.state.clone()))
 
 
@@ -203,7 +205,7 @@ def make_batch(
 ) -> Batch:
     """Make a batch from rows of (new tokens, context); leading one-token rows are decodes.
 
-    Unread slots are NaN. Slots are in no order.
+    Unread slots contain NaN. Slots are in mixed order.
     """
     count = len(rows)
     device = layer.draw(1, 0)[0].device
@@ -230,14 +232,16 @@ def make_batch(
 
 
 def _wider(tokens: Tensor) -> Tensor:
-    """Return the tensor as a slice of a wider projection, with NaN around it."""
+    """Return the tensor as a slice of a wider tensor, as from a fused projection, with NaN around
+    it.
+    """
     around = torch.full((tokens.shape[0], tokens.shape[1] + 24), torch.nan).to(tokens)
     around[:, 16:-8] = tokens
     return around[:, 16:-8]
 
 
 def _strided(pool: Tensor) -> Tensor:
-    """Return the tensor as one layer of a pool of several."""
+    """Return the tensor as one layer's slice of a pool of several layers."""
     layers = torch.full((pool.shape[0], LAYERS, *pool.shape[1:]), torch.nan).to(pool)
     layers[:, 1] = pool
     return layers[:, 1]

@@ -1,4 +1,4 @@
-"""The gated norm, compared with float64, in both orders."""
+"""The gated norm, compared with float64: gate before the norm, and after it."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_a_weight_in_float32_rounds_once(ops: Ops, gate_first: bool) -> None:
 
 
 @ORDERS
-@pytest.mark.filterwarnings("ignore:overflow:RuntimeWarning")  # exp(200) in the interpreter
+@pytest.mark.filterwarnings("ignore:overflow:RuntimeWarning")  # the interpreter computes exp(200)
 def test_large_gates(ops: Ops, gate_first: bool) -> None:
     x, gate = normal(2, 64, seed=1), torch.tensor([[-200.0], [200.0]]).repeat(1, 64)
     got = ops.gated_norm(x, gate, torch.ones(64), EPS, 64, gate_first)

@@ -1,4 +1,4 @@
-"""Properties of single recurrences: shapes, roundings, and inputs that are hard to compute."""
+"""Properties of single recurrences: shapes, roundings, and numerically difficult inputs."""
 
 from __future__ import annotations
 
@@ -28,9 +28,10 @@ SHAPES: list[StateLayer] = [
     SsdLayer(dt_limit=(0.3, 0.5)),
 ]
 HARD: list[StateLayer] = [
-    DeltaLayer(repeats=True),  # one key repeated: a system far from the identity
+    # all tokens have one key, which makes a linear system far from the identity
+    DeltaLayer(repeats=True),
     DeltaLayer(repeats=True, spread=0.0),
-    DeltaLayer(spread=40.0),  # some states are forgotten at once, others are kept
+    DeltaLayer(spread=40.0),  # some states are forgotten at once, others never
     DeltaLayer(spread=1e6),
     SsdLayer(spread=40.0),
     SsdLayer(spread=1e4),
@@ -61,7 +62,9 @@ def test_states_are_float32_whatever_the_activations_are(ops: Ops, layer: StateL
 
 
 def test_a_convolution_cut_anywhere_gives_the_same_bits(ops: Ops) -> None:
-    """A convolution's state holds the inputs themselves."""
+    """Cut a prompt anywhere: a convolution's state holds the inputs themselves, so the bits are the
+    same.
+    """
     layer = ConvLayer(dtype=torch.float16)
     batch = make_batch(layer, [(40, 40)])
     got, after = run(layer, ops, batch)

@@ -1,4 +1,6 @@
-"""Runs: consecutive tokens of one sequence that a step decodes in order, writing one state."""
+"""Runs: consecutive tokens of one sequence, which a step decodes in order and which write one
+state.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,8 @@ from tests.kernels.cases import relative_error
 from tests.kernels.recurrence.layers import Batch, DeltaLayer, StateLayer, make_batch
 from tests.kernels.recurrence.test_states import BOUND, EACH, run
 
-# Tokens of a run, tokens before it, and the number of tokens after which its state is written.
+# For each run: its number of tokens, the tokens before it, and the tokens after which its state is
+# written.
 RUNS = [(1, 4, 1), (5, 0, 3), (2, 7, 2), (1, 0, 1), (9, 3, 1), (4, 6, 4)]
 
 
@@ -80,7 +83,7 @@ def test_a_run_has_the_bits_of_its_tokens_one_at_a_time(ops: Ops, layer: StateLa
 
 
 def test_a_token_is_computed_from_those_before_it_in_its_run(ops: Ops) -> None:
-    """Positive control: with another first token, every later output differs."""
+    """Change a run's first token (positive control): every later output differs."""
     layer = DeltaLayer()
     batch = with_runs(layer, [(4, 3, 4)])
     got, _ = run(layer, ops, batch)
@@ -94,7 +97,9 @@ def test_a_token_is_computed_from_those_before_it_in_its_run(ops: Ops) -> None:
 def test_from_the_written_state_the_rest_is_computed_again(
     ops: Ops, layer: StateLayer, kept: int
 ) -> None:
-    """A rejected token leaves nothing in the state that later tokens would see."""
+    """Continue from the written state: a rejected token leaves nothing in it that later tokens
+    would read.
+    """
     batch = with_runs(layer, [(4, 3, kept)])
     got, after = run(layer, ops, batch)
     rest = replace(

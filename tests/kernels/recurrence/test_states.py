@@ -1,4 +1,4 @@
-"""Properties of every layer with a state: outputs and states of rows, wherever they are cut."""
+"""Properties of every recurrent layer: outputs and states of rows, wherever prompts are cut."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from tests.kernels.recurrence.layers import (
     make_batch,
 )
 
-BOUND = 1e-5  # rounding of sums of the logarithms of decays
+BOUND = 1e-5  # rounding error of sums of the decays' logarithms
 LAYERS: list[StateLayer] = [ConvLayer(), DeltaLayer(), SsdLayer()]
 EACH = pytest.mark.parametrize("layer", LAYERS, ids=lambda layer: type(layer).__name__)
-# Decodes that start or continue; prompts shorter than the convolution, near a chunk's size, and
-# longer than a chunk.
+# Decodes that start or continue; prompts shorter than the convolution, about as long as a chunk,
+# and longer than a chunk.
 MIXED = [(1, 1), (1, 9), (1, 2), (2, 2), (70, 70), (64, 100), (1, 5), (3, 8), (130, 131)]
-# Places near the convolution's width, a chunk or the end, each beside its neighbour.
+# Positions near the convolution's width, a chunk or the end, in pairs of neighbours.
 CUTS = (1, 2, 3, 4, 15, 16, 17, 33, 64, 63, 66, 65)
 
 
@@ -49,7 +49,7 @@ def assert_right(
 
 
 def run(layer: StateLayer, ops: Ops, batch: Batch) -> tuple[Tensor, Tensor]:
-    """Return the op's result and the pool after it; leave the batch unchanged."""
+    """Run the op on a copy of the batch; return the outputs and the pool afterwards."""
     own = batch.copied()
     with poisoned_memory():
         got = layer.apply(ops, own.inputs, own.state, own.rows)
@@ -74,7 +74,9 @@ def test_one_row(ops: Ops, layer: StateLayer, rows: list[tuple[int, int]]) -> No
 
 @EACH
 def test_padding_writes_nothing(ops: Ops, layer: StateLayer) -> None:
-    """Decodes with context 0 between others, and rows without tokens or slots."""
+    """Write nothing for padding: decodes with context 0 between others, and rows without tokens or
+    slots.
+    """
     rows = [(1, 3), (1, 0), (1, 1), (5, 9), (0, 0), (0, 0)]
     batch = make_batch(layer, rows)
     for padding in (1, 4, 5):
@@ -95,11 +97,11 @@ def test_rows_that_go_on_from_one_state(ops: Ops, layer: StateLayer) -> None:
 @EACH
 @pytest.mark.parametrize("context", [0, 9], ids=["starts", "goes on"])
 def test_a_prompt_cut_anywhere(ops: Ops, layer: StateLayer, context: int) -> None:
-    """Outputs and states are those of one launch; at the cut, the state is that of a shorter
-    prompt.
+    """Cut a prompt into two launches: outputs and states equal those of one launch.
 
-    The tokens after the cut are a prompt, or a decode if there is one token. Half of the prompts
-    start from nothing, the others from a state.
+    The state at the cut equals that of a shorter prompt. The tokens after the cut are a prompt, or
+    a decode if there is one token. Half of the prompts start without a state, the others from a
+    state.
     """
     tokens = 67
     whole = make_batch(layer, [(tokens, context + tokens)])
@@ -117,7 +119,7 @@ def test_a_prompt_cut_anywhere(ops: Ops, layer: StateLayer, context: int) -> Non
 
 
 def part_of(batch: Batch, tokens: slice, context: int) -> Batch:
-    """Return some tokens of the only row as a batch."""
+    """Return a slice of the tokens of the only row, as a batch."""
     inputs = tuple(each[tokens] for each in batch.inputs)
     rows, new = batch.rows, inputs[0].shape[0]
     part = StateRows(
@@ -148,7 +150,9 @@ def test_a_row_in_which_all_is_wrong_spreads_to_none(ops: Ops, layer: StateLayer
 
 @EACH
 def test_a_second_launch_from_another_slot_gives_the_same(ops: Ops, layer: StateLayer) -> None:
-    """With two versions of a state, a launch can be repeated."""
+    """Repeat a launch from another slot: with two versions of a state, this gives the same
+    result.
+    """
     own = make_batch(layer, MIXED, in_place=False).copied()
     first = layer.apply(ops, own.inputs, own.state, own.rows)
     states = own.state.clone()

@@ -1,4 +1,6 @@
-"""The compiled recurrences on a GPU, in serving dtypes, compared with float64, and captured."""
+"""The compiled recurrences on a GPU, in the dtypes of serving, compared with float64, and
+captured.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +68,7 @@ def test_rows_of_all_lengths(
         DeltaLayer(1, 2, 128, 128, repeats=True),
         DeltaLayer(1, 2, 128, 128, repeats=True, spread=0.0),
         DeltaLayer(1, 2, 128, 128, spread=1e4),
-        SsdLayer(4, 1, 64, 128, spread=30.0),  # beyond this, outputs overflow float16
+        SsdLayer(4, 1, 64, 128, spread=30.0),  # outputs of a larger spread would overflow float16
     ],
     ids=str,
 )
@@ -95,7 +97,10 @@ def test_a_prompt_cut_anywhere(layer: StateLayer) -> None:
 
 @EACH
 def test_long_prompts_beside_decodes(layer: StateLayer) -> None:
-    """The reference was compared with float64 on the CPU."""
+    """Compute long prompts beside decodes.
+
+    The reference was itself compared with float64 on the CPU.
+    """
     batch = make_batch(layer, [(1, 9)] * 5 + [(4096, 4096), (1500, 9000), (777, 777)])
     got, after = run(layer, OPS, batch)
     own = batch.copied()
@@ -107,7 +112,9 @@ def test_long_prompts_beside_decodes(layer: StateLayer) -> None:
 
 @EACH
 def test_a_state_in_place_is_read_before_it_is_written(layer: StateLayer) -> None:
-    """Repeated launches give the bits of launches with two slots."""
+    """Overwrite the state in its slot: repeated launches give the bits of launches with two
+    slots.
+    """
     rows = [(1, 9)] * 40 + [(2, 9), (300, 301), (40, 50), (70, 72)]
     apart = make_batch(layer, rows, in_place=False)
     got, after = run(layer, OPS, apart)
@@ -121,7 +128,9 @@ def test_a_state_in_place_is_read_before_it_is_written(layer: StateLayer) -> Non
 
 @EACH
 def test_a_captured_step_follows_what_changes_on_the_device(layer: StateLayer) -> None:
-    """Lengths, contexts and slots change; padding of both kinds writes nothing."""
+    """Replay a captured step with other lengths, contexts and slots; padding of both kinds writes
+    nothing.
+    """
     spare, total = (0, 0), 200
     wanted = (
         [(1, 5), (1, 1), (150, 160), (30, 30), (20, 29)],

@@ -1,4 +1,4 @@
-"""Penalties, compared with a plain version, on the reference and the interpreted kernel."""
+"""Penalties by the reference and by the interpreted kernel, compared with a plain version."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from torch import Tensor
 
 from kernels.ops import Ops, torch_ops
 
-VOCAB = 9_001  # three chunks, the last one not whole
+VOCAB = 9_001  # three chunks, the last of them partly empty
 BATCH_SLOTS = 5
 
 
 def seen_tokens() -> Tensor:
-    """Count seen tokens of five batch slots: none, a prompt, an output, both, and an unread one."""
+    """Make token counts of five batch slots: without tokens, a prompt, an output, both, and an
+    unread one.
+    """
     seen = torch.zeros((BATCH_SLOTS, VOCAB), dtype=torch.int32)
     seen[1, [0, 7, VOCAB - 1]] = 1
     seen[2, [7, 4_096]] = torch.tensor([2, 10], dtype=torch.int32)
@@ -27,7 +29,7 @@ def batch(rows: int = 7) -> Tensor:
 
 
 def penalised(ops: Ops, logits: Tensor, batch_slots: list[int], strengths: Tensor) -> Tensor:
-    """Lower the logits of these batch slots' tokens, in rows 1, 2, 3..."""
+    """Penalise the logits of these batch slots' tokens, in rows 1, 2, 3, ...; return them."""
     rows = torch.arange(1, len(batch_slots) + 1)
     left = logits.clone()
     ops.penalise(left, rows, torch.tensor(batch_slots), seen_tokens(), *strengths)

@@ -1,4 +1,4 @@
-"""The drawn tokens, on the reference and the interpreted kernel."""
+"""The sampled tokens, by the reference and by the interpreted kernel."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import Tensor
 from kernels.ops import Ops, torch_ops
 from kernels.sampling.noise import log_exponential
 
-VOCAB = 20_000  # ten parts, the last one not whole
+VOCAB = 20_000  # ten chunks, the last of them partly empty
 
 
 def batch(rows: int, seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:

@@ -1,4 +1,4 @@
-"""The tokens that filters keep, by sorting and by searching, compared with a plain version."""
+"""The tokens left by the filters, by sorting and by searching, compared with a plain version."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kernels.ops import Ops
 from kernels.sampling.top_k_top_p import launch, reference, weights
 
 KEEP_ALL_P = 2.0
-VOCAB = 2_300  # more than a lane's share, and no multiple of it
+VOCAB = 2_300  # more logits than one lane's share, but not a multiple of the share
 UNIT = 2**27
 interpreted = pytest.mark.skipif(
     os.environ.get("TRITON_INTERPRET") != "1", reason="kernels run on CPU tensors only interpreted"
@@ -32,7 +32,7 @@ def kept(
     p: float = KEEP_ALL_P,
     min_p: float = 0.0,
 ) -> list[set[int]]:
-    """Return the token ids left in each row."""
+    """Return the token ids left in each row by the filters."""
     rows, vocabulary = logits.shape
     left = logits.clone()
     ops.top_k_top_p(
@@ -49,7 +49,7 @@ def kept(
 
 
 def by_hand(row: list[float], *, temperature: float, k: int, p: float, min_p: float) -> set[int]:
-    """Filter token by token, the likeliest first."""
+    """Filter one token after the other, the likeliest first; return the tokens that are left."""
     scores = (torch.tensor(row) / temperature).tolist()
     top = max(scores)
     weigh = weights(torch.tensor([scores]))[0].tolist()
@@ -188,7 +188,8 @@ ROWS: dict[str, Callable[[Tensor], Tensor]] = {
     ),
     "one far above": lambda numbers: torch.where(numbers == numbers.max(), 100.0, numbers),
 }
-# The dtype changes how a whole row is read, for any values. Rows that need few reads are alike.
+# The dtype changes how a row is read, for any logits, so other parameters need one dtype only. Rows
+# that need few reads behave alike.
 HALVES = (torch.float16, torch.bfloat16)
 KINDS = [
     (name, vocabulary, dtype)

@@ -1,4 +1,4 @@
-"""The eviction policy, and the set of leaves that it chooses from."""
+"""The eviction policy, and the set of leaves from which it chooses."""
 
 from __future__ import annotations
 

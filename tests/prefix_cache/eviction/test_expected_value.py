@@ -1,4 +1,4 @@
-"""Each policy's hits in the workload that it is made for, compared with plain LRU."""
+"""Each policy's hits in the workload for which it is made, compared with plain LRU."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Counted:
         self.now = 0.0
 
     def ask(self, prompt: Prompt) -> int:
-        """Serve a prompt with a unique last token; return the number of cached blocks."""
+        """Serve a prompt and a unique last token; return the number of cached blocks."""
         self.now += 1.0
         ids = np.array([*prompt, -1], dtype=np.int32)
         lease = self.cache.acquire(HERE, ids, owner="me", now=self.now)
@@ -50,7 +50,7 @@ class Counted:
         return cached
 
     def rate(self, prompts: Iterable[Prompt]) -> float:
-        """Return cached blocks / requested blocks."""
+        """Return cached blocks divided by requested blocks."""
         asked = cached = 0
         for prompt in prompts:
             cached += self.ask(prompt)
@@ -64,13 +64,15 @@ def prompt(number: int, blocks: int = 8) -> Prompt:
 
 
 def skewed(random: Random, prompts: int, requests: int) -> Iterator[Prompt]:
-    """Draw prompts: a few come often, many once or twice."""
+    """Draw prompts: a few come often, many come once or twice."""
     for _ in range(requests):
         yield prompt(min(int(random.paretovariate(0.7)), prompts))
 
 
 def with_scans(random: Random) -> Iterator[Prompt]:
-    """Draw six prompts that return; between them come more unique prompts than the cache holds."""
+    """Draw six prompts that come again; between them come more unique prompts than the cache
+    holds.
+    """
     once = 1000
     for _ in range(30):
         for number in random.sample(range(6), 6):
@@ -81,7 +83,9 @@ def with_scans(random: Random) -> Iterator[Prompt]:
 
 
 def loop(rounds: int) -> Iterator[Prompt]:
-    """Repeat twelve prompts in turn, of which eight fit: LRU always evicts the wrong ones."""
+    """Repeat twelve prompts in turn, of which the cache holds eight: LRU always evicts the next
+    one.
+    """
     for _ in range(rounds):
         yield from (prompt(number) for number in range(12))
 
@@ -96,7 +100,7 @@ def test_prompts_that_all_fit_are_never_computed_twice(name: PolicyName) -> None
 def test_a_scan_does_not_push_out_what_comes_back() -> None:
     plain = Counted(policy_by_name("lru")).rate(with_scans(Random(1)))
     better = Counted(ExpectedValue()).rate(with_scans(Random(1)))
-    assert plain < 0.05  # positive control: without a memory everything is lost
+    assert plain < 0.05  # positive control: LRU, which remembers nothing, has almost no hits
     assert better > plain + 0.05
 
 

@@ -1,4 +1,4 @@
-"""Remembered runs that have left the cache."""
+"""Ghosts: the remembered keys and uses of runs that have left the cache."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The owner that gives up blocks first, worked out by hand."""
+"""The choice of the owner that gives up blocks first, worked out by hand."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ TOTAL = 100
 
 
 def quota_usage(held: dict[str, int], quotas: dict[str, Quota] | None = None) -> QuotaUsage:
-    """Make the usage of a tier of a hundred blocks, of which owners hold some."""
+    """Make the usage of a tier of a hundred blocks, in which owners have `held` blocks each."""
     made = QuotaUsage(TOTAL)
     for owner, quota in (quotas or {}).items():
         made.set_quota(owner, quota)
@@ -21,7 +21,9 @@ def quota_usage(held: dict[str, int], quotas: dict[str, Quota] | None = None) ->
 
 
 def order(made: QuotaUsage, wants: str, more: int = 1) -> list[str]:
-    """Return the owners in the order in which they give up blocks when `wants` needs more."""
+    """Return the owners in the order in which they give up blocks if `wants` needs `more`
+    blocks.
+    """
     others = [made.rank(owner) for owner in made.held if owner != wants]
     return [rank.owner for rank in sorted([*others, made.rank(wants, more)])]
 
@@ -85,7 +87,7 @@ def test_an_owner_gives_up_as_much_as_it_is_ahead_of_the_next() -> None:
 def test_floors_that_do_not_fit_together_are_scaled_down() -> None:
     made = quota_usage({}, {"a": Quota(floor=0.8), "b": Quota(floor=0.4)})
     assert (made.floor("a"), made.floor("b")) == (66, 33)
-    made.charge(PUBLISHED, 40)  # floors share the rest of the tier
+    made.charge(PUBLISHED, 40)  # floors divide what is left of the tier
     assert (made.floor("a"), made.floor("b")) == (40, 20)
     made.charge(PUBLISHED, -40)
     made.set_quota("b", Quota(floor=0.1))

@@ -1,4 +1,6 @@
-"""Copies in a lower tier of blocks in a higher tier: they are evicted first, without loss."""
+"""Blocks in a lower tier that are also in a higher tier: they are evicted first, and nothing is
+lost.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +13,12 @@ from tests.prefix_cache.support.scene import path, tokens
 from tests.prefix_cache.support.tiers_scene import TierScene
 
 A = path("a")
-PROMPT = tokens(*range(1, 14))  # three blocks of four tokens, and a token to compute
+PROMPT = tokens(*range(1, 14))  # three blocks of four tokens, and a last token to compute
 OTHER = tokens(*range(50, 66))  # fills the device
 
 
 def have(scene: TierScene, ids: TokenIds) -> None:
-    """Bring `ids` to the device, offloading other blocks as needed."""
+    """Load or compute `ids` on the device, offloading other blocks as needed."""
     lease: Lease | None = None
     for _ in range(6):
         lease = lease or scene.acquire_loading(A, ids, None)
@@ -27,7 +29,7 @@ def have(scene: TierScene, ids: TokenIds) -> None:
 
 
 def scene_with_redundant_copies() -> tuple[TierScene, RedundantCopies]:
-    """Make a scene with PROMPT's three blocks on the device, and copies in the host."""
+    """Make a scene with PROMPT's three blocks on the device, and copies of them in the host."""
     scene = TierScene(4, host=8)
     scene.run(A, PROMPT)
     have(scene, OTHER)
@@ -45,7 +47,7 @@ def places(redundant: RedundantCopies, wanted: int) -> list[int] | None:
 def test_the_last_ones_are_given_first_and_all_of_them_once() -> None:
     _, redundant = scene_with_redundant_copies()
     assert places(redundant, 1) == [2]
-    assert places(redundant, 2) == [1, 2]  # none has been evicted yet
+    assert places(redundant, 2) == [1, 2]  # no copy has been evicted yet
     assert places(redundant, 3) == [0, 1, 2]
     assert places(redundant, 3) is None
 
@@ -79,7 +81,8 @@ def test_a_block_on_its_way_down_is_no_double_until_it_has_arrived() -> None:
     for node in scene.cache.tree.root.children.values():
         redundant.add(node)
     assert places(redundant, 3) is None
-    held = scene.acquire_loading(A, PROMPT, None)  # keeps its blocks on the device too
+    # this lease keeps the prompt's blocks on the device too
+    held = scene.acquire_loading(A, PROMPT, None)
     assert held is not None
     scene.complete([(move, CopyOutcome.DONE) for move in list(scene.under_way)])
     assert places(redundant, 3) is not None

@@ -23,7 +23,7 @@ A = path("a")
 
 
 class Grove:
-    """A tree and its leases, without free lists or owners' accounts."""
+    """A tree and leases in it, without free lists or owners' accounts."""
 
     def __init__(self) -> None:
         self.tree = RadixTree(BLOCK)

@@ -1,4 +1,4 @@
-"""The time until which a leaf is evicted after others."""
+"""The time until which a retained leaf is evicted after other leaves."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_a_shorter_time_takes_nothing_from_a_longer_one() -> None:
     assert retention.keeps(node)
     retention.now += 1.0
     assert not retention.keeps(node)
-    retention.retain(node, 300.0)  # after the longer time the shorter one counts
+    retention.retain(node, 300.0)  # when the longer time has passed, the shorter one applies
     retention.now += 300.0
     assert not retention.keeps(node)
 

@@ -1,4 +1,4 @@
-"""The working area beside the partitions of a tier."""
+"""The working area of a tier, beside its partitions."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ def test_each_owner_can_run_its_longest_request_where_half_of_the_tier_is_enough
 @pytest.mark.parametrize(
     ("parts", "area"),
     [
-        ([0.5, 0.5], 100),  # each partition alone is long enough: a sixteenth
+        # each partition alone holds the longest request, so the area is a sixteenth
+        ([0.5, 0.5], 100),
         ([0.25] * 4, 134),  # (500 - 400) / 0.75, rounded up
         ([0.1] * 10, 378),  # (500 - 160) / 0.9
         ([0.0, 1.0], 500),

@@ -1,4 +1,4 @@
-"""The owner is chosen first, then its leaf; a plain set of leaves is the positive control."""
+"""The choice of an owner, then of its leaf to evict. Positive control: a plain set of leaves."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def leaf(owner: str, last_used: float, blocks: int = 4) -> Node:
 
 
 class Tier:
-    """A tier of a hundred blocks whose leaves can all be evicted."""
+    """A tier of a hundred blocks, all of whose leaves can be evicted."""
 
     def __init__(self, quotas: dict[str, Quota], *leaves: Node) -> None:
         self.quota_usage = QuotaUsage(100)
@@ -93,7 +93,7 @@ def test_no_more_is_taken_than_the_first_owner_is_ahead() -> None:
     assert tier.victims.choose("me", 25, 25) is not None
     found = tier.victims.choose("me", 25, 25)
     assert found is not None
-    # ten more than the owner's share, and at least one
+    # ten blocks above the owner's share, and at least one more
     assert (found[0].owner, found[1]) == ("rich", 11)
 
 

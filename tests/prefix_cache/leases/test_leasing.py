@@ -1,4 +1,4 @@
-"""How a lease is granted, refused and released, as users of the cache see it."""
+"""Leases as users of the cache see them: granted, refused and released."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_a_lease_has_found_blocks_first_and_fresh_ones_after_them() -> None:
 def test_the_last_token_is_never_found() -> None:
     scene = Scene(16)
     scene.run(A, IDS)
-    # cached tokens of the last block, as a copy
+    # includes three cached tokens of the last block, which is copied
     assert scene.must_acquire(A, IDS).cached_tokens == 11
     assert scene.must_acquire(A, IDS[:9]).cached_tokens == 8
 

@@ -1,4 +1,4 @@
-"""The choice to load or recompute: rates, choices, trials."""
+"""The choice between loading and recomputing: measured rates, choices, trials."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def found(device: int = 0, coming: int = 0, host: int = 0, disk: int = 0) -> Whe
 def measured(
     *, per_token: float, host: float | None = None, disk: float | None = None
 ) -> LoadOrRecompute:
-    """Measure the seconds of a computed token, and of a block from either tier."""
+    """Measure the seconds per computed token, and per block loaded from either tier."""
     rates = LoadOrRecompute(ConstantRate(per_token), block_size=BLOCK, block_bytes=1 << 20)
     for tier, seconds in ((Tier.HOST, host), (Tier.DISK, disk)):
         if seconds is not None:
@@ -58,7 +58,10 @@ class TestChoice:
         assert rates.load_blocks(found(disk=10), 160, Queue(tokens=2000)) == 10
 
     def test_as_much_is_loaded_as_arrives_while_others_are_computed(self) -> None:
-        """Half of it arrives before the sequence's turn. The rest would make it wait."""
+        """Load as many blocks as arrive while other sequences are computed.
+
+        Half of the prefix arrives before the sequence's turn. The rest would make it wait.
+        """
         rates = measured(per_token=1e-4, host=2e-3)
         assert rates.load_blocks(found(host=10), 160) == 0
         assert rates.load_blocks(found(host=10), 160, Queue(tokens=100)) == 5

@@ -1,4 +1,6 @@
-"""Refusals are retried now and then, by key, and the number of keys is bounded."""
+"""Refusals of a lease: they are retried from time to time, by key, and the number of keys is
+bounded.
+"""
 
 from __future__ import annotations
 

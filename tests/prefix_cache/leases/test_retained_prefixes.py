@@ -19,7 +19,7 @@ def prompt(number: int, blocks: int = 2) -> TokenIds:
 
 
 def run(scene: Scene, ids: TokenIds, seconds: float = 0.0, owner: str = "anna") -> int:
-    """Run a request, whose whole prompt is marked if `seconds` is set; return its cached tokens."""
+    """Run a request; with `seconds`, its whole prompt is marked. Return its cached tokens."""
     lease = scene.start(path(owner), ids, owner)
     if seconds:
         scene.cache.retain(lease, ids, seconds, now=scene.tick())
@@ -28,7 +28,7 @@ def run(scene: Scene, ids: TokenIds, seconds: float = 0.0, owner: str = "anna") 
 
 
 def two_owners(*, disk: int = 0) -> TierScene:
-    """Give Anna and Ben a part each: half of the room beside running sequences."""
+    """Give Anna and Ben half each of the room that running sequences leave."""
     scene = TierScene(24, disk=disk)
     scene.cache.quotas.partition({"anna": Quota(), "ben": Quota()}, {"anna": 16, "ben": 16})
     return scene
@@ -54,7 +54,7 @@ def test_retained_blocks_are_counted_once_and_for_their_time() -> None:
     scene = two_owners()
     run(scene, prompt(1, 2), 300.0)
     run(scene, prompt(1, 4), 600.0)  # extends the first prompt
-    run(scene, prompt(2))  # unmarked
+    run(scene, prompt(2))  # has no mark
     run(scene, prompt(3, 1), 300.0, owner="ben")
     assert scene.cache.retained.blocks(now=scene.now) == {"anna": 4, "ben": 1}
     scene.now += 400.0
@@ -86,7 +86,7 @@ def test_a_request_that_finds_it_begins_its_time_anew() -> None:
     scene = two_owners()
     run(scene, prompt(1), 300.0)
     scene.now += 200.0
-    assert run(scene, prompt(1)) == 8  # unmarked
+    assert run(scene, prompt(1)) == 8  # has no mark
     scene.now += 200.0
     for number in range(3, 9):
         run(scene, prompt(number))
@@ -119,7 +119,10 @@ def test_marks_cost_nobody_else_a_block_and_nobody_else_sees_them() -> None:
 
 
 def test_of_a_published_namespace_nothing_is_retained_listed_or_forgotten() -> None:
-    """Other tenants can find a published prefix even if no pin has adopted it from its tenant."""
+    """Retain, list and forget nothing in a published namespace.
+
+    Other tenants can find a published prefix even if no pin has adopted it from its tenant.
+    """
     scene = two_owners()
     anna, ben = path("published", "anna", length=2), path("published", "ben", length=2)
     ids, published = prompt(1, blocks=3), prompt(1, blocks=2)
@@ -246,7 +249,10 @@ def test_forgetting_a_prefix_of_a_longer_marked_one_takes_no_block() -> None:
 
 
 def test_a_prefix_that_another_cache_had_marked_is_forgotten_without_a_mark() -> None:
-    """The prefix is found by its last block's key, anywhere in a node, if the owner is the same."""
+    """Forget a prefix that was marked in an earlier cache, so that no mark is left.
+
+    The prefix is found by its last block's key, anywhere in a node, if the owner is the same.
+    """
     scene = two_owners()
     ids = np.concatenate([prompt(1, 5), tokens(0)])
     for owner, namespace in (("anna", ANNA), ("ben", BEN)):

@@ -1,4 +1,4 @@
-"""Written blocks that were never read, by owner and by label, whatever becomes of them."""
+"""Written blocks that were never read, by owner and by label, also after they are evicted."""
 
 from __future__ import annotations
 
@@ -34,14 +34,16 @@ def test_found_blocks_count_as_read_once_and_the_others_do_not() -> None:
     scene = Scene(16)
     scene.run(A, IDS[:16])
     for _ in range(3):
-        scene.run(A, IDS[:9])  # two whole blocks; this splits the node
+        scene.run(A, IDS[:9])  # reads two whole blocks, which splits the node
     assert counts(scene) == (4, 2)
     scene.run(A, IDS[:17])
     assert counts(scene) == (4, 0)
 
 
 def test_blocks_added_behind_read_ones_are_unread() -> None:
-    """Two turns of a conversation: the first turn's node has hits when the second extends it."""
+    """Count new blocks of a conversation's turn as unread, though they extend a node that has
+    hits.
+    """
     scene = Scene(16)
     scene.run(A, IDS[:8])
     scene.run(A, IDS[:16])
@@ -67,7 +69,7 @@ def test_an_equal_prompt_of_another_namespace_reads_nothing() -> None:
 
 @pytest.mark.parametrize("neighbour", [False, True])
 def test_evictions_by_others_do_not_change_the_counts(neighbour: bool) -> None:
-    """Another owner's use of all the room does not change the counts."""
+    """Fill the cache with another owner's blocks: evictions do not change the counts."""
     scene = Scene(5)
     scene.run(A, IDS[:16], "a")
     scene.run(A, IDS[:9], "a")
@@ -123,7 +125,7 @@ def test_what_is_pinned_was_found_before_it_changes_its_owner() -> None:
 def counted_in_parent(
     scene: Scene, where: NamespacePath, ids: TokenIds, writer: str, owner: str = "me"
 ) -> tuple[int, dict[str, int]]:
-    """Run a whole request; return its lease's written blocks, and first reads by label."""
+    """Run a whole request; return the number of written blocks, and the first reads by label."""
     lease = scene.start(where, ids, owner, writer=writer)
     scene.release(lease)
     return lease.num_written, lease.first_reads
@@ -183,7 +185,7 @@ def test_turns_of_a_conversation_under_labels_of_different_days() -> None:
     assert counted_in_parent(scene, A, IDS[:16], "tuesday") == (2, {"monday": 2})
     assert counted_in_parent(scene, A, IDS[:24], "tuesday") == (2, {"tuesday": 2})
     assert counted_in_parent(scene, A, IDS[:25], "") == (0, {"tuesday": 2})
-    assert scene.cache.tree.num_nodes == 2  # one node for each day
+    assert scene.cache.tree.num_nodes == 2  # each day has one node
 
 
 def test_generated_blocks_are_written_like_a_prompt_s() -> None:
@@ -217,7 +219,9 @@ def test_a_request_without_a_label_writes_and_is_read_by_owner_alone() -> None:
 
 
 def test_what_lies_before_the_namespace_of_its_own_has_no_label() -> None:
-    """The tenant that first computed a published prefix learns nothing of its later readers."""
+    """Label no block of a published prefix: its first tenant learns nothing of its later
+    readers.
+    """
     scene, where = Scene(32), path("published", "tenant a", length=2)
     assert counted_in_parent(scene, where, IDS[:16], "ann") == (2, {})
     assert counted_in_parent(scene, path("published", "tenant b", length=2), IDS[:16], "ben") == (
@@ -253,7 +257,7 @@ def test_what_comes_back_from_the_host_is_found_by_whoever_asks_for_it() -> None
 
 
 def in_time(scene: TierScene, where: NamespacePath, ids: TokenIds, writer: str = "") -> Lease:
-    """Return a lease, after the copies that make room for it."""
+    """Return a lease, once copies have made room for it."""
     while (lease := scene.acquire(where, ids, writer=writer)) is None:
         scene.end_copies()
     return lease
@@ -278,7 +282,7 @@ def test_what_an_earlier_engine_wrote_has_no_label() -> None:
 
 
 def test_labels_add_up_to_what_owners_wrote_and_read() -> None:
-    """In random requests labelled with their owners, counts by label equal counts by owner."""
+    """Label random requests with their owners: counts by label equal counts by owner."""
     scene, dice = Scene(12), random.Random(11)
     written: Counter[str] = Counter()
     read: Counter[str] = Counter()

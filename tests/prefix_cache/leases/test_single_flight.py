@@ -1,4 +1,4 @@
-"""Single flight of equal prompts."""
+"""Single flight: of several equal prompts, only one is computed."""
 
 from __future__ import annotations
 

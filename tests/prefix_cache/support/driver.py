@@ -27,7 +27,7 @@ OWNERS = ("anna", "ben", "cleo")
 
 @dataclass(eq=False)
 class Running:
-    """A sequence that runs."""
+    """A running sequence."""
 
     path: NamespacePath
     ids: TokenIds
@@ -47,7 +47,9 @@ class Driver:
         digest: Digest = xxh3_128_digest,
         check_every: int = 1,
     ) -> None:
-        """`check_every`: operations between two complete checks."""
+        """Make a cache and its oracle; `check_every` is the number of operations between complete
+        checks.
+        """
         self.check_every = check_every
         self.random = Random(seed)
         self.scene = Scene(num_blocks, block_size, digest)
@@ -89,7 +91,7 @@ class Driver:
     def draw(self) -> tuple[NamespacePath, TokenIds]:
         length = self.random.randint(1, self.max_tokens)
         ids = np.array([self.random.getrandbits(1) for _ in range(length)], dtype=np.int32)
-        if self.running and self.random.random() < 0.4:  # to get long shared prefixes
+        if self.running and self.random.random() < 0.4:  # makes long shared prefixes
             other = self.random.choice(self.running)
             same = min(length, len(other.ids))
             ids[:same] = other.ids[:same]
@@ -114,7 +116,8 @@ class Driver:
             return
         whole = len(matched) * oracle.block_size
         assert lease.num_blocks == len(lease.blocks) == len(matched) + missing
-        if to_evict and lease.moves:  # the blocks evicted beside the source depend on nodes
+        # which blocks are evicted beside the copy's source depends on nodes, which the oracle lacks
+        if to_evict and lease.moves:
             oracle_chains = set(chains(self.scene))
             held = oracle.acquire(owner, matched, 0, self.scene.now, shares)
             oracle.evicted_to(oracle_chains, owner)
@@ -145,7 +148,7 @@ class Driver:
         self.duplicates += len(sequence.lease.duplicates) > before
 
     def generate(self, sequence: Running) -> bool:
-        """Append some tokens to a sequence, and get room for them if needed."""
+        """Append some tokens to a sequence, after getting room for them if needed."""
         if len(sequence.ids) >= 2 * self.max_tokens:
             return False
         more = np.array([self.random.getrandbits(1) for _ in range(3)], dtype=np.int32)
@@ -164,7 +167,7 @@ class Driver:
         return extended
 
     def retain(self, sequence: Running) -> None:
-        """Mark a part of a computed prompt for some time."""
+        """Mark part of a computed prompt for some time."""
         marked = sequence.ids[: self.random.randint(1, sequence.computed or 1)]
         seconds, owner = float(self.random.randint(5, 80)), sequence.held.owner
         self.scene.cache.retain(sequence.lease, marked, seconds, now=self.scene.tick())
@@ -180,7 +183,9 @@ class Driver:
             self.marked[owner][keys[: 16 * len(chain)][-16:]] = chain
 
     def check_marked(self) -> None:
-        """Check that the listed prefixes are the marked ones, with all that is still kept."""
+        """Check that the listed prefixes are the marked ones, with all blocks that are still
+        retained.
+        """
         for owner, marked in self.marked.items():
             found = self.scene.cache.retained.listed(owner, now=self.scene.now)
             assert {one.prefix_id for one in found} <= marked.keys()
@@ -188,7 +193,7 @@ class Driver:
                 chain = marked[one.prefix_id]
                 here = [chain[: at + 1] in self.oracle.entries for at in range(len(chain))]
                 assert one.num_blocks == len(chain)
-                # blocks that came back later are not retained
+                # blocks that were evicted and computed again are not retained
                 assert sum(one.held.values()) <= sum(here)
             listed = {one.prefix_id for one in found}
             for key, chain in list(marked.items()):
@@ -242,7 +247,9 @@ class Driver:
             assert sequence.lease.num_shared == len(sequence.held.chain)
 
     def check_contents(self) -> None:
-        """Check that the tree equals the oracle's set, and that each block's contents are right."""
+        """Check that the tree has exactly the oracle's blocks, and that their contents are
+        right.
+        """
         self.scene.move()
         found = chains(self.scene)
         assert set(found) == set(self.oracle.entries)
@@ -255,7 +262,7 @@ class Driver:
 
 
 def chains(scene: Scene) -> dict[Chain, int]:
-    """Return the block ids in the cache's tree by chain."""
+    """Return the block ids in the cache's tree, by the chain that ends with the block."""
     found: dict[Chain, int] = {}
     waiting: list[tuple[Node, Chain]] = [(scene.cache.tree.root, ())]
     while waiting:

@@ -1,4 +1,4 @@
-"""Waiting prompts, whose updated matches are compared with walks from the root."""
+"""Waiting prompts, whose updated matches are compared with walks from the tree's root."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MOST = 4
 
 
 class FollowedPrompts:
-    """A set of prompts that are looked up repeatedly. `seen` counts the cases."""
+    """A set of prompts that are looked up repeatedly. `seen` counts the cases that occurred."""
 
     def __init__(self, random: Random) -> None:
         self._cache: PrefixCache | None = None
@@ -29,7 +29,7 @@ class FollowedPrompts:
         self._waiting.append((path, ids, cache.match(path, ids)))
 
     def check(self, cache: PrefixCache) -> None:
-        if cache is not self._cache:  # after a restart nobody waits
+        if cache is not self._cache:  # after a restart no prompt waits
             self._cache, self._waiting = cache, []
         for index, (path, ids, before) in enumerate(self._waiting):
             self.seen["gone" if not before.holds else "held"] += 1

@@ -38,7 +38,7 @@ class Sizes:
     disk: int = 0
 
     def part(self, share: float) -> Sizes:
-        """Return a share of each size."""
+        """Return these sizes multiplied by `share`."""
         return Sizes(*(int(share * blocks) for blocks in (self.device, self.host, self.disk)))
 
 
@@ -64,7 +64,7 @@ class Market:
         self.now = 0.0
 
     def begin(self, request: Request) -> Lease:
-        """Lease and compute a prompt, including copies."""
+        """Lease a prompt, compute it, and complete the copies that it needs."""
         self.now += 1.0
         where, ids = path(request.owner), request.prompt
         for _ in range(64):
@@ -92,16 +92,16 @@ class Market:
         return [self.serve(request) for request in requests]
 
     def complete(self) -> None:
-        """Let all copies succeed until there are none."""
+        """Complete all copies successfully, until no more are planned."""
         while moves := self.cache.moves.take_plan().moves:
             self.cache.moves.complete(moves)
 
     def hit_rate(self, owner: str) -> float:
-        """Return the share of tokens found, of those that could have been found."""
+        """Return the owner's found tokens divided by the tokens that could have been found."""
         return self.found[owner] / self.asked[owner]
 
     def held(self, owner: str) -> int:
-        """Return the owner's blocks on the device."""
+        """Return the number of the owner's blocks on the device."""
         return self.cache.capacity.owners()[owner].blocks_held
 
 
@@ -114,14 +114,14 @@ def prompt(*parts: int, length: int = 8) -> TokenIds:
 
 
 def flood(owner: str, count: int, *, begin: int = 0, length: int = 8) -> list[Request]:
-    """Make prompts that come only once."""
+    """Make prompts that are each requested only once."""
     return [Request(owner, prompt(begin + n, length=length)) for n in range(count)]
 
 
 def conversations(
     random: Random, owner: str, count: int, *, topics: int, longest: int = 12
 ) -> list[Request]:
-    """Draw prompts of which some return, mostly the popular ones, at various lengths."""
+    """Draw prompts of various lengths, some of which come again, mostly the popular ones."""
     popular = [1.0 / (n + 1) for n in range(topics)]
     drawn = random.choices(range(topics), popular, k=count)
     return [Request(owner, prompt(n, length=random.randint(3, longest))) for n in drawn]

@@ -31,7 +31,7 @@ class Held:
     owner: str
     shares: bool
     chain: Chain  # the shared blocks
-    own: dict[str, int]  # numbers of private and duplicate blocks
+    own: dict[str, int]  # numbers of private and of duplicate blocks
     attached: int  # number of leading blocks of the chain that are still in the tree
     first_added: int | None = None
 
@@ -49,7 +49,7 @@ class Oracle:
         self.caused: dict[str, int] = {}
         self.suffered: dict[str, int] = {}
         self.seen: set[str] = set()
-        # detached blocks: the owner and the holders
+        # detached blocks: their owner, and the leases that hold them
         self._orphans: list[tuple[str, set[Held]]] = []
 
     # ---- queries
@@ -109,7 +109,9 @@ class Oracle:
         return missing <= self.free() + len(self.entries) - len(held)
 
     def acquire(self, owner: str, matched: Chain, missing: int, now: float, shares: bool) -> Held:
-        """Lease `matched`, and `missing` private blocks; call `evict` first."""
+        """Lease `matched` and `missing` private blocks; the caller has already evicted as many as
+        needed.
+        """
         held = Held(owner, shares, matched, {"private": missing, "duplicate": 0}, len(matched))
         self.leases.append(held)
         self.seen |= {owner} if missing else set()
@@ -121,7 +123,7 @@ class Oracle:
         return held
 
     def retain(self, chain: Chain, owner: str, seconds: float, now: float, first: int) -> None:
-        """Retain the blocks of `chain` from `first` on that belong to the owner."""
+        """Retain the blocks of `chain` that belong to the owner, from block `first` on."""
         for at in range(len(chain)):
             entry = self.entries.get(chain[: at + 1])
             if entry is None:
@@ -149,7 +151,7 @@ class Oracle:
             self._evicted(min(leaves, key=order), owner)
 
     def evicted_to(self, left: set[Chain], owner: str) -> None:
-        """Accept the cache's choice of evicted blocks, if it is allowed."""
+        """Accept the cache's choice of evicted blocks, after checking that it is allowed."""
         gone = set(self.entries) - left
         assert left <= set(self.entries)
         assert not gone & self.held()
@@ -201,7 +203,7 @@ class Oracle:
         )
 
     def forget(self, tops: list[Chain]) -> int:
-        """Remove these blocks and all that follow them."""
+        """Remove these blocks and all blocks after them."""
         chosen = set(tops)
         gone = [
             chain

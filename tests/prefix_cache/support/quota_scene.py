@@ -1,4 +1,4 @@
-"""A scene with tiers in which owners have quotas, also after a restart."""
+"""A scene with tiers in which owners have quotas; a restarted cache gets them again."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class QuotaScene(TierScene):
 
 
 def any_quota(random: Random) -> Quota:
-    """Draw any quota, including the default and the smallest."""
+    """Draw a random quota; the default and the smallest are possible."""
     shares = sorted(random.choice((0.0, 0.1, 0.3, 0.5, 1.0)) for _ in range(2))
     return Quota(shares[0], shares[1], random.choice((0.25, 1.0, 1.0, 3.0)))
 

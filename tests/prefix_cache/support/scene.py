@@ -26,12 +26,14 @@ def namespace(name: str) -> Namespace:
 
 
 def path(*names: str, length: int = 1) -> NamespacePath:
-    """Make a path through the named namespaces, each `length` blocks long, the last without end."""
+    """Make a path through the named namespaces, each `length` blocks long except the last, which
+    has no end.
+    """
     return NamespacePath(tuple((i * length, namespace(name)) for i, name in enumerate(names)))
 
 
 class ConstantDigest:
-    """The worst possible hash."""
+    """A hash function whose results are all equal, the worst possible."""
 
     def __call__(self, data: bytes) -> bytes:
         return b"same for all...!"
@@ -83,7 +85,7 @@ class Scene:
         return lease
 
     def move(self) -> None:
-        """Make the copies requested since the last call, in order."""
+        """Do the copies requested since the last call, in order."""
         for move in self._unmoved:
             assert move.source_tier is move.target_tier is Tier.DEVICE
             self.memory[move.target] = list(self.memory[move.source])

@@ -1,12 +1,13 @@
 """Random operations on a cache of a model with recurrent layers, with a simulated state pool.
 
 A state is a number that depends on every token before it and on its namespaces. As in the engine, a
-row reads one slot and writes another, and must read the state of its sequence at its start. An
-overwritten version, a checkpoint of other tokens, or a slot given away too early is therefore found
-at the next row. With tiers, states below the device have their own slots, copies end late and may
-fail, and processes are killed.
+row reads one slot and writes another, and must read the state of its sequence at its start. The
+next row therefore detects an overwritten version, a checkpoint of other tokens, or a slot that was
+given away too early. With tiers, states below the device have slots of their own, copies end late
+and may fail, and processes are killed.
 
-Steps are launched one ahead of the settled step. Some fail, and some are left out.
+Each step is launched before the previous one is settled. Some steps fail, and some rows are left
+out.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from tests.prefix_cache.support.driver import OWNERS, PATHS
 from tests.prefix_cache.support.scene import namespace
 
 Chain = tuple[tuple[Namespace, tuple[int, ...]], ...]
-WRONG = -1  # contents left by a failed step
+WRONG = -1  # contents of a slot that a failed step has written
 
 
 def state_after(where: NamespacePath, ids: TokenIds, end: int, size: int) -> int:
@@ -49,7 +50,7 @@ def states_of(lease: Lease) -> LeaseStates:
 
 @dataclass(eq=False)
 class Running:
-    """A sequence; `computed` counts launched tokens, of which `settled` are settled."""
+    """A sequence. `computed` counts its launched tokens, `settled` those whose step is settled."""
 
     path: NamespacePath
     ids: TokenIds
@@ -57,8 +58,9 @@ class Running:
     lease: Lease
     computed: int
     settled: int
-    rows: deque[int] = field(default_factory=deque)  # ends of launched rows that are not settled
-    may_leave_out: bool = False  # no row has been decided since the last launch
+    # positions at which its launched, unsettled rows end
+    rows: deque[int] = field(default_factory=deque)
+    may_leave_out: bool = False  # whether no row has been decided since the last launch
 
 
 class StatesDriver:
@@ -225,7 +227,7 @@ class StatesDriver:
             self._settle(one)
 
     def fail(self) -> None:
-        """Let a launch fail after it has written a part."""
+        """Let a launch fail after it has written a state."""
         one = self._any_ready()
         if one is not None and len(one.rows) < 2 and self._has_tokens(one):
             slot, _ = self._row(one)
@@ -234,7 +236,7 @@ class StatesDriver:
             self.seen["failed"] += 1
 
     def leave_out(self) -> None:
-        """Compute the last launched row again, from before it."""
+        """Leave out the last launched row, so that it is computed again."""
         one = self._any()
         if one is not None and one.rows and one.may_leave_out:
             one.rows.pop()
@@ -287,7 +289,7 @@ class StatesDriver:
         self.cache.flush(namespace=where, owner=owner)
 
     def divide(self) -> None:
-        """Set an owner's quota, or partition the tiers for good."""
+        """Set an owner's quota, or partition the tiers permanently."""
         if self.random.random() < 0.3:
             self.cache.quotas.partition({owner: Quota() for owner in OWNERS})
         else:
@@ -399,7 +401,7 @@ class StatesDriver:
         return self.random.choice(self.running) if self.running else None
 
     def _any_ready(self) -> Running | None:
-        """Return a sequence whose prefix is loaded; release it if the load failed."""
+        """Return a sequence whose prefix is loaded; if the load failed, release the sequence."""
         one = self._any()
         if one is not None and one.lease.failed:
             self.running.remove(one)
@@ -419,7 +421,7 @@ class StatesDriver:
         return True
 
     def _row(self, one: Running) -> tuple[int, int]:
-        """Return the slot and the end of the sequence's next row."""
+        """Return the slot and the end position of the sequence's next row."""
         states = states_of(one.lease)
         stop = states.stop_after(one.computed) or len(one.ids)
         end = self.random.randint(one.computed + 1, min(stop, len(one.ids)))

@@ -1,6 +1,6 @@
 """Random operations on a cache with all tiers, with checks of the blocks' contents.
 
-The ends of copies are drawn too: their time, order and outcome.
+The times, order and outcomes of copies are random too.
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ class Sequence:
 
 
 class TiersDriver:
-    """A driver; `check_every`: operations between two complete checks."""
+    """A driver of random operations; `check_every` is the number of operations between complete
+    checks.
+    """
 
     def __init__(
         self,
@@ -49,7 +51,9 @@ class TiersDriver:
         alphabet: int = 2,
         marks: float = 0.0,
     ) -> None:
-        """`marks`: the frequency of marks, where all other operations add up to about 100."""
+        """Make a scene. `marks` is the frequency of marks; all other frequencies add up to about
+        100.
+        """
         self.random = Random(seed)
         self.scene = scene
         self.max_tokens = max_tokens
@@ -92,7 +96,8 @@ class TiersDriver:
     def draw(self) -> tuple[NamespacePath, TokenIds]:
         length = self.random.randint(1, self.max_tokens)
         ids = np.array([self.random.randrange(self.alphabet) for _ in range(length)], np.int32)
-        if self.history and self.random.random() < 0.8:  # so that prefixes are found again
+        # repeats earlier prompts, so that prefixes are found again
+        if self.history and self.random.random() < 0.8:
             path, other = self.random.choice(self.history)
             return path, np.concatenate([other, ids])[: self.max_tokens]
         return self.random.choice(PATHS), ids
@@ -179,7 +184,7 @@ class TiersDriver:
         self.seen["flushed"] += self.scene.cache.flush(namespace=where, owner=owner)
 
     def retain(self) -> None:
-        """Mark a part of a running prompt, or forget a marked prefix."""
+        """Mark part of a running prompt, or forget a marked prefix."""
         now = self.scene.tick()
         if self.random.random() < 0.2:
             owner = self.random.choice(OWNERS)
@@ -198,7 +203,7 @@ class TiersDriver:
         self.seen["erased"] += len(plan.erase)
 
     def release_early(self) -> None:
-        """Release some loads early: they will succeed, and readers wait for them."""
+        """Release some loads before they end: they will succeed, and readers wait for them."""
         up = (Tier.HOST, Tier.DEVICE)
         moves = [
             move
@@ -212,7 +217,7 @@ class TiersDriver:
         self.seen["promised"] += sum(lease.ready for lease in waiting)
 
     def _keep_promises(self) -> None:
-        """Wait for the loads released early, as a step does before it reads."""
+        """Wait for the loads that were released early, as a step does before it reads."""
         kept = [move for move in self.scene.under_way if move in self.released]
         self.scene.complete([(move, CopyOutcome.DONE) for move in kept])
         self.released.clear()

@@ -1,7 +1,7 @@
 """A scene with simulated memory in all three tiers, and copies that take time.
 
-A copy reads and writes during its whole time. Its source must be unchanged at the end, and nobody
-else may write its target meanwhile.
+A copy reads and writes during its whole time. Its source must be unchanged at the end, and no other
+copy may write its target meanwhile.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Content = list[int | None]
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """A pending copy: its places, and the source's contents at its beginning."""
+    """A pending copy: its slots, and the source's contents when the copy began."""
 
     source: Content
     before: Content
@@ -59,9 +59,9 @@ class TierScene(Scene):
         }
         self.records: dict[int, BlockRecord] = {}  # the disk's records by slot
         self.under_way: dict[Move, Copy] = {}
-        self.doomed: set[Move] = set()  # copies that can only be lost
+        self.doomed: set[Move] = set()  # copies that can only end as lost
         self.spoilt: set[tuple[Tier, int]] = set()  # slots found to be damaged
-        self._was_emptied = False  # since the last plan
+        self._was_emptied = False  # whether the disk was emptied since the last plan
         self.cache = self._new_cache()
 
     def end_copies(self) -> None:
@@ -92,7 +92,7 @@ class TierScene(Scene):
         return lease
 
     def take_plan(self) -> Plan:
-        """Begin the plan's copies; those within the device have been made before."""
+        """Begin the plan's copies, after the copies within the device have been made."""
         self.move()
         plan = self.cache.moves.take_plan()
         self.doomed &= self.under_way.keys()
@@ -172,7 +172,7 @@ class TierScene(Scene):
         return self.cache.restart.restore(stored, now=self.tick())
 
     def empty_disk(self) -> int:
-        """Replace the disk's file by a new one. Pending copies to the old file may still end."""
+        """Replace the disk's file by an empty one. Pending copies to the old file may still end."""
         self._was_emptied = True
         self.spoilt = {place for place in self.spoilt if place[0] is not Tier.DISK}
         self.records.clear()
@@ -205,7 +205,7 @@ class TierScene(Scene):
                         slot = int(node.edge.slots(tier)[index])
                         found = tier is Tier.DISK or states[index] & MOVING
                         if (tier, slot) in self.spoilt and found:
-                            continue  # a known or future fault: reading it gives a loss
+                            continue  # a damaged record: reading it reports a loss
                         assert self.places[tier][slot] == expected, (tier, slot)
                         if tier is Tier.DISK:
                             assert self.records[slot].key == node.edge.key(index)

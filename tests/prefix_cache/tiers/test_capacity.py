@@ -1,4 +1,4 @@
-"""Eviction and refusals, as users of the cache see them."""
+"""Eviction and refusals as users of the cache see them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ IDS = np.arange(100, 120, dtype=np.int32)  # five blocks of four tokens
 
 
 def prompt(first: int, length: int = 8) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
-    """Make tokens of a prompt that shares no prefix with others."""
+    """Make a prompt that shares no prefix with prompts of another `first`."""
     return np.arange(first, first + length, dtype=np.int32)
 
 
@@ -40,7 +40,7 @@ def test_the_prefix_unused_for_longest_goes_first() -> None:
     scene = Scene(6)
     for first in (0, 1000, 2000):
         scene.run(A, prompt(first))
-    scene.run(A, prompt(0))  # uses it again
+    scene.run(A, prompt(0))  # uses the prompt again
     scene.release(scene.must_acquire(A, prompt(3000)))
     left = [scene.matches(A, prompt(first)) for first in (0, 1000, 2000)]
     assert left == [8, 0, 8]
@@ -80,7 +80,8 @@ def test_a_refused_acquire_changes_nothing() -> None:
     scene.run(A, IDS)
     scene.start(B, prompt(0, 8))
     before = state(scene)
-    assert scene.acquire(A, tokens(*IDS[:6], *range(30))) is None  # would split, copy and evict
+    # would need a split, a copy and an eviction
+    assert scene.acquire(A, tokens(*IDS[:6], *range(30))) is None
     assert state(scene) == before
     assert scene.acquire(A, tokens(*IDS[:6], *range(18))) is not None
 
@@ -109,7 +110,9 @@ def test_extending_within_the_last_block_takes_nothing() -> None:
 
 @pytest.mark.parametrize("num_blocks", range(1, 12))
 def test_whichever_allocation_is_the_one_that_fails_nothing_is_lost(num_blocks: int) -> None:
-    """Prompts and growth of five blocks or more, with every size of pool."""
+    """Let each allocation fail in turn, for prompts and growth of five blocks or more: nothing is
+    lost.
+    """
     scene = Scene(num_blocks)
     leases = []
     for first in (0, 0, 1000):
@@ -137,7 +140,7 @@ def test_whichever_allocation_is_the_one_that_fails_nothing_is_lost(num_blocks: 
 
 def test_the_block_that_is_copied_is_not_evicted_for_its_copy() -> None:
     scene = Scene(5)
-    scene.run(A, IDS[:8])  # the source, least recently used
+    scene.run(A, IDS[:8])  # the copy's source, which is least recently used
     scene.run(B, prompt(0, 12))
     ids = tokens(*IDS[:6], 1, 1)
     lease = scene.must_acquire(A, ids)
@@ -161,7 +164,8 @@ def test_where_only_the_source_could_give_way_it_is_not_copied_but_used() -> Non
 def test_a_prompt_that_fits_is_always_admitted_when_nothing_is_leased() -> None:
     scene = Scene(7)
     for first in range(0, 60, 3):
-        scene.release(scene.start(A, prompt(first % 9, 28)))  # `start` asserts that it is admitted
+        # `start` asserts that the request is admitted
+        scene.release(scene.start(A, prompt(first % 9, 28)))
         assert scene.matches(A, prompt(first % 9, 28)) == 28
         scene.cache.check_invariants()
 
@@ -196,7 +200,7 @@ def test_a_flush_is_no_eviction() -> None:
 
 
 class LongestFirst(EvictionPolicy):
-    """A policy that depends on values changed by trims and splits."""
+    """A policy whose order depends on values that trims and splits change."""
 
     def sort_key(self, node: Node) -> SortKey:
         return (-len(node.edge),)
@@ -209,5 +213,6 @@ def test_another_policy_chooses_otherwise() -> None:
     scene.run(A, IDS)
     scene.release(scene.must_acquire(B, prompt(500, 16)))
     assert (scene.matches(A, prompt(0, 8)), scene.matches(A, IDS)) == (8, 8)
-    assert scene.acquire(A, tokens(*IDS[:4], 9)) is not None  # splits a candidate
+    # splits a node that is a candidate for eviction
+    assert scene.acquire(A, tokens(*IDS[:4], 9)) is not None
     scene.cache.check_invariants()

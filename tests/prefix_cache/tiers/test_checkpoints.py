@@ -1,4 +1,4 @@
-"""Checkpoints: the end of a match, the start of a lease, and the order of eviction."""
+"""Checkpoints as the end of a match, as the start of a lease, and their order of eviction."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Requests:
         return lease
 
     def compute(self, lease: Lease, ids: TokenIds) -> None:
-        """Compute all tokens, in rows that end where a state is wanted."""
+        """Compute all tokens, in rows that end where a state is to be kept."""
         states, at = states_of(lease), lease.cached_tokens
         while at < len(ids):
             at = min(states.stop_after(at) or len(ids), len(ids))
@@ -94,7 +94,7 @@ def test_a_request_that_ends_within_a_block_leaves_its_last_whole_one() -> None:
     requests = Requests()
     lease = requests.open(IDS[:18])
     states = states_of(lease)
-    for end in (14, 15, 16, 17, 18):  # decodes
+    for end in (14, 15, 16, 17, 18):  # one-token rows
         requests.cache.states.launched(lease, end, states.next_out())
         keys = block_keys(HERE, IDS, SIZE)
         requests.cache.commit(lease, IDS[:end], end, keys, now=0.0)
@@ -117,8 +117,9 @@ def test_where_prompts_part_a_state_is_kept_by_the_second() -> None:
 @pytest.mark.parametrize(
     ("at", "early"),
     [
-        (path("published", "tenant b", length=4), 0),  # only at the end of the published blocks
-        (HERE, 8),  # positive control: in its own namespace, anywhere
+        # the state may be read only at the end of the published blocks
+        (path("published", "tenant b", length=4), 0),
+        (HERE, 8),  # positive control: in its own namespace, a state may be read anywhere
     ],
 )
 def test_others_blocks_get_no_state_where_a_tenant_stops(at: NamespacePath, early: int) -> None:
@@ -182,7 +183,7 @@ def test_what_a_lease_may_read_is_not_evicted() -> None:
 
 def test_the_checkpoint_that_saves_least_goes_first() -> None:
     requests = Requests(num_states=1 + 3 + 2)
-    requests.run(IDS[:24], 20, 24)  # the second saves one block, the first five
+    requests.run(IDS[:24], 20, 24)  # the second checkpoint saves one block, the first five
     requests.open(IDS[:8] + 500)
     assert requests.usable(IDS) == 24
     requests.cache.checkpoints.take(1, "me")
@@ -191,7 +192,7 @@ def test_the_checkpoint_that_saves_least_goes_first() -> None:
 
 def test_a_checkpoint_saves_more_once_the_one_before_it_is_gone() -> None:
     requests = Requests(num_states=1 + 3 + 3)
-    requests.run(IDS[:24], 8, 20, 24)  # save two, three and one blocks
+    requests.run(IDS[:24], 8, 20, 24)  # the checkpoints save two, three and one blocks
     device = requests.cache.checkpoints.device
     worth = [
         device.policy_of("me").priority(node_at(requests.cache, IDS, end)) for end in (8, 20, 24)
@@ -210,11 +211,12 @@ def worth_at(requests: Requests, end: int) -> float:
 def test_a_checkpoint_is_worth_less_once_its_conversation_has_gone_on() -> None:
     requests = Requests()
     requests.run(IDS[:16], 16)
-    requests.run(np.concatenate([IDS[:16], IDS[:8]]), 16)  # starts there, and continues differently
+    # starts from this state, and continues with other tokens
+    requests.run(np.concatenate([IDS[:16], IDS[:8]]), 16)
     assert worth_at(requests, 16) == 4 / 8
     requests.run(
         IDS[:24], 24
-    )  # a second start from this state, so further requests may start from it too
+    )  # a second request starts from this state, so further requests may do so too
     assert worth_at(requests, 16) == 4
 
 
@@ -245,7 +247,7 @@ def test_marked_prefixes_lose_their_state_last() -> None:
     requests.compute(lease, IDS[:9])
     requests.cache.retain(lease, IDS[:8], 100.0, now=requests.now)
     requests.cache.release(lease, now=requests.now)
-    requests.run(IDS[:28] + 500)  # saves more than the marked prefix, and is newer
+    requests.run(IDS[:28] + 500)  # would save more than the marked prefix, and is newer
     requests.open(IDS[:8] + 900)
     assert requests.usable(IDS[:9]) == 8
     assert requests.usable(IDS[:28] + 500) == 28
@@ -286,7 +288,7 @@ def test_partitioned_sequences_have_at_most_half_and_answers_are_of_their_owners
         requests.compute(lease, IDS[:16] + 1000 * at)
         requests.cache.release(lease, now=9.0)
     assert (device.num_held, device.usage.held) == (0, {"me": 3})
-    lease = requests.open(IDS[:16] + 4000)  # evicts the owner's oldest
+    lease = requests.open(IDS[:16] + 4000)  # evicts the owner's oldest checkpoint
     assert (len(states_of(lease).owned), device.usage.held) == (3, {"me": 3})
     requests.cache.check_invariants()
 

@@ -2,7 +2,7 @@
 
 The pools are small, so states are refused, evicted and read while others are made. On the device
 alone there are 6,000 operations, compared after each. With lower tiers, where copies of states
-seldom fail in each way, there are 16,000, compared after every third. With all of the zoo there are
+seldom fail in each way, there are 16,000, compared after every third. In `make test-zoo` there are
 five times as many.
 """
 

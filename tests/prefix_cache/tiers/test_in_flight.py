@@ -1,4 +1,4 @@
-"""Pending copies, without a cache around them."""
+"""Pending copies, tested without a cache."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DOWN = (Tier.DEVICE, Tier.HOST)
 
 
 class Station:
-    """Nodes of three blocks each, in slots 0, 1, 2 and 10, 11, 12 and so on."""
+    """Nodes of three blocks each, in slots 0 to 2, 10 to 12, and so on."""
 
     def __init__(self) -> None:
         self.in_flight = InFlight()

@@ -1,4 +1,4 @@
-"""Blocks without room: each line of the table in `offloader`."""
+"""Blocks for which there is no room: each line of the table in `offloader`."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from tests.prefix_cache.support.scene import path, tokens
 from tests.prefix_cache.support.tiers_scene import TierScene
 
 A = path("a")
-PROMPT = tokens(*range(1, 10))  # two blocks of four tokens, and a token to compute
+PROMPT = tokens(*range(1, 10))  # two blocks of four tokens, and a last token to compute
 OTHER = tokens(*range(21, 30))
 THIRD = tokens(*range(41, 50))
 
 
 def places(scene: TierScene, ids: TokenIds = PROMPT) -> tuple[int, int, int]:
-    """Count a prompt's blocks on the device, else in the host, else on the disk."""
+    """Count a prompt's blocks by their fastest tier: device, host, disk."""
     found = scene.cache.match(A, ids).found
     return found.device, found.host, found.disk
 
 
 def push_out(scene: TierScene, ids: TokenIds = OTHER) -> bool:
-    """Request as much as the device has; return whether there was room at once."""
+    """Request as many blocks as the device has; return whether there was room at once."""
     lease = scene.acquire_loading(A, ids, None)
     if lease is not None:
         scene.release(lease)
@@ -63,7 +63,7 @@ def test_blocks_that_lie_lower_as_well_are_forgotten_at_once() -> None:
         scene.run(A, PROMPT)
     push_out(scene)
     scene.end_copies()
-    lease = scene.acquire_loading(A, PROMPT, None)  # loaded again, and also kept on the disk
+    lease = scene.acquire_loading(A, PROMPT, None)  # loaded again, but also kept on the disk
     assert lease is not None
     scene.end_copies()
     scene.release(lease)

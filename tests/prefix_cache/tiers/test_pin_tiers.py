@@ -14,12 +14,12 @@ from tests.prefix_cache.support.scene import path, tokens
 from tests.prefix_cache.support.tiers_scene import TierScene
 
 A = path("a")
-PROMPT = tokens(*range(1, 10))  # two blocks of four tokens, and a token to compute
+PROMPT = tokens(*range(1, 10))  # two blocks of four tokens, and a last token to compute
 OTHER = tokens(*range(50, 62))  # fills the device
 
 
 def lease(scene: TierScene, ids: TokenIds) -> Lease:
-    """Return a lease of "tenant", once there is room and it is loaded."""
+    """Return a lease of owner "tenant", once there is room and its blocks are loaded."""
     found: Lease | None = None
     for _ in range(6):
         found = found or scene.acquire_loading(A, ids, None, "tenant")
@@ -30,7 +30,7 @@ def lease(scene: TierScene, ids: TokenIds) -> Lease:
 
 
 def on_both(scene: TierScene) -> None:
-    """Put PROMPT's two blocks on the device and in lower tiers, owned by the tenant."""
+    """Put PROMPT's two blocks, owned by the tenant, on the device and in the lower tiers."""
     for _ in range(2):
         scene.run(A, PROMPT, "tenant")
     for ids in (OTHER, PROMPT):
@@ -44,7 +44,9 @@ def pin(scene: TierScene) -> Lease | None:
 
 @pytest.mark.parametrize("tiers", [(4, 0), (0, 8), (4, 8)])
 def test_pinning_charges_the_copies_in_lower_tiers_too(tiers: tuple[int, int]) -> None:
-    """The copies in lower tiers would else stay charged to the tenant, beyond its ceiling."""
+    """Charge the copies in lower tiers to the pin too: they would else be charged to the tenant,
+    beyond its ceiling.
+    """
     scene = TierScene(3, host=tiers[0], disk=tiers[1])
     on_both(scene)
     pinned = pin(scene)
@@ -62,11 +64,12 @@ def test_pinning_charges_the_copies_in_lower_tiers_too(tiers: tuple[int, int]) -
 def test_a_pin_while_its_blocks_are_copied_down_leaves_the_books_right() -> None:
     scene = TierScene(3, host=4)
     scene.run(A, PROMPT, "tenant")
-    assert scene.acquire_loading(A, OTHER, None) is None  # so the prompt is being offloaded
+    # refused, so the prompt's blocks are being offloaded
+    assert scene.acquire_loading(A, OTHER, None) is None
     scene.take_plan()
     assert scene.under_way
     for _ in range(2):
-        pinned = pin(scene)  # at once, or when they are copied
+        pinned = pin(scene)  # succeeds at once, or after the blocks are copied
         scene.cache.check_invariants()
         if pinned is not None:
             break
@@ -79,7 +82,10 @@ def test_a_pin_while_its_blocks_are_copied_down_leaves_the_books_right() -> None
 
 
 def test_a_prefix_that_was_pinned_can_be_read_from_disk_afterwards() -> None:
-    """A record is sealed for its owner, so reading it as another owner's fails."""
+    """Read a pinned prefix from the disk.
+
+    A record is sealed for its owner, so it could not be read as another owner's.
+    """
     scene = TierScene(3, disk=8)
     on_both(scene)
     eviction_log = scene.cache.eviction_log

@@ -1,6 +1,6 @@
 """No owner loses by sharing, and none gains by strategy (threats.md 5, "Cache space").
 
-This includes the eviction channel (1.1): the hits of an owner that fills only its own part reveal
+This includes the eviction channel (1.1): the hits of an owner that fills only its own share reveal
 nothing of others; without quotas they reveal everything.
 """
 
@@ -32,7 +32,9 @@ SHARE = {owner: weight / sum(WEIGHTS.values()) for owner, weight in WEIGHTS.item
 
 
 def demands(random: Random, requests: int = 120) -> dict[str, list[Request]]:
-    """Draw the requests of owners with few topics or many, and of one that never repeats."""
+    """Draw the requests of owners with few topics, with many topics, and of one that never repeats
+    a prompt.
+    """
     topics = {"a": 8, "b": 60, "c": 30}
     parts = {o: conversations(random, o, requests, topics=n) for o, n in topics.items()}
     return parts | {"d": flood("d", requests, length=10)}
@@ -86,9 +88,8 @@ class TestStrategy:
             assert after >= 0.99 * before
 
     def test_many_keys_of_one_tenant_are_one_owner(self) -> None:
-        """Owners are tenants.
-
-        Requests with any number of keys share one quota and one usage.
+        """Count the requests of all of a tenant's keys under one owner, the tenant, with one
+        quota.
         """
         market = Market(Sizes(60), {"one": Quota(), "many": Quota()})
         market.serve_all(flood("one", 10, length=6))
@@ -98,7 +99,7 @@ class TestStrategy:
 
 
 def padded(request: Request, n: int) -> Request:
-    """Append unique tokens to each request."""
+    """Return the request with `n` unique tokens appended."""
     return Request(request.owner, np.concatenate([request.prompt, prompt(5000 + n, length=6)]))
 
 
@@ -107,7 +108,9 @@ HALF = Quota(floor=0.5, ceiling=0.5)
 
 
 class TestTheEvictionChannel:
-    """Tests of an attacker that fills its part, and then checks what a victim left of it."""
+    """Tests of an attacker that fills its share, and then checks how much of it a victim has
+    evicted.
+    """
 
     def observations(
         self, sizes: Sizes, quotas: Mapping[str, Quota] | None, policy: PolicyName, fill: int
@@ -128,7 +131,7 @@ class TestTheEvictionChannel:
         return seen
 
     def advantage(self, seen: list[tuple[bool, tuple[int, ...]]]) -> float:
-        """Return the advantage of the best guess by hits, learned on one half and tested on the
+        """Return the advantage of the best guess from hits, learned on one half and tested on the
         other.
         """
         half = len(seen) // 2
@@ -164,7 +167,10 @@ class TestTheEvictionChannel:
         assert self.advantage(self.observations(Sizes(64), None, "lru", 8)) > 0.9
 
     def test_an_owner_that_borrows_sees_when_others_want_their_share(self) -> None:
-        """This is the documented price of lending. A ceiling at the floor avoids it."""
+        """Borrow from other owners: the borrower sees when they want their share.
+
+        This is the documented price of lending. A ceiling at the floor avoids it.
+        """
         seen = {}
         for attacker in (Quota(floor=0.5), HALF):
             market = Market(Sizes(64), {ATTACKER: attacker, VICTIM: Quota(floor=0.5)})
@@ -178,7 +184,10 @@ class TestTheEvictionChannel:
         assert seen[0.5][1] == seen[0.5][2]
 
     def test_hits_on_the_device_are_the_same_whatever_others_do(self) -> None:
-        """Hits are compared by request; the prompts return, and exceed the owner's part."""
+        """Compare each request's hits on the device, whatever others do.
+
+        The prompts come again, and exceed the owner's share.
+        """
         answers = []
         for others in (0, 300):
             random = Random(5)

@@ -1,4 +1,4 @@
-"""Properties of quotas: floors, ceilings, weighted max-min, no waste, no refusals."""
+"""Properties of quotas: floors, ceilings, weighted max-min fairness, no waste, no refusals."""
 
 from __future__ import annotations
 
@@ -73,7 +73,8 @@ class TestFloors:
                 now = after[owner][Tier.DEVICE]
                 assert now.held >= min(now.floor, before[owner][Tier.DEVICE].held)
                 for tier in (Tier.HOST, Tier.DISK):
-                    if gone[owner, tier, True]:  # redundant copies may be evicted freely
+                    # copies that are also in a higher tier may be evicted freely
+                    if gone[owner, tier, True]:
                         now = after[owner][tier]
                         assert now.held + gone[owner, tier, False] >= now.floor
 
@@ -95,7 +96,7 @@ class TestFloors:
             market.cache.quotas.forget("a")
         market.cache.quotas.forget("nobody")
         market.serve_all(flood("b", 20, begin=20, length=16))
-        assert market.held("a") == (32 if gone else 48)  # a half that anybody may use
+        assert market.held("a") == (32 if gone else 48)  # half of the tier may be used by anybody
         shares = market.cache.quotas.shares()
         assert shares["a"][Tier.DEVICE].floor == (0 if gone else 48)
         assert "nobody" not in shares
@@ -160,7 +161,10 @@ class TestCeilings:
 
     @pytest.mark.parametrize("sizes", SHAPES)
     def test_blocks_over_a_ceiling_go_when_the_last_reader_has_ended(self, sizes: Sizes) -> None:
-        """By then nobody requests anything, so the next plan has to evict them."""
+        """Evict blocks over a ceiling after the last reader has ended.
+
+        By then nobody requests anything, so the next plan has to evict them.
+        """
         [asked] = flood("a", 1)
         market = primed(sizes, {"a": Quota(), "b": Quota()}, [asked])
         reading = market.cache.acquire(path("a"), asked.prompt, owner="b", now=9.0)

@@ -1,6 +1,6 @@
 """Random operations on three small tiers while quotas change.
 
-Every block is right, every count adds up, and nobody waits for ever.
+Every block is right, every count adds up, and no sequence waits for ever.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from tests.prefix_cache.support.driver import OWNERS
 from tests.prefix_cache.support.quota_scene import QuotaDriver, QuotaScene
 
 SHAPES = [
-    # seed, device, host, disk, block size, writes at once, ahead
+    # seed, device, host, disk, block size, writes at once, moves ahead
     (1, 12, 14, 30, 2, 64, 0),
     (2, 14, 0, 24, 2, 4, 0),
     (3, 14, 10, 0, 2, 4, 2),

@@ -20,7 +20,7 @@ IN_HOST = (HOST, HOST | DISK, HOST | IN_FLIGHT * DISK)
 
 @st.composite
 def nodes(draw: st.DrawFn) -> Node:
-    """Draw a node whose blocks lie in ever lower tiers, in any legal states."""
+    """Draw a node whose blocks are in ever lower tiers, in any legal states."""
     parts = [draw(st.lists(st.sampled_from(some), max_size=4)) for some in (ON_DEVICE, IN_HOST)]
     states = [*parts[0], *parts[1], *[DISK] * draw(st.integers(0, 2))] or [DEVICE]
     slots = np.arange(len(states), dtype=np.int32)
@@ -33,7 +33,7 @@ def nodes(draw: st.DrawFn) -> Node:
 
 
 def may_stay_alone(node: Node, tier: Tier, place: int) -> bool:
-    """Return whether the block has a copy in a tier in which no faster copy is required."""
+    """Return whether the tree stays legal if the block's copy in `tier` is evicted."""
     state = int(node.edge.states[place])
     if tier is Tier.HOST:
         return bool(state & DISK)
@@ -61,7 +61,7 @@ def test_a_block_in_front_of_one_in_the_host_may_not_lie_on_disk_alone() -> None
         edge.change(slice(1, 2) if tier is Tier.HOST else slice(0, 1), Change.BEGIN, tier)
         edge.change(slice(1, 2) if tier is Tier.HOST else slice(0, 1), Change.LAND, tier)
     node = Node(Namespace(b"n" * 16), edge, "owner", 0, None, 0.0)
-    assert last_run(Tier.DEVICE, node, 2) == (True, 1, 2)  # the block with a copy in the host
+    assert last_run(Tier.DEVICE, node, 2) == (True, 1, 2)  # only the block with a copy in the host
     edge.change(slice(1, 2), Change.FORGET, Tier.DEVICE)
-    # the other block would remain only on the disk
+    # the other block would then be only on the disk
     assert last_run(Tier.DEVICE, node, 2) == (False, 0, 1)

@@ -1,4 +1,4 @@
-"""The free list."""
+"""The free list of a tier's slots."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ SHAPES = [
 
 
 def held_by(cache: PrefixCache) -> dict[bytes, Tier]:
-    """Return every block of the tree by its key, with the fastest tier that has a copy."""
+    """Return every block of the tree by its key, with the fastest tier that has the block."""
     return {
         node.edge.key(at): tier
         for node in cache.tree.nodes()
@@ -39,7 +39,7 @@ def held_by(cache: PrefixCache) -> dict[bytes, Tier]:
 
 
 class Listener:
-    """A listener to one cache, like an index."""
+    """A listener to one cache's changes, like the router's index."""
 
     def __init__(self, cache: PrefixCache, seen: Counter[str], blocks: int) -> None:
         cache.tree.changes = self._log = ChangeLog()
@@ -86,7 +86,7 @@ def test_pieces_and_changes_together_are_the_tree(shape: tuple[int, int, int, in
     for _ in range(6_000):
         driver.random.choices(acts, weights)[0]()
         dice = driver.random.random()
-        # after a restart everything comes from the disk
+        # after a restart all blocks come from the disk
         if dice < 0.002 or listener.cache is not scene.cache:
             listener = Listener(scene.cache, seen, blocks)
         listener.hear(more=dice < 0.3)
@@ -100,7 +100,7 @@ def test_what_a_snapshot_has_yet_to_visit_may_be_split_and_lose_its_end() -> Non
     where, ids = path("tenant"), tokens(*range(16))
     scene.run(where, ids)
     listener = Listener(scene.cache, Counter(), blocks=1)
-    scene.run(where, tokens(*range(8), 50, 51, 52, 53))  # splits it after 4 blocks
+    scene.run(where, tokens(*range(8), 50, 51, 52, 53))  # splits the node after 4 blocks
     [upper] = scene.cache.tree.root.children.values()
     lower = upper.children[upper.namespace + ids[8:10].tobytes()]
     scene.cache.capacity.removals.prune_from(lower, 4)

@@ -1,4 +1,6 @@
-"""The continuations of a prefix in a tree, by namespace, compared with a random tree's texts."""
+"""The continuations of a prefix in a tree, by namespace, compared with the texts put into a random
+tree.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs of blocks."""
+"""Edges: runs of blocks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.prefix_cache.support.scene import tokens
 
 
 def edge(first: int, blocks: int) -> Edge:
-    """Make blocks first, first + 1, ... with tokens 2 * block, 2 * block + 1."""
+    """Make an edge of blocks first, first + 1, ... with tokens 2 * block, 2 * block + 1."""
     numbers = range(first, first + blocks)
     keys = b"".join(bytes([number]) * KEY_BYTES for number in numbers)
     ids = np.arange(2 * first, 2 * (first + blocks), dtype=np.int32)

@@ -1,4 +1,4 @@
-"""The part of a prefix that a lease may use, compared with the rule, block by block."""
+"""The part of a prefix that a lease may use, compared with the rule applied block by block."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ GOING = ((DEVICE | IN_FLIGHT * HOST,), (HOST | COMING, HOST | IN_FLIGHT * DISK),
 
 
 def prefix(states: Sequence[int], cut: int) -> Position:
-    """Return the end of a path in two nodes whose blocks have these states."""
+    """Return the end of a path through two nodes whose blocks have these states."""
     tree = RadixTree(1)
     parent = tree.root
     for run in (states[:cut], states[cut:]):
@@ -35,7 +35,7 @@ def prefix(states: Sequence[int], cut: int) -> Position:
 
 
 def by_the_rule(states: Sequence[int], load_blocks: int | None) -> int:
-    """Count leading blocks that are present or may be loaded, without a load behind a gap."""
+    """Count leading blocks that are on the device or may be loaded, but load none after a gap."""
     loads = 0
     for count, state in enumerate(states):
         is_there = state & (DEVICE | COMING)
@@ -48,7 +48,7 @@ def by_the_rule(states: Sequence[int], load_blocks: int | None) -> int:
 
 
 def random_states(random: Random, *, still: bool) -> list[int]:
-    """Draw legal states: device blocks first, blocks only on disk last."""
+    """Draw legal states: first the blocks on the device, last those only on the disk."""
     sorts = [STILL[n] if still else STILL[n] + GOING[n] for n in range(3)]
     return [random.choice(sort) for sort in sorts for _ in range(random.randrange(4))]
 

@@ -1,4 +1,4 @@
-"""A node's children, and the tiers of which it is a tail."""
+"""A node's children, and the tiers whose last blocks a node has."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ def test_neighbours_are_right_after_every_change(
     put: list[bytes], removed: list[bytes], wanted: bytes, asked_before: bool
 ) -> None:
     children, here = Children(), {key: node(1) for key in put}
-    if asked_before and put:  # from now on the order is maintained, instead of computed on request
+    # from now on the order is kept up to date, instead of computed at each request
+    if asked_before and put:
         children.put(put[0], here[put[0]])
         children.neighbours(b"")
     for key in put:

@@ -1,4 +1,4 @@
-"""Every event in every state, compared with the rules written as sets of tiers."""
+"""Every event in every state of a block, compared with the rules written as sets of tiers."""
 
 from __future__ import annotations
 

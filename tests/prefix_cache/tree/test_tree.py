@@ -1,4 +1,4 @@
-"""The radix tree alone."""
+"""The radix tree, tested alone."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ from tests.prefix_cache.support.scene import namespace, path, tokens
 
 
 def put(tree: RadixTree, where: NamespacePath, *ids: int, first_id: int = 0) -> Node:
-    """Add the missing part of `ids`, splitting as needed; return the last node."""
+    """Add the missing part of `ids` to the tree, splitting nodes as needed; return the last
+    node.
+    """
     size, array = tree.block_size, tokens(*ids)
     at = tree.walk(where, array)
     node = tree.split(at.node, at.inside) if at.within else at.node
@@ -116,7 +118,9 @@ def test_equal_neighbouring_spans_are_one() -> None:
 
 
 def partial_tokens(tree: RadixTree, where: NamespacePath, *ids: int) -> tuple[int, int] | None:
-    """Return how many tokens of the next block are shared, and the id of the block with them."""
+    """Return the number of leading tokens of the next block that a block shares, and that block's
+    id.
+    """
     found = tree.partial(tree.walk(where, tokens(*ids)), where, tokens(*ids))
     return None if found is None else (found.num_tokens, found.block_id)
 
@@ -138,7 +142,11 @@ def test_the_partial_match_is_the_longest_of_all_children() -> None:
 def test_of_a_namespace_that_ends_no_token_after_the_switch_is_read(
     switch: int, is_within: bool
 ) -> None:
-    """An adapter computes those tokens. Tested within an edge, and among children."""
+    """Read no token of the other namespace after the switch, since an adapter computes those
+    tokens.
+
+    Tested within an edge, and among children.
+    """
     tree, ids = RadixTree(4), (1, 2, 3, 4, 5, 6, 7, 8)
     if not is_within:
         put(tree, path("a"), 1, 2, 3, 4)
@@ -151,7 +159,7 @@ def test_of_a_namespace_that_ends_no_token_after_the_switch_is_read(
     put(tree, where, *ids, first_id=30)
     own = partial_tokens(tree, replace(where, switch=switch), *ids[:7], 9)
     assert own is not None
-    assert own[0] == 3  # the adapter's own block may be read beyond it
+    assert own[0] == 3  # the adapter's own block may be read after the switch too
 
 
 def test_a_walk_that_ends_within_an_edge_has_its_partial_match_there() -> None:
@@ -169,7 +177,7 @@ BLOCK = st.tuples(*[st.integers(0, 2) | st.sampled_from([255, 256, 65536, 2**31 
 def test_the_neighbours_hold_the_longest_common_prefix(
     blocks: set[tuple[str, tuple[int, ...]]], wanted: tuple[int, ...]
 ) -> None:
-    tree, known = RadixTree(3), wanted[:2]  # less than a block, as after a match
+    tree, known = RadixTree(3), wanted[:2]  # shorter than a block, as after a match
     for name, block in blocks:
         put(tree, path(name), *block)
     best = max((common(known, block) for name, block in blocks if name == "a"), default=0)

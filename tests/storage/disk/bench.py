@@ -1,4 +1,4 @@
-"""Records over a file in this process, for tests without a disk process."""
+"""Records in a file of this process, for tests without a disk process."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ RECORD_BYTES = BLOCK_BYTES + 4096
 
 
 class Bench:
-    """A file in `directory`, and records over it or over its replacement by `wrap`."""
+    """A file in `directory` and its records; `wrap` may replace the file by a double."""
 
     def __init__(
         self,
@@ -50,17 +50,17 @@ class Bench:
         return DiskRecords(file, self.seal, self.room)
 
     def write(self, slot: int, number: int, owner: str = "flow") -> None:
-        """Write block `number` into `slot`."""
+        """Write block `number` to `slot`."""
         self.records.write([to_write(slot, number, owner)])
 
     def write_all(self, count: int, at_once: int = 100) -> None:
-        """Write block i into slot i for i < count."""
+        """Write block i to slot i for each i < count."""
         for start in range(0, count, at_once):
             end = min(start + at_once, count)
             self.records.write([to_write(i, i) for i in range(start, end)])
 
     def reads_right(self, slot: int, number: int, owner: str = "flow") -> bool:
-        """Return whether block `number` is read from `slot`; a wrong block fails the test."""
+        """Return whether the slot holds block `number`; another block fails the test."""
         return reads_right(self.records, slot, record(number, owner), number)
 
     def close(self) -> None:
@@ -69,7 +69,9 @@ class Bench:
 
 
 def reads_right(records: DiskRecords, slot: int, asked: BlockRecord, number: int) -> bool:
-    """Return whether `asked` is read from `slot`; fail if it differs from `content(number)`."""
+    """Return whether `asked` can be read from `slot`; fail if its contents differ from
+    `content(number)`.
+    """
     into = memoryview(bytearray(BLOCK_BYTES))
     scratch = memoryview(bytearray(BLOCK_BYTES))
     if not records.read(slot, asked, into, scratch):
@@ -79,7 +81,7 @@ def reads_right(records: DiskRecords, slot: int, asked: BlockRecord, number: int
 
 
 def to_write(slot: int, number: int, owner: str = "flow") -> ToWrite:
-    """Return block `number` to be written to `slot`."""
+    """Return a request to write block `number` to `slot`."""
     return ToWrite(slot, record(number, owner), memoryview(content(number).numpy().data))
 
 

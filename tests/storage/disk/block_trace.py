@@ -1,7 +1,7 @@
-"""A process's writes to its file in order, and what a disk may have of them after a power cut.
+"""A process's writes to its file, in order, and the bytes that a disk may have after a power cut.
 
-A disk has all that was written before the last completed sync. Of later writes it may have any
-part: sectors reach it in any order, or not at all.
+A disk has everything that was written before the last completed sync. Of later writes it may have
+any part: sectors reach it in any order, or not at all.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def compiled_recorder(directory: Path) -> Path | None:
 
 
 def parse(content: bytes) -> list[Entry]:
-    """Return the entries of a captured trace."""
+    """Return the entries of a recorded trace."""
     entries: list[Entry] = []
     at = 0
     while at < len(content):
@@ -77,7 +77,7 @@ def parse(content: bytes) -> list[Entry]:
 
 
 def last_sync(entries: list[Entry], end: int) -> int:
-    """Return how many of the first `end` entries are on the disk for sure."""
+    """Return how many of the first `end` entries are certainly on the disk."""
     return max((i + 1 for i in range(end) if isinstance(entries[i], Sync)), default=0)
 
 
@@ -97,7 +97,7 @@ def after_power_cut(entries: list[Entry], end: int, loss: Loss, random: Random) 
 
 
 def applied(changes: Iterable[Change]) -> bytes:
-    """Return the file after these entries."""
+    """Return the file's bytes after these entries."""
     file = bytearray()
     for change in changes:
         if isinstance(change, Length):
@@ -130,7 +130,7 @@ def _cut(change: Change, random: Random) -> list[Change]:
 
 
 def _sectors(change: Change) -> list[Change]:
-    """Split a write into the parts that a disk writes atomically."""
+    """Split a write into the sectors that a disk writes atomically."""
     if isinstance(change, Length):
         return [change]
     end = change.offset + len(change.content)

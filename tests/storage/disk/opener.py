@@ -1,6 +1,6 @@
 """A process that opens the disk's directory and reports its contents; a bad file may kill it.
 
-It opens and reads the directory as the disk's process does.
+It opens and reads the directory as the disk process does.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from tests.storage.disk.bench import reads_right
 from tests.storage.scene import BLOCK_BYTES, FINGERPRINT, disk_config
 
 OPENED_WITHIN_S = 30.0
-_DAMAGED = 3  # exit status
+_DAMAGED = 3  # exit status of a child that found a damaged file
 
 Holds = dict[int, int]  # block numbers by slot
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The contents found. `ended`: the file killed the process, which must not happen."""
+    """The contents that were found. `ended`: the file killed the process, which must not happen."""
 
     holds: Holds
     set_aside: bool = False
@@ -38,7 +38,7 @@ class Found:
 
 
 class Opener:
-    """A series of children, each of which serves until it dies. One owner thread."""
+    """A series of child processes, each of which serves until it dies. One thread must own it."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -46,7 +46,7 @@ class Opener:
         self._socket: socket.socket | None = None
 
     def open(self, *, keep: bool) -> Found:
-        """Open the directory in a child; return what it finds after it has read every record."""
+        """Open the directory in a child that reads every record; return its contents."""
         if self._socket is None:
             self._fork()
         assert self._socket is not None
@@ -88,7 +88,7 @@ class Opener:
 
 def _serve(channel: socket.socket, directory: Path) -> None:
     """Open the directory on each request; never return."""
-    faulthandler.disable()  # the child's death is no surprise
+    faulthandler.disable()  # the child's death is expected, so it needs no traceback
     status = 1
     try:
         while asked := channel.recv(1):
@@ -118,6 +118,6 @@ def _look(directory: Path, *, keep: bool) -> Found:
 
 
 def _wish(directory: Path, *, keep: bool) -> Open:
-    """Make the tier's request to open; shared memory is not used here."""
+    """Return the tier's request to open the directory; shared memory is not used here."""
     config = disk_config(directory)
     return Open(config, config.num_blocks, keep, staging=SharedSegment(0, 1), host=None)

@@ -1,8 +1,8 @@
 """`python -m tests.storage.disk.spills DIRECTORY`: disk writers that are killed at a given block.
 
-For each line "FIRST AFTER" of standard input, a process writes blocks from number FIRST on, and is
-killed at the AFTERth; then a line is printed. The process is forked from this one, which is small:
-a fork of pytest would copy the page tables of everything it has imported.
+For each line "FIRST AFTER" of standard input, a child process writes blocks from number FIRST on,
+and is killed at block number AFTER of these; then a line is printed. The child is forked from this
+small process: a fork of pytest would copy the page tables of everything that it has imported.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ BATCH = 4
 
 
 def main(directory: Path) -> None:
-    """Answer every line with a line."""
+    """Answer every input line with an output line."""
     for line in sys.stdin:
         first, after = map(int, line.split())
         _spill_and_be_killed(directory, first, after)
@@ -28,7 +28,7 @@ def main(directory: Path) -> None:
 
 
 def _spill_and_be_killed(directory: Path, first: int, after: int) -> None:
-    """Let a child write blocks from this number on, and kill it at the `after`th."""
+    """Let a child write blocks from number `first` on, and kill it at its `after`th block."""
     told, telling = os.pipe()
     child = os.fork()
     if child == 0:
@@ -42,7 +42,7 @@ def _spill_and_be_killed(directory: Path, first: int, after: int) -> None:
 
 
 def _spill(directory: Path, first: int, telling: int) -> None:
-    """Write for ever, with one byte to the pipe for each block; never return."""
+    """Write blocks for ever, and a byte to the pipe for each; never return."""
     try:
         bench = Bench(directory)
         rng = random.Random(first)

@@ -1,8 +1,8 @@
-"""A power cut at any point of a spill: the disk's contents open, and are a committed state.
+"""A power cut at any point of a spill: the disk's file opens, and has a committed state.
 
-The writes of a real disk process are captured, and the file is rebuilt as a disk may have it after
-some of them. A separate process opens each file. Its contents are compared with the commits up to
-then: they are one whole transaction or the other, not just free of wrong blocks.
+The writes of a real disk process are recorded, and the file is rebuilt as a disk may have it after
+some of these writes. A separate process opens each file. Its contents must be those of a commit, or
+of the commit before it, not just free of wrong blocks.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ METAS = 2 * 4096  # LMDB's two meta pages, whose writes commit
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """The engine's knowledge when all its requests were done."""
+    """The blocks that the engine knew to be on the disk when all its requests were done."""
 
     entries: int  # number of entries of the trace at that time
     holds: Holds
@@ -62,21 +62,21 @@ class Round:
 
 @dataclass(frozen=True)
 class Spill:
-    """A captured spill."""
+    """A recorded spill."""
 
-    directory: Path  # also has the secret that sealed the file's records
+    directory: Path  # directory that also has the secret which sealed the file's records
     opener: Opener
     entries: list[Entry]
     rounds: list[Round]
 
     @cached_property
     def commits(self) -> list[tuple[int, Holds]]:
-        """Return the numbers of entries after which a commit happened, and the contents then."""
+        """Return, for each commit, the number of entries up to it, and the contents then."""
         ends = [i + 1 for i, entry in enumerate(self.entries) if _is_commit(entry)]
         return [(end, self.opened(self.after(end, "none", Random(0))).holds) for end in ends]
 
     def after(self, end: int, loss: Loss, random: Random) -> bytes:
-        """Return the file after a power cut."""
+        """Return the file's bytes after a power cut."""
         return after_power_cut(self.entries, end, loss, random)
 
     def may_hold(self, end: int) -> list[Holds]:
@@ -86,7 +86,7 @@ class Spill:
         return certain[-1:] + [holds for at, holds in self.commits if sure < at <= end]
 
     def opened(self, file: bytes) -> Found:
-        """Open this file in a process that reads every record; return its contents."""
+        """Let a process open this file and read every record; return its contents."""
         self.put(file)
         found = self.opener.open(keep=True)
         if found.ended:
@@ -122,7 +122,7 @@ def spill(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spill]:
 
 
 def _spill(directory: Path, trace: Path) -> list[Round]:
-    """Write, overwrite and erase blocks; a round ends with nothing pending."""
+    """Write, overwrite and erase blocks in rounds; at the end of a round nothing is pending."""
     random = Random(15)
     holds: Holds = {}
     rounds: list[Round] = []
@@ -163,7 +163,9 @@ def _open_tier(directory: Path) -> Iterator[tuple[DiskTier, HostPool]]:
 
 
 def test_with_all_writes_there_is_all_that_the_engine_was_told_is_written(spill: Spill) -> None:
-    """Positive control: the trace is complete, and its commits are what the engine knew."""
+    """Cut after all writes (positive control): the file has every block that the engine knew to be
+    written.
+    """
     last = spill.opened(spill.after(len(spill.entries), "none", Random(0)))
     assert last == Found(spill.rounds[-1].holds)
     assert len(last.holds) > SLOTS // 2
@@ -184,7 +186,9 @@ def test_with_all_writes_there_is_all_that_the_engine_was_told_is_written(spill:
 def test_whatever_is_lost_since_the_last_sync_the_rest_is_whole(
     spill: Spill, loss: Loss, points: int
 ) -> None:
-    """After any kind of loss each file opens, and none is set aside."""
+    """Lose writes since the last sync, in any of these ways: each file opens, and none is set
+    aside.
+    """
     random = Random(loss)
     began = spill.rounds[0].entries
     fell_back = 0
@@ -199,7 +203,10 @@ def test_whatever_is_lost_since_the_last_sync_the_rest_is_whole(
 
 
 def test_at_every_point_of_the_very_first_writes_it_opens(spill: Spill) -> None:
-    """A new file without blocks may be set aside, which loses nothing."""
+    """Cut at every point of the first writes.
+
+    A new file without blocks may be set aside, which loses nothing.
+    """
     random = Random(3)
     for end in range(spill.rounds[0].entries):
         for loss in ("none", "torn", "sectors"):
@@ -212,7 +219,10 @@ def test_at_every_point_of_the_very_first_writes_it_opens(spill: Spill) -> None:
 def test_a_disk_that_lies_about_syncs_loses_blocks_and_brings_no_wrong_one(
     spill: Spill, points: int
 ) -> None:
-    """`reads_right` and the seal detect this. The test also shows that lost writes are noticed."""
+    """Lose synced writes: `reads_right` and the seal detect it, and return no wrong block.
+
+    The test also shows that lost writes are noticed.
+    """
     random = Random(4)
     ends = random.sample(range(spill.rounds[0].entries, len(spill.entries) + 1), points)
     harmed = 0
@@ -225,7 +235,9 @@ def test_a_disk_that_lies_about_syncs_loses_blocks_and_brings_no_wrong_one(
 
 
 def test_the_tier_itself_opens_such_files_and_serves(spill: Spill) -> None:
-    """This runs the engine's side: a process for each file, and every block is read."""
+    """Open such files with the tier itself, which starts a process for each file and reads every
+    block.
+    """
     random = Random(5)
     losses: list[Loss] = ["torn", "unordered", "sectors", "lying", "lying", "lying"]
     for loss in losses:
@@ -250,7 +262,9 @@ def test_the_tier_itself_opens_such_files_and_serves(spill: Spill) -> None:
 
 
 def _writes(mover: TierMover, disk: DiskTier) -> bool:
-    """Return whether a block is written once the tier is up; the file may kill the process."""
+    """Return whether a block can be written once the tier is up. A bad file may kill the disk
+    process.
+    """
     while disk.state is not DiskState.UP:
         disk.poll()
         disk.wait(0.02)
@@ -259,7 +273,9 @@ def _writes(mover: TierMover, disk: DiskTier) -> bool:
 
 
 def test_a_process_that_ends_at_a_file_is_told_from_one_that_opens_it(spill: Spill) -> None:
-    """Positive control of `ended`: a key that is no slot, which only a scan reads."""
+    """Open a file that kills its process (positive control of `ended`): a key that is no slot,
+    which only a scan reads.
+    """
     found = spill.opened(spill.after(len(spill.entries), "none", Random(0)))
     assert not found.ended
     assert 1 in found.holds

@@ -1,4 +1,4 @@
-"""Reads and writes without an answer yet."""
+"""Reads and writes that have no answer yet."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ def test_a_truncated_file_is_set_aside(tmp_path: Path, size: int) -> None:
 def test_a_damaged_head_is_set_aside(tmp_path: Path, page: int) -> None:
     data = make(tmp_path)
     content = bytearray(data.read_bytes())
-    content[page * 4096 + 16] ^= 0xFF  # a byte of the magic number
+    content[page * 4096 + 16] ^= 0xFF  # a byte of the file's magic number
     data.write_bytes(content)
     assert close(open_directory(wish(tmp_path))) == Shut(set_aside=True, records=0)
 

@@ -1,4 +1,4 @@
-"""A process killed at any point of a spill leaves right records, or none."""
+"""A disk process killed at any point of a spill leaves right records, or none."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_killed_at_any_point_of_a_spill_every_record_is_right_or_a_miss(
 
 @contextmanager
 def killed_spills(directory: Path) -> Iterator[Callable[[int, int], None]]:
-    """Return a function that runs a spill from a block on, and kills it at another."""
+    """Yield a function that runs a spill from a given block on, and kills it at another block."""
     command = [sys.executable, "-m", "tests.storage.disk.spills", str(directory)]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as spills:

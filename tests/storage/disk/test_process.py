@@ -1,4 +1,4 @@
-"""The disk's process alone: the modules it loads, and its end with the engine."""
+"""The disk process alone: the modules that it imports, and its end when the engine ends."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_a_dead_process_is_noticed_when_it_is_spoken_to(tmp_path: Path) -> None:
     assert process.wait_for_end(30.0)
     process.send(Erase([1]))
     while process.receive() is not None:
-        pass  # messages sent before the end
+        pass  # reads the messages sent before the end
     assert process.is_dead
     process.close()
     staging.close()

@@ -1,4 +1,4 @@
-"""Restarts of a process that died."""
+"""Restarts of a disk process that died."""
 
 from __future__ import annotations
 

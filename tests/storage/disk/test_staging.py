@@ -1,4 +1,4 @@
-"""Buffers shared with the disk process, including those that await its answer."""
+"""Buffers shared with the disk process, including buffers that await its answer."""
 
 from __future__ import annotations
 

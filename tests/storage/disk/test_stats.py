@@ -1,4 +1,4 @@
-"""Counts over several processes, and their log lines."""
+"""Counts over several disk processes, and their log lines."""
 
 from __future__ import annotations
 

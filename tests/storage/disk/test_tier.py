@@ -1,4 +1,4 @@
-"""The disk's process from the engine's side: restarts, deadlines, and every failure."""
+"""The disk process as the engine sees it: restarts, deadlines, and every failure."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ ALL = [(i, i) for i in range(BLOCKS)]
 
 
 class Clock:
-    """A clock that moves when told to, or whenever it is read."""
+    """A clock that moves when a test says so, or each time it is read."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -52,7 +52,7 @@ class Clock:
 
 
 class Rig:
-    """A disk, a device pool with as many blocks, and moves between them."""
+    """A disk, a device pool of as many blocks, and moves between the two."""
 
     def __init__(self, config: DiskConfig, clock: Clock | None = None) -> None:
         self.host = HostPool(BLOCKS, BLOCK_BYTES, CPU)
@@ -72,7 +72,7 @@ class Rig:
         return self.run(plan(Tier.DEVICE, Tier.DISK, pairs))
 
     def load(self, pairs: list[tuple[int, int]] = ALL) -> Completed:
-        """Read slots into blocks of `content(target)` each; check those that are done."""
+        """Read slots into blocks of `content(target)` each; check the moves that are done."""
         blocks = block_bytes_of(self.pool)
         for _, target in pairs:
             blocks[target] = 0
@@ -203,7 +203,7 @@ def test_garbage_over_pages_is_never_read_as_a_block(tmp_path: Path, page: int) 
     rng = random.Random(page)
     content_of_file = bytearray(data.read_bytes())
     pages = [page] if page < 2 else rng.sample(range(2, len(content_of_file) // 4096), 6)
-    for number in pages:  # pages 0 and 1 are LMDB's own
+    for number in pages:  # pages 0 and 1 are LMDB's meta pages
         content_of_file[number * 4096 : number * 4096 + 32] = rng.randbytes(32)
     data.write_bytes(content_of_file)
     again = Rig(disk_config(tmp_path))
@@ -246,11 +246,12 @@ def test_a_stalled_disk_fails_reads_at_their_deadline_and_its_late_answers_are_v
     assert not buffers.num_free
     clock.now += 0.6
     settled = rig.mover.poll()
-    assert set(settled.failed) == set(loads.moves)  # including queued ones
+    assert set(settled.failed) == set(loads.moves)  # queued loads fail too
     assert not rig.mover.pending
     assert rig.disk.stats.late == free
-    assert not buffers.num_free  # the disk may still write there
-    assert len(rig.load(ALL[:3]).failed) == 3  # at once, since the disk is silent
+    assert not buffers.num_free  # the disk process may still write to these buffers
+    # fails at once, since the disk process does not answer
+    assert len(rig.load(ALL[:3]).failed) == 3
     rig.kill(signal.SIGCONT)
     while buffers.num_free < free:
         assert rig.mover.poll() == Completed()
@@ -321,7 +322,7 @@ def test_a_process_that_keeps_dying_stays_off(tmp_path: Path) -> None:
     assert rig.disk.stats.failures == 3
     assert len(rig.spill().failed) == BLOCKS
     assert len(rig.load().failed) == BLOCKS
-    rig.run(plan(Tier.DEVICE, Tier.HOST, ALL))  # other moves continue
+    rig.run(plan(Tier.DEVICE, Tier.HOST, ALL))  # moves without the disk continue
     rig.close()
 
 
@@ -341,7 +342,7 @@ def test_a_flush_that_is_done_leaves_no_quarantined_file(tmp_path: Path) -> None
     quarantine_of(tmp_path).mkdir()
     rig.disk.erase([0])
     rig.disk.note_flushes([])
-    assert rig.load().lost  # the loss is reported after that
+    assert rig.load().lost  # only then is the loss reported
     assert quarantine_of(tmp_path).exists()
     rig.disk.note_flushes(["flush"])
     rig.close()

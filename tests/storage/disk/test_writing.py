@@ -1,4 +1,4 @@
-"""Jobs done in order, with one failure at any place, and with a full file."""
+"""Write jobs done in order, with one failure at any position, and with a full file."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def do(
     at_once: int = 3,
     note: Callable[[Iterable[str]], None] = lambda _: None,
 ) -> list[Reply]:
-    """Do `jobs`, then stop; return the replies."""
+    """Do `jobs`, then stop the writer; return the replies."""
     replies: list[Reply] = []
     writing = Writing(records, numbered_block, replies.append, lambda: None, at_once, note)
     for job in [*jobs, CloseFile()]:
@@ -71,7 +71,10 @@ def test_writes_erases_and_forgets_in_order(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["put", "delete", "commit"])
 def test_a_single_failure_costs_nothing_for_it_is_tried_again(tmp_path: Path, name: str) -> None:
-    """Every call of a trace fails once, in turn. A batch without room is done in parts."""
+    """Retry after a single failure, at no cost.
+
+    Every call of a trace fails once, in turn. A batch without room is written in parts.
+    """
     jobs: list[Job] = [write(i, i) for i in range(7)]
     jobs += [Erase([0, 1, 2]), write(1, 11), write(8, 8), Erase([4]), write(4, 14)]
     for nth in itertools.count(1):
@@ -143,7 +146,7 @@ def test_a_flush_is_noted_once_all_is_erased_and_not_where_that_fails(tmp_path: 
 
 
 class Lasting(FaultPlan):
-    """A failure of every call."""
+    """A plan in which every call fails."""
 
     def call(self, name: str) -> None:
         self.calls[name] += 1
@@ -152,7 +155,7 @@ class Lasting(FaultPlan):
 
 
 class NotedOnAFullDisk:
-    """A place for ids that has no room at first."""
+    """A store of flush ids that has no room at first."""
 
     def __init__(self) -> None:
         self.done: list[str] = []
@@ -166,7 +169,7 @@ class NotedOnAFullDisk:
 
 
 class KeysOnAFullDisk(DataKeys):
-    """Keys that cannot be erased at first, because their file cannot be rewritten."""
+    """Keys that cannot be erased at first, since there is no room to rewrite their file."""
 
     failures = 2
 
@@ -190,7 +193,9 @@ def test_a_key_that_a_full_disk_kept_from_being_erased_is_erased_later(tmp_path:
 
 
 def test_a_full_disk_is_known_until_a_write_succeeds(tmp_path: Path) -> None:
-    """Erasures continue, and say nothing about writes."""
+    """Remember a full disk until a write succeeds; erasures continue, but tell nothing about
+    writes.
+    """
     disk = CountedDisk(10 << 20)
     bench = Bench(tmp_path, max_bytes=1 << 20, disk_use=disk.use)
     replies: list[Reply] = []

@@ -1,4 +1,4 @@
-"""The size of a block, and the places of its layers."""
+"""The size of a block, and the offsets of layers within it."""
 
 from __future__ import annotations
 

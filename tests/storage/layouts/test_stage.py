@@ -1,4 +1,4 @@
-"""The layers of a stage, and their part of a block."""
+"""The layers of a pipeline stage, and their slice of a block."""
 
 from __future__ import annotations
 
@@ -54,7 +54,11 @@ def test_refuses_a_part_of_a_part_and_another_models_stages() -> None:
 
 
 def test_each_stage_and_each_split_has_a_fingerprint_of_its_own() -> None:
-    """This holds also if a stage has the same layers among others: its blocks are not found."""
+    """Give each stage of each split another fingerprint, even if a stage has the same layers among
+    others.
+
+    Its blocks are then not found.
+    """
     layouts = [MODEL, *(MODEL.stage_of(stage) for stage in STAGES)]
     layouts.append(MODEL.stage_of(Stage(1, (3, 5))))
     assert layouts[-1].groups == layouts[-2].groups, "the control"

@@ -57,7 +57,10 @@ def test_a_layer_without_values_is_a_view_of_keys_alone() -> None:
 
 @pytest.mark.parametrize("blocks", [1, 5])
 def test_alike_layers_lie_as_one_tensor_of_all_would_have_them(blocks: int) -> None:
-    """Kernels are compiled for these addresses and strides, and captured graphs keep them."""
+    """Place equal layers as in one tensor of all layers.
+
+    Kernels are compiled for these addresses and strides, and captured graphs keep them.
+    """
     pool = DevicePool(SMALL, blocks, CPU)
     whole = torch.empty((blocks, 3, 2, 2, 16, 32))
     first = pool.tensor.data_ptr()

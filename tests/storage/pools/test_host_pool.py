@@ -1,4 +1,4 @@
-"""The arena of the host pool."""
+"""The memory arena of the host pool."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_refuses_more_than_there_is_before_it_takes_any() -> None:
 def test_an_allocation_that_fails_is_typed_and_leaves_nothing_open() -> None:
     open_before = open_files()
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    # the limit also applies to memory files
+    # the limit applies to memory-backed files too
     resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, limits[1]))
     try:
         with pytest.raises(PoolDoesNotFit, match="too large"):
@@ -60,7 +60,10 @@ def test_an_allocation_that_fails_is_typed_and_leaves_nothing_open() -> None:
 
 @pytest.mark.parametrize("num_blocks", [1, 3, 255, 256, 257, 1300])
 def test_every_page_is_there_from_the_start(num_blocks: int) -> None:
-    """The threads' shares are 1 MiB, or 256 of these blocks."""
+    """Touch every page at the start.
+
+    Each thread touches 1 MiB, or 256 of these blocks.
+    """
     pool = HostPool(num_blocks, 4096, CPU)
     assert os.stat(pool.descriptor).st_blocks * 512 == pool.nbytes
     pool.close()

@@ -1,4 +1,4 @@
-"""The places of states: a slot's size, and a layer's numbers in the pool."""
+"""The positions of states in the pool: a slot's size, and a layer's numbers within it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LAYOUT = StateLayout((DELTA, OTHER, DELTA), "bfloat16")
 
 
 def test_a_state_is_all_layers_one_after_the_other_each_part_aligned() -> None:
-    # 42 and 10 bytes of convolution, padded
+    # 42 and 10 bytes of convolution states, padded to 48 and 16
     delta, other = 48 + 4 * 16 * 32 * 4, 16 + 2 * 8 * 6 * 4
     assert LAYOUT.state_bytes == 2 * delta + other
     begins = [0, delta, delta + other]

@@ -1,4 +1,4 @@
-"""Rings: their size, and separate memory for every slot and scratch block."""
+"""Rings of blocks: their size, and separate memory for every slot and scratch block."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_a_ring_has_the_blocks_of_any_window_and_of_a_row_of_drafts(
     kv = KvLayout((KvGroup((0,), 2, 8, "float32", window),), 16)
     layout = WindowLayout.of(kv, kv.block_bytes)
     assert layout.places == places
-    # The keys of a row's first token, up to the end of the second block after its block.
+    # The blocks with keys for a row's first token, up to the second block after that token's block.
     touched = {129 - (2048 + first - window + 1) // 16 + 1 for first in range(16)}
     assert max(touched) == places
 

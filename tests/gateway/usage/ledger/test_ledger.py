@@ -4,7 +4,7 @@ The test sends 1,000 requests of clients that read slowly, in pieces, or stop, t
 computing after a cancel. In runs with an odd seed, engines also die. To run longer, or from another
 seed:
 
-RATOON_PROPERTY_SECONDS=3600 RATOON_PROPERTY_SEED=7 python -m pytest tests/gateway/usage/ledger
+    RATOON_PROPERTY_SECONDS=3600 RATOON_PROPERTY_SEED=7 python -m pytest tests/gateway/usage/ledger
 """
 
 from __future__ import annotations

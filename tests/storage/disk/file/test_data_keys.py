@@ -1,4 +1,4 @@
-"""The keys that seal records, and their files."""
+"""The keys that seal records, and the files of these keys."""
 
 from __future__ import annotations
 

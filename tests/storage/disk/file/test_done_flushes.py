@@ -1,4 +1,4 @@
-"""Ids of flushes in a file: the last ones are kept, and a damaged file has none."""
+"""Ids of done flushes in a file: it keeps the last ids, and a damaged file counts as empty."""
 
 from __future__ import annotations
 

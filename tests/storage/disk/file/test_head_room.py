@@ -1,4 +1,4 @@
-"""The bound of the file's size, whatever others write to its disk."""
+"""The limit on the file's size, whatever other programs write to its disk."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ def test_measures_the_disk_of_a_directory(tmp_path: Path) -> None:
     ("size", "others", "max_bytes", "bound"),
     [
         (TIB, TIB // 2, 10 * GIB, 10 * GIB),
-        (1000, 0, 10_000, 800),  # a fifth of the disk stays free
+        (1000, 0, 10_000, 800),  # a fifth of the disk is left free
         (1000, 100, 10_000, 700),
-        (10_000, 9_000, 1000, 800),  # a fifth of the file's bound stays free
+        (10_000, 9_000, 1000, 800),  # a fifth of the file's own limit is left free
         (1000, 900, 10_000, 0),
     ],
     ids=["large disk", "small disk", "shared disk", "nearly full", "full"],
@@ -64,7 +64,10 @@ def test_erasing_in_need_may_go_down_to_the_head_room_and_on_if_others_did() -> 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_whatever_is_written_the_file_leaves_the_head_room_to_others(seed: int) -> None:
-    """Grow the file to its bound at every step, while others write and remove files."""
+    """Grow the file to its limit at every step, while other programs write and remove files.
+
+    The head room always stays free.
+    """
     rng = random.Random(seed)
     disk = CountedDisk(rng.randrange(1000, 10**9))
     max_bytes = rng.randrange(500, 2 * disk.size)

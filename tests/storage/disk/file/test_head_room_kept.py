@@ -1,4 +1,4 @@
-"""Real files of LMDB on counted file systems, so that tests need no root."""
+"""Real files of LMDB on simulated file systems, so that the tests need no root privileges."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PAYLOAD = memoryview(bytes(BLOCK_BYTES))
 
 
 class Churn:
-    """Random writes and erasures of blocks of 33 adjacent pages each."""
+    """Random writes and erasures of blocks, each of 33 adjacent pages."""
 
     def __init__(self, directory: Path, seed: int) -> None:
         self.disk = CountedDisk(SIZE, directory / "blocks")
@@ -41,7 +41,7 @@ class Churn:
         self.written = self.refused = 0
 
     def step(self) -> bool:
-        """Make one transaction; return whether it found room."""
+        """Do one transaction; return whether it found room."""
         rng = self.rng
         some = rng.sample(self.slots, rng.choice([1, 1, 2, 5, 20]))
         erased = some if rng.random() < 0.3 else []
@@ -63,14 +63,14 @@ def test_any_traffic_leaves_the_head_room(tmp_path: Path, seed: int) -> None:
         churn.step()
         assert churn.disk.left >= HEAD_ROOM
     assert churn.written * BLOCK_BYTES > 2 * SIZE
-    assert churn.disk.left < 0.35 * SIZE  # positive control: it was filled
+    assert churn.disk.left < 0.35 * SIZE  # positive control: the disk was filled
     assert churn.refused < 20
     churn.file.close()
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_what_others_write_is_never_added_to(tmp_path: Path, seed: int) -> None:
-    """Other programs write and remove at random. No batch uses the remaining head-room."""
+    """Write nothing into the head room, while other programs write and remove files at random."""
     (tmp_path / "keys").mkdir()
     churn, rng = Churn(tmp_path, seed), random.Random(100 + seed)
     grew = stood = 0
@@ -89,7 +89,10 @@ def test_what_others_write_is_never_added_to(tmp_path: Path, seed: int) -> None:
 
 
 def test_erasing_in_need_is_possible_when_others_took_the_rest(tmp_path: Path) -> None:
-    """A file without a free page cannot even erase unless it may grow."""
+    """Erase although other programs took the rest of the disk.
+
+    A file without a free page must grow even to erase.
+    """
     (tmp_path / "keys").mkdir()
     churn = Churn(tmp_path, 0)
     some = churn.slots[: len(churn.slots) // 2]

@@ -1,4 +1,4 @@
-"""Damage that LMDB does not notice and that would make a scan endless; bounds."""
+"""Damage that LMDB does not notice and that would make a scan endless, and limits of the size."""
 
 from __future__ import annotations
 
@@ -61,7 +61,8 @@ def test_pages_that_lead_back_are_damage_and_not_read_forever(directory: Path) -
     branches = [at for at in range(0, len(content), PAGE) if content[at + 10] & _BRANCH]
     assert branches
     for page in branches:
-        first, _, third = struct.unpack_from("3H", content, page + 16)  # the offsets of its nodes
+        # offsets of the page's nodes
+        first, _, third = struct.unpack_from("3H", content, page + 16)
         assert content[page + first : page + first + 6] != content[page + third : page + third + 6]
         content[page + third : page + third + 6] = content[page + first : page + first + 6]
     data.write_bytes(content)
@@ -79,7 +80,7 @@ def test_a_bound_is_kept_whatever_is_free_and_can_be_raised_again(tmp_path: Path
 
     put(0)
     size = file.allocated
-    for bound in (300_000, 0):  # a bound may not be below the used size
+    for bound in (300_000, 0):  # the limit may not be smaller than the used size
         file.set_bound(bound)
         assert file.use().bound >= size
     with pytest.raises(FileFull, match="MDB_MAP_FULL"):
@@ -93,7 +94,10 @@ def test_a_bound_is_kept_whatever_is_free_and_can_be_raised_again(tmp_path: Path
 
 
 def test_reads_go_on_while_the_bound_changes(tmp_path: Path) -> None:
-    """Each change maps the file anew. A reader without its map would be killed by a signal."""
+    """Read while the limit changes.
+
+    Each change maps the file anew. A signal would kill a reader whose map is gone.
+    """
     file = LmdbFile(tmp_path, 4 << 20)
     contents = [bytes([slot]) * 20_000 for slot in range(20)]
     with file.changing() as changes:

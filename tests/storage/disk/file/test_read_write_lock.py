@@ -1,4 +1,4 @@
-"""A lock that many may share, or one may hold alone."""
+"""A lock that many readers may share, or one writer may hold alone."""
 
 from __future__ import annotations
 

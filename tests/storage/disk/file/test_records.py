@@ -104,7 +104,7 @@ def test_a_thousand_bit_flips_are_a_thousand_misses(bench: Bench) -> None:
     while first.next_slot is not None:
         sound += len(first.entries)
         first = bench.records.scan(first.next_slot)
-    assert sound == FLIPS // len(PLACES)  # damage of payloads is found only when they are read
+    assert sound == FLIPS // len(PLACES)  # damage to payloads is found only when these are read
 
 
 def _kept(file: LmdbFile, slot: int) -> tuple[bytes, bytes]:
@@ -117,7 +117,7 @@ def _kept(file: LmdbFile, slot: int) -> tuple[bytes, bytes]:
 def _flip(
     data: bytearray, header: bytes, payload: bytes, place: str, slot: int, rng: random.Random
 ) -> None:
-    """Flip one bit of a record, in all copies in the file."""
+    """Flip one bit of a record, wherever the file has a copy of the record."""
     whole = payload if place == "payload" else header
     part = {
         "header": header[:80],
@@ -127,7 +127,7 @@ def _flip(
         "tail": header[-16:],
     }[place]
     start = whole.find(part)
-    if start < 0:  # encrypted, so anywhere in the body
+    if start < 0:  # the body is encrypted, so any position in it will do
         start, part = 120, header[120:-16]
     bit = rng.randrange(len(part) * 8)
     changed = 0
@@ -140,7 +140,10 @@ def _flip(
 
 
 def test_swapped_records_are_lost(bench: Bench) -> None:
-    """An attacker who can write the file moves another owner's block to the place of ours."""
+    """Lose records that were swapped.
+
+    An attacker who can write the file moves another owner's block to the slot of ours.
+    """
     bench.write(1, 1, owner="ours")
     bench.write(2, 2, owner="theirs")
     assert bench.reads_right(1, 1, "ours")
@@ -161,7 +164,10 @@ def test_swapped_records_are_lost(bench: Bench) -> None:
 
 
 def test_a_scan_gives_up_what_lies_in_another_s_slot_or_was_changed(bench: Bench) -> None:
-    """A misplaced or changed record is not in the tree after a restart, and frees its slot."""
+    """Drop a record that is in another's slot or was changed.
+
+    After a restart it is not in the tree, and its slot is free.
+    """
     bench.write_all(5)
     (header_1, payload_1), (header_2, payload_2) = (_kept(bench.file, slot) for slot in (1, 2))
     changed, payload_3 = _kept(bench.file, 3)
@@ -175,7 +181,7 @@ def test_a_scan_gives_up_what_lies_in_another_s_slot_or_was_changed(bench: Bench
 
 
 class WithoutPayloads(FaultyFile):
-    """A file without its table of payloads."""
+    """A file that has lost its table of payloads."""
 
     @contextmanager
     def reading(self, slot: int) -> Iterator[StoredRecord | None]:
@@ -245,7 +251,7 @@ def test_a_full_file_refuses_and_goes_on_reading_and_erasing(tmp_path: Path) -> 
 
 
 def test_a_full_file_with_a_held_reader_refuses_and_recovers_when_it_dies(tmp_path: Path) -> None:
-    bench = Bench(tmp_path, max_bytes=1 << 20, high_water=1.0)  # filled completely
+    bench = Bench(tmp_path, max_bytes=1 << 20, high_water=1.0)  # the file may be filled completely
     bench.write_all(20)
     holding = (
         "import lmdb, sys; env = lmdb.open(sys.argv[1], max_dbs=4); txn = env.begin(); "
@@ -277,7 +283,7 @@ def test_a_full_file_with_a_held_reader_refuses_and_recovers_when_it_dies(tmp_pa
 
 
 def _erase(bench: Bench, slots: range) -> None:
-    """Erase a few slots at a time, since freed pages can be reused two changes later."""
+    """Erase a few slots at a time, since freed pages can be reused only two transactions later."""
     for at in range(0, len(slots), 8):
         bench.records.write([], erased=slots[at : at + 8])
 

@@ -1,4 +1,4 @@
-"""Refusals of writes for lack of room, in the file or on the disk."""
+"""Writes refused for lack of room, in the file or on the disk."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ BOUND = 1_000_000
 
 
 def room(left: int, num_slots: int = 100, max_bytes: int = BOUND) -> ScanRoom:
-    """Make a room check on a disk of ten times the bound, of which `left` bytes are free."""
+    """Make a check of room on a disk ten times as large as the file's limit, with `left` bytes
+    free.
+    """
     disk = DiskUse(10 * BOUND, left)
     return ScanRoom(HeadRoom(Path(), max_bytes, 0.8, lambda _: disk), num_slots, 1000, 1000)
 
@@ -38,7 +40,7 @@ def test_a_file_that_the_disk_has_cut_down_is_full_because_of_the_disk() -> None
     full = FileUse(500_000, 500_000)
     with pytest.raises(DiskFull):
         room(BOUND, num_slots=500).require(1, full)
-    with pytest.raises(FileFull) as fits:  # the bound has room for 300 slots
+    with pytest.raises(FileFull) as fits:  # the limit would suffice for 300 slots
         room(BOUND, num_slots=300).require(1, full)
     assert not isinstance(fits.value, DiskFull)
 
