@@ -56,16 +56,22 @@ _OBJECT = re.compile(rb"\s*\{")
 _SNAKE = re.compile(rb'"(?:%b)"\s*:|\\u00[4-7]' % "|".join(_CAMEL).encode())
 
 
-class _Bearing(Struct):
-    """The objects within a body that hold a salt, a model or limits, in either spelling."""
+class _Limits(Struct):
+    """The limits of an answer, in either spelling."""
 
     config: Raw = field(default_factory=Raw, name="generationConfig")
     snake_config: Raw = field(default_factory=Raw, name="generation_config")
+
+
+class _Bearing(_Limits):
+    """The objects within a body that hold a salt, a model or limits, in either spelling."""
+
     whole: Raw = field(default_factory=Raw, name="generateContentRequest")
     snake_whole: Raw = field(default_factory=Raw, name="generate_content_request")
     requests: Raw = field(default_factory=Raw)
 
 
+_LIMITS = msgspec.json.Decoder(_Limits)
 _BEARING = msgspec.json.Decoder(_Bearing)
 _LIST = msgspec.json.Decoder(list[Raw])
 
@@ -99,17 +105,27 @@ class CreationDecoder:
 
 
 def _check_within(spelled: Body) -> None:
-    """Raise BadRequest if an object of `_Bearing` within a valid body has a name twice."""
+    """Raise BadRequest if an object of `_Bearing` within a valid body has a name twice.
+
+    A request within a request has limits, but no further request: each level would be read again.
+    """
     if not _OBJECT.match(spelled):
         return
     found = _BEARING.decode(spelled)
     requests = memoryview(found.requests)
     batch = _LIST.decode(requests) if bytes(requests[:1]) == b"[" else []
-    for one in (found.config, found.snake_config, *batch):
+    _check_limits(found)
+    for one in batch:
         check_names(bytes(one))
-    for whole in map(bytes, (found.whole, found.snake_whole)):
-        check_names(whole)
-        _check_within(whole)
+    for whole in (found.whole, found.snake_whole):
+        if bytes(memoryview(whole)[:1]) == b"{":
+            check_names(bytes(whole))
+            _check_limits(_LIMITS.decode(whole))
+
+
+def _check_limits(found: _Limits) -> None:
+    for one in (found.config, found.snake_config):
+        check_names(bytes(one))
 
 
 def _in_camel_case(spelled: Body) -> Body:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import httpx
 import pytest
 
+from gateway.dialects.gemini.schema import CountTokensRequest
+from gateway.dialects.gemini.spelling import EitherDecoder
 from tests.doubles.engine.fake_engine import FakeEngine, saying
 from tests.doubles.gateway.served import MODEL
 from tests.gateway.dialects.gemini.asking import PATH, error_of
@@ -120,3 +124,18 @@ def test_names_within_arguments_are_the_callers_own(http: httpx.Client, engine: 
     body = f'{{"contents":[{{"parts":[{{"text":"hi"}}]}},{said},{result}],{tools}}}'
     answer = http.post(GENERATE, content=body)
     assert answer.status_code == 200, answer.text
+
+
+def test_requests_within_each_other_are_read_once() -> None:
+    decoder = EitherDecoder(CountTokensRequest)
+    peaks = []
+    for levels in (1, 60):
+        inner = f'{{{HI},"unknown":"{"x" * 100_000}"}}'
+        for _ in range(levels):
+            inner = f'{{{HI},"generateContentRequest":{inner}}}'
+        body = inner.encode()
+        tracemalloc.start()
+        decoder.decode(body)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[1] < 2 * peaks[0]
