@@ -172,10 +172,7 @@ def _as_gateway_error(request: Request, error: Exception) -> GatewayError:
 
 def _from_http(request: Request, error: HTTPException) -> GatewayError:
     if error.status_code == 404:
-        return NotFound(
-            "there is no such route; perhaps the client's base URL lacks /v1, or has it twice",
-            code="unknown_url",
-        )
+        return NotFound(f"there is no such route; {_hint(request.url.path)}", code="unknown_url")
     if error.status_code == 405:
         return MethodNotAllowed(
             f"this route does not support {running_request(request.scope).method}"
@@ -183,6 +180,14 @@ def _from_http(request: Request, error: HTTPException) -> GatewayError:
     if error.status_code < 500:
         return BadRequest("the request cannot be read")
     return _INTERNAL
+
+
+def _hint(path: str) -> str:
+    """Say what the client's base URL lacks or repeats, or where all routes are listed."""
+    versions = sum(part in ("v1", "v1beta") for part in path.split("/"))
+    if versions == 1:
+        return "/openapi.json lists all routes"
+    return f"perhaps the client's base URL {'has /v1 twice' if versions else 'lacks /v1'}"
 
 
 def _parameter(error: Exception) -> str | None:

@@ -147,6 +147,21 @@ def test_what_is_not_there(
     assert ("allow" in answer.headers) == (status == 405)
 
 
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [
+        ("/v1/files", "/openapi.json lists all routes"),
+        ("/v1beta/files", "/openapi.json lists all routes"),
+        ("/v1/messages/batches", "/openapi.json lists all routes"),
+        ("/chat/completions", "the client's base URL lacks /v1"),
+        ("/v1/v1/messages", "the client's base URL has /v1 twice"),
+        ("/v1/v1beta/models", "the client's base URL has /v1 twice"),
+    ],
+)
+def test_an_unknown_route_says_what_to_look_at(http: httpx.Client, path: str, words: str) -> None:
+    assert http.get(path).json()["error"]["message"].endswith(words)
+
+
 def test_a_parameter_of_the_wrong_type_is_named(http: httpx.Client, served: Served) -> None:
     operator = {"authorization": f"Bearer {served.admin_key}"}
     answers = [
