@@ -24,6 +24,7 @@ from cli.operating.prefix_file import (
 )
 from cli.options.options import AdminFlags, argument
 from cli.output import print_answer
+from gateway.receipts.signing import NotAPublicKey
 
 PART_BYTES = 4 << 20  # maximum bytes of units in one request; a larger unit is requested alone
 IMPORTS = "/admin/imports"
@@ -105,6 +106,8 @@ def import_(
             record = with_admin(admin, lambda client: use(client, opened, text))
     except OSError as error:
         raise CliError(f"{file}: {error.strerror}") from None
+    except NotAPublicKey as error:
+        raise BadSetting("--signer", str(error)) from None
     except PrefixFileRefused as error:
         raise CliError(f"{file}: {error}") from None
     said = "Imported {name} version {version} ({id}): {tokens} tokens.".format_map(record)
@@ -191,7 +194,7 @@ async def _imported(
 def _text(text: Any, name: str | None) -> dict[str, Any]:
     is_text = isinstance(text, dict) and isinstance(text.get("name"), str)
     if not is_text or not isinstance(text.get("source"), dict):
-        raise PrefixFileRefused("its text is none")
+        raise PrefixFileRefused("it has no valid text")
     return {"name": name or text["name"], "source": text["source"]}
 
 

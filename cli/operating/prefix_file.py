@@ -29,7 +29,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-from gateway.receipts.signing import NotAReceipt, is_file_signed
+from gateway.receipts.signing import is_file_signed
 
 MAGIC = b"ratoon prefix 1\n"
 LEAST_KEY = 32  # minimum number of characters of the operator's key
@@ -153,14 +153,17 @@ class PrefixFile:
         try:
             header = msgspec.json.decode(spelled, type=FileHeader)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            raise PrefixFileRefused("its header is none") from None
+            raise PrefixFileRefused("it has no valid header") from None
         start = first + spelled
         if size != len(start) + header.sealed_bytes() + _SIGNATURE:
             raise PrefixFileRefused("it is not whole, or longer than its header says")
         return cls(file, header, start)
 
     def check_signature(self, public_key: str) -> None:
-        """Read the whole file. Raises PrefixFileRefused unless this key has signed all of it."""
+        """Read the whole file. Raises PrefixFileRefused unless this key has signed all of it.
+
+        Raises NotAPublicKey if the key is malformed.
+        """
         self.file.seek(0)
         left = len(self.start) + self.header.sealed_bytes()
         digest = hashlib.sha256()
@@ -170,11 +173,7 @@ class PrefixFile:
                 raise PrefixFileRefused("it is not whole")
             digest.update(piece)
             left -= len(piece)
-        try:
-            is_signed = is_file_signed(digest.digest(), self.file.read(_SIGNATURE), public_key)
-        except NotAReceipt as error:
-            raise PrefixFileRefused(str(error)) from None
-        if not is_signed:
+        if not is_file_signed(digest.digest(), self.file.read(_SIGNATURE), public_key):
             raise PrefixFileRefused("it was changed, or not signed with this public key")
 
     def text(self, key: str) -> Any:
@@ -184,7 +183,7 @@ class PrefixFile:
         try:
             return msgspec.json.decode(opened)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            raise PrefixFileRefused("its text is none") from None
+            raise PrefixFileRefused("it has no valid text") from None
 
     def parts(self, key: str) -> Iterator[tuple[int, bytes]]:
         """Decrypt the parts of units, and yield each part's bytes with its first unit's number."""

@@ -14,7 +14,7 @@ from cli.operating.admin_client import AdminClient, with_admin
 from cli.options.options import AdminFlags, argument
 from cli.output import print_answer, print_json, print_table
 from gateway.receipts.receipt import Receipt
-from gateway.receipts.signing import MAX_BYTES, NotAReceipt, verified
+from gateway.receipts.signing import MAX_BYTES, NotAPublicKey, NotAReceipt, verified
 
 PATH = "/admin/receipts"
 # seconds for an erasure, which ends once every gateway knows of the deletion
@@ -75,6 +75,8 @@ def verify(
             receipt = verified(opened.read(MAX_BYTES + 1), key)
     except OSError as error:
         raise CliError(f"{file}: {error.strerror}") from None
+    except NotAPublicKey as error:
+        raise BadSetting("--key", str(error)) from None
     except NotAReceipt as error:
         raise CliError(f"{file}: {error}") from None
     if as_json:

@@ -31,6 +31,10 @@ class NotAReceipt(ValueError):
     """The error of a file that is no receipt, or is not signed with this key."""
 
 
+class NotAPublicKey(ValueError):
+    """The error of a text that is no public key of an installation."""
+
+
 class ReceiptKey:
     """The private key of one installation."""
 
@@ -60,7 +64,7 @@ class ReceiptKey:
 def is_file_signed(digest: bytes, signature: bytes, public_key: str) -> bool:
     """Return whether this public key signed the file with this SHA-256 digest.
 
-    Raises NotAReceipt if the public key is malformed.
+    Raises NotAPublicKey if the public key is malformed.
     """
     try:
         _public(public_key).verify(signature, _ABOUT_FILE + digest)
@@ -70,7 +74,7 @@ def is_file_signed(digest: bytes, signature: bytes, public_key: str) -> bool:
 
 
 def verified(content: bytes, public_key: str) -> Receipt:
-    """Return the receipt in a file that was signed with this key; raise NotAReceipt.
+    """Return the receipt in a file that was signed with this key; raise NotAReceipt, NotAPublicKey.
 
     The signature covers fields that a later release added, but the result lacks them.
     """
@@ -90,9 +94,9 @@ def _public(public_key: str) -> Ed25519PublicKey:
         raw = _raw(public_key)
         key = Ed25519PublicKey.from_public_bytes(raw)
     except ValueError:
-        raise NotAReceipt("the public key is none: it has 32 bytes, in base64url") from None
+        raise NotAPublicKey("a public key has 32 bytes, in base64url") from None
     if _is_weak(raw):
-        raise NotAReceipt("the public key is none: anybody can sign for a point of low order")
+        raise NotAPublicKey("anybody can sign for this public key, a point of low order")
     return key
 
 

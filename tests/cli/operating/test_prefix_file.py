@@ -25,7 +25,7 @@ from cli.operating.prefix_file import (
     new_salt,
     read_key,
 )
-from gateway.receipts.signing import ReceiptKey
+from gateway.receipts.signing import NotAPublicKey, ReceiptKey
 
 KEY, OTHER = "k" * 32, "o" * 32
 SIGNER = ReceiptKey(bytes(32))
@@ -127,7 +127,7 @@ def test_other_keys_are_refused(path: Path) -> None:
         read(path, key=OTHER)
     with pytest.raises(PrefixFileRefused, match="not signed with this public key"):
         read(path, signer=ReceiptKey(b"1" * 32).public)
-    with pytest.raises(PrefixFileRefused, match="public key is none"):
+    with pytest.raises(NotAPublicKey, match="32 bytes"):
         read(path, signer="none")
 
 

@@ -44,6 +44,8 @@ def test_a_deletion_s_receipt_is_written_and_verified(ratoon: Ratoon, tmp_path: 
     assert ratoon(f"receipts create {tenant} {again}").status == 0
     assert "tenant.receipt" in ratoon("audit --limit 5").out
     assert ratoon(f"receipts verify {again} --key {key}").status == 0
+    no_key = ratoon(f"receipts verify {again} --key AAAA")
+    assert (no_key.status, "--key: a public key has 32 bytes" in no_key.err) == (2, True)
 
 
 def test_a_file_that_is_there_is_kept_and_nothing_is_deleted(

@@ -19,6 +19,7 @@ from engine.link.erasure import Erasure, TierErasure
 from gateway.receipts.receipt import Receipt, joined, moment
 from gateway.receipts.signing import (
     MAX_BYTES,
+    NotAPublicKey,
     NotAReceipt,
     ReceiptKey,
     is_file_signed,
@@ -146,7 +147,7 @@ def test_a_signature_and_a_key_are_spelled_in_one_form(spell: Callable[[str], st
     assert (raw == again, one == other) == (True, False), "the control"
     with pytest.raises(NotAReceipt, match="changed"):
         verified(json.dumps(content | {"signature": other}).encode(), public)
-    with pytest.raises(NotAReceipt, match="public key"):
+    with pytest.raises(NotAPublicKey, match="public key"):
         verified(json.dumps(content).encode(), spell(public))
     assert verified(json.dumps(content).encode(), public) == RECEIPT
 
@@ -172,7 +173,7 @@ def test_what_is_no_receipt_is_refused(content: bytes) -> None:
 
 @pytest.mark.parametrize("key", ["", "x", "\u00e9", KEY.public[:-2], KEY.public + "AAAA", "*" * 43])
 def test_what_is_no_key_is_refused(key: str) -> None:
-    with pytest.raises(NotAReceipt):
+    with pytest.raises(NotAPublicKey):
         verified(json.dumps(signed()).encode(), key)
 
 
@@ -216,9 +217,9 @@ def test_a_key_of_low_order_is_refused(spelled: str) -> None:
     assert taken or int.from_bytes(public, "little") % 2**255 >= 2**255 - 19, "the control"
     key = base64.urlsafe_b64encode(public).rstrip(b"=").decode()
     for digest in digests:
-        with pytest.raises(NotAReceipt, match="public key"):
+        with pytest.raises(NotAPublicKey, match="public key"):
             is_file_signed(digest, nobody_s, key)
-    with pytest.raises(NotAReceipt, match="public key"):
+    with pytest.raises(NotAPublicKey, match="public key"):
         verified(json.dumps(signed()).encode(), key)
 
 
