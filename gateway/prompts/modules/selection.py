@@ -111,22 +111,24 @@ def select(schema: PlacedSchema, option: ModulesOption, encode: Encode) -> Steps
 def _wanted(schema: PlacedSchema, option: ModulesOption) -> dict[str, Mapping[str, str]]:
     """Return the parameters' values of each named module, by the module's name."""
     known = {module.name: module for module in schema.modules if module.name is not None}
-    wanted, places = dict[str, Mapping[str, str]](), set[int]()
+    wanted, used = dict[str, Mapping[str, str]](), dict[int, str]()
     for number, use in enumerate(option.use):
         name, values = (use, {}) if isinstance(use, str) else (use.name, use.values)
         param = f"{PARAM}.use[{number}]"
         module = known.get(name)
         if module is None:
-            raise BadRequest("the schema has no such module", code="unknown_module", param=param)
-        if name in wanted or module.place in places:
-            raise BadRequest("a prompt has one module at each place", param=param)
+            message = f"the schema has no module `{name}`"
+            raise BadRequest(message, code="unknown_module", param=param)
+        if other := used.get(module.place):
+            both = f"`{other}` and `{name}` are of one union; a prompt has at most one of it"
+            raise BadRequest(both if other != name else f"`{name}` is used twice", param=param)
         unknown = [one for one in values if one not in module.parameters]
         if unknown:
             raise BadRequest(
                 "the module has no such parameter", code="unknown_parameter", param=param
             )
         wanted[name] = values
-        places.add(module.place)
+        used[module.place] = name
     return wanted
 
 

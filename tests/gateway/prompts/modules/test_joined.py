@@ -140,17 +140,17 @@ def test_whatever_decides_the_bits_is_in_the_key() -> None:
 
 
 @pytest.mark.parametrize(
-    ("use", "code"),
+    ("use", "code", "words"),
     [
-        (("a", "b"), "invalid_value"),
-        (("a", "a"), "invalid_value"),
-        (("c",), "unknown_module"),
-        ((ModuleUse("p", {"m": "1"}),), "unknown_parameter"),
-        ((ModuleUse("p", {"n": "1234"}),), "parameter_too_long"),
+        (("a", "b"), "invalid_value", "`a` and `b` are of one union"),
+        (("a", "a"), "invalid_value", "`a` is used twice"),
+        (("c",), "unknown_module", "no module `c`"),
+        ((ModuleUse("p", {"m": "1"}),), "unknown_parameter", "no such parameter"),
+        ((ModuleUse("p", {"n": "1234"}),), "parameter_too_long", "`n` has more tokens"),
     ],
 )
-def test_what_the_schema_has_not_is_refused(use: tuple[Any, ...], code: str) -> None:
-    with pytest.raises(BadRequest) as refused:
+def test_what_the_schema_has_not_is_refused(use: tuple[Any, ...], code: str, words: str) -> None:
+    with pytest.raises(BadRequest, match=words) as refused:
         prompt(*use)
     assert refused.value.code == code
     assert (refused.value.param or "").startswith("ratoon.modules.use")
