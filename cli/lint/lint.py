@@ -9,8 +9,10 @@ from typing import Annotated
 import typer
 
 from cli.echo import echo
+from cli.errors import CliError
 from cli.lint.findings import LintFinding, lint_against
 from cli.lint.findings import lint as findings_of
+from cli.lint.request_parts import parts_of
 from cli.output import print_result, print_table
 from cli.request_file import read_request
 
@@ -39,6 +41,8 @@ def lint(
         ratoon lint request.json --against earlier.json --json
     """
     sent = read_request(request)
+    if not parts_of(sent):
+        raise CliError(f"{request} has no text of a prompt, in any API's form")
     found = findings_of(sent, block_size)
     if against is not None:
         found = [*lint_against(sent, read_request(str(against))), *found]

@@ -177,18 +177,24 @@ def test_what_is_no_request_is_one_clear_line(tmp_path: Path, text: str) -> None
 @pytest.mark.parametrize(
     "request_",
     [
-        {},
-        {"messages": 3},
-        {"messages": [3, {"content": [None]}]},
+        {"messages": [3, {"content": [None]}, {"content": ""}]},
         {"tools": [None, {}, {"function": 3}]},
     ],
 )
 def test_what_is_not_as_a_dialect_has_it_is_passed_over(tmp_path: Path, request_: Any) -> None:
     assert whats(linted(tmp_path, request_, request_)) in (
-        [("", "below_minimum")],
         [("tools[1]", "below_minimum")],
-        [("messages[1]", "below_minimum")],
+        [("messages[2]", "below_minimum")],
     )
+
+
+@pytest.mark.parametrize("request_", [{}, {"messages": 3}, {"choices": [STABLE]}])
+def test_a_body_without_a_prompt_is_refused(tmp_path: Path, request_: Any) -> None:
+    path = tmp_path / "request.json"
+    path.write_text(json.dumps(request_))
+    printed = Console().type("lint", str(path))
+    assert (printed.status, printed.out) == (1, "")
+    assert "no text of a prompt" in printed.err
 
 
 def contents(*texts: str, **fields: Any) -> dict[str, Any]:
