@@ -100,7 +100,14 @@ def with_admin(flags: AdminFlags, use: Callable[[AdminClient], Awaitable[Answer]
         async with AdminClient(url, key) as client:
             return await use(client)
 
-    return asyncio.run(run())
+    try:
+        return asyncio.run(run())
+    except ServerRefused as error:
+        # `. keys.env` exports one server's key, which is then also sent to others.
+        if error.status == 401 and flags.admin_key is not None:
+            whence = "the key is from --admin-key or RATOON_ADMIN_KEY"
+            raise ServerRefused(f"{error.message}; {whence}", status=401) from None
+        raise
 
 
 def unreachable(url: str, error: Exception) -> ServerUnreachable:

@@ -173,7 +173,7 @@ def test_a_duration_that_is_none_is_refused(
 def test_a_wrong_admin_key_is_reported(console: Console, gateway: Served) -> None:
     printed = console.type("tenants", "list", "--url", gateway.url, "--admin-key", gateway.key)
     assert printed.status == 1
-    assert "(401)" in printed.err
+    assert "(401); the key is from --admin-key or RATOON_ADMIN_KEY" in printed.err
 
 
 def test_the_stats_are_shown_as_tables(ratoon: Ratoon) -> None:
