@@ -23,7 +23,7 @@ ADVICE: dict[str, str] = {
     "salt_changed": "Requests share a cache only under the same `cache_salt`.",
     "group_changed": "The operator has changed with whom this tenant shares its cache.",
     "below_minimum": "A prompt is kept in whole blocks, and this one fills none.",
-    "system_changed": "Keep what changes behind what stays.",
+    "system_changed": "Put what changes after what stays.",
     "tools_changed": "Keep the definitions of tools as they are, key by key.",
     "messages_changed": "Append messages; do not edit earlier ones.",
     "template_changed": "The chat template writes something else here, such as the day or the"

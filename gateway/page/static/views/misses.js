@@ -22,7 +22,7 @@ export const ADVICE = {
   salt_changed: "Requests share a cache only under the same cache_salt.",
   below_minimum: "Nothing: a prompt is kept in whole blocks.",
   tools_changed: "Keep the definitions of tools as they are, and in their order.",
-  system_changed: "Put what changes behind what stays.",
+  system_changed: "Put what changes after what stays.",
   messages_changed: "Append messages; do not edit earlier ones.",
   evicted: "Most of this had not changed: ask the operator for more of the cache.",
 };
