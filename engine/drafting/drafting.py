@@ -136,7 +136,7 @@ class DraftedRow:
         return False
 
     def _guess_again(self, before: int, known: int) -> int:
-        """Replace a guess that is no text's by the source's next. Return how much was right."""
+        """Guess again where no text is followed. Return how much of the last guess was right."""
         assert self._drafter is not None
         right = 0
         for expected, token_id in zip(self._guess, self._tokens[before:known], strict=False):

@@ -124,6 +124,12 @@ def test_a_token_is_likelier_after_a_longer_match() -> None:
     assert after[0][0] < 0.5 < 0.9 < after[-1][0]
 
 
+@pytest.mark.parametrize("matched", [1, 2, 4, 9, 32, 100])
+def test_at_first_the_odds_after_a_match_are_its_length_to_two(matched: int) -> None:
+    length = min(matched, 32)
+    assert curves(1)[Acceptance(1.0).curve(matched), 0] == pytest.approx(length / (length + 2))
+
+
 def test_a_long_run_without_a_miss_counts_as_all_its_tokens() -> None:
     once, often = Acceptance(1.0), Acceptance(1.0)
     once.learn(30, 200, is_rejected=False)

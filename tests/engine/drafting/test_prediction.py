@@ -41,6 +41,19 @@ def test_an_answer_that_begins_otherwise_is_looked_for() -> None:
     assert drafter.matched == 3
 
 
+def test_a_text_says_how_many_new_tokens_are_right() -> None:
+    for new, right in (
+        ([100, 101, 102], 3),
+        ([100, 101, 7], 2),
+        ([7, 101], 0),
+        ([*EXPECTED, 7], 200),
+    ):
+        sequence = row([1, 2, 3], 300, prediction=EXPECTED)
+        drafter = following(sequence)
+        give(sequence, *new)
+        assert drafter.follow(sequence.num_tokens) == right
+
+
 def test_after_its_end_nothing_is_drafted() -> None:
     sequence = row([1, 2, 3], 300, prediction=EXPECTED[:10])
     drafter = following(sequence)
