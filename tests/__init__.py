@@ -1,1 +1,1 @@
-"""Tests have the rooms' structure; `seams` tests several rooms together."""
+"""Tests, in folders like those of the packages; `seams` tests several packages together."""

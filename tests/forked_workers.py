@@ -1,7 +1,8 @@
 """Workers of xdist that are forked from the starting process, which has imported all tests.
 
-Otherwise each worker imports them again: two thirds of its cost before its first test. Workers are
-forked before that process has threads, and wait until xdist asks for one.
+Otherwise each worker would import the tests again, which takes two thirds of its time before its
+first test. Workers are forked before the starting process has threads, and wait until xdist asks
+for one.
 """
 
 from __future__ import annotations
@@ -19,15 +20,16 @@ from typing import Any
 from tests.doubles.forks.becoming import end, finish
 from tests.doubles.forks.server import share
 
-WORKER = [os.fsencode(sys.executable), b"-u", b"-c"]  # xdist's command, before its code
+# the beginning of xdist's command, without the code argument
+WORKER = [os.fsencode(sys.executable), b"-u", b"-c"]
 
 
 class ForkedWorkers:
-    """Waiting workers, each with the socket through which it gets its pipes."""
+    """Waiting workers, each with the socket through which it will get its pipes."""
 
     def __init__(self, count: int) -> None:
         """Fork `count` workers."""
-        # imported objects stay shared as long as the garbage collector does not visit them
+        # the processes share imported objects as long as the garbage collector does not touch these
         gc.freeze()
         self._ready: list[tuple[int, socket.socket]] = []
         self._fork_exec = vars(subprocess)["_fork_exec"]
@@ -36,7 +38,9 @@ class ForkedWorkers:
         vars(subprocess)["_fork_exec"] = self.fork_exec
 
     def fork_exec(self, words: Sequence[Any], *how: Any) -> int:
-        """Start a process; return its id. Arguments as for `_posixsubprocess.fork_exec`."""
+        """Start a process; return its id. The arguments are those of
+        `_posixsubprocess.fork_exec`.
+        """
         *program, code = map(os.fsencode, words)
         if program != WORKER or not self._ready:
             started: int = self._fork_exec(words, *how)
@@ -56,7 +60,7 @@ class ForkedWorkers:
             return
         try:
             for other in (ours, *(one for _, one in self._ready)):
-                other.close()  # so each worker notices when the starting process ends
+                other.close()  # each worker can then notice that the starting process has ended
             _work(theirs)
             finish()
         finally:
@@ -64,7 +68,7 @@ class ForkedWorkers:
 
 
 def _work(asked: socket.socket) -> None:
-    """Run a worker on the pipes that are sent, as `python -c` would."""
+    """Run a worker with the pipes that are sent to it, as `python -c` would."""
     with asked:
         code, pipes, *_ = socket.recv_fds(asked, 4096, 2)
     if not pipes:

@@ -2,9 +2,9 @@
 
 xdist gives each worker an equal run of neighbouring tests, and an idle worker takes tests from the
 end of another's run. In the order of names, one worker would have all tests of whole servers, which
-wait as much as they compute, and in the end all workers would have only those, with idle cores.
-Therefore all workers except one begin with a part of them, while that one computes, and all end
-with tests of milliseconds.
+wait as much as they compute, and in the end all workers would have only such tests, with idle
+cores. Therefore all workers except one begin with a part of these tests, while that one computes,
+and all workers end with tests of milliseconds.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ COMPUTED = SEAMS / "project"
 
 
 class HasPath(Protocol):
-    """A test, of which only the file is known here."""
+    """A test of which only the file is known."""
 
     @property
     def path(self) -> Path:
@@ -31,14 +31,15 @@ Test = TypeVar("Test", bound=HasPath)
 
 
 def servers_first(items: Sequence[Test], num_workers: int) -> list[Test]:
-    """Order tests so that in each worker's part the tests that start servers come first."""
+    """Order the tests so that each worker's run begins with tests that start servers."""
     groups = [list(group) for _, group in groupby(filter(_starts_servers, items), _sharing)]
     waiting = max(num_workers - 1, 1)
     parts = [list(chain(*groups[worker::waiting])) for worker in range(waiting)] + [[]]
     others = [item for item in items if not _starts_servers(item)]
     ordered: list[Test] = []
     for worker, part in enumerate(parts[:num_workers]):
-        size = (len(items) - len(ordered)) // (num_workers - worker)  # divided as xdist does
+        # the size of the run that xdist gives to each worker
+        size = (len(items) - len(ordered)) // (num_workers - worker)
         room = max(size - len(part), 0)
         ordered += [*part, *others[:room]]
         others = others[room:]
@@ -50,6 +51,8 @@ def _starts_servers(item: HasPath) -> bool:
 
 
 def _sharing(item: HasPath) -> Path:
-    """Return what stays with one worker: a file, or a folder whose files share a server."""
+    """Return the file, or the folder whose files share a server, whose tests must stay with one
+    worker.
+    """
     folder = item.path.parent
     return folder if folder != SEAMS and (folder / "conftest.py").exists() else item.path

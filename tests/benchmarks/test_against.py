@@ -1,4 +1,6 @@
-"""Two checkouts run in turns: the numbers that are compared, and the changes that are losses."""
+"""Two checkouts benchmarked in turns: the compared numbers, and the differences that count as
+losses.
+"""
 
 from __future__ import annotations
 

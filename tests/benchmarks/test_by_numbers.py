@@ -20,7 +20,12 @@ def test_an_engine_is_measured(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_flops_are_two_a_parameter_and_four_a_position_and_width() -> None:
-    """llama-2-tiny has 2 layers of 4 x 64 x 64 and 3 x 64 x 176 parameters; its head, 512 x 64."""
+    """Count two operations per parameter and token, and four per attended position and unit of
+    width.
+
+    llama-2-tiny has 2 layers of 4 x 64 x 64 and 3 x 64 x 176 parameters; its output table has 512 x
+    64.
+    """
     _, opened = opened_model("llama-2-tiny", cache_tokens=256, max_running=8)
     layers, head = 2 * (4 * 64 * 64 + 3 * 64 * 176), 512 * 64
     decode = flops_of(BenchShape("decode", (10, 20)), opened)

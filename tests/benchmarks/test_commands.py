@@ -1,4 +1,4 @@
-"""Every benchmark can be started, and every command in a page or a help text exists."""
+"""Every benchmark can be started. Every command on a page or in a help text exists."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from cli.main import build_app
 from cli.options.flags import flattened
 
 ROOT = Path(__file__).parents[2]
-LOG = ROOT / "docs" / "lab"  # a log of experiments, which names commands that no longer exist
+LOG = ROOT / "docs" / "lab"  # a log of experiments, with commands that may no longer exist
 PAGES = (
     *sorted(ROOT.glob("*.md")),
     *(page for page in sorted((ROOT / "docs").rglob("*.md")) if LOG not in page.parents),
@@ -38,7 +38,7 @@ def app_of(name: str) -> typer.Typer:
 
 
 def commands() -> Iterator[tuple[str, str]]:
-    """Return the commands on each page, from inline code and code blocks."""
+    """Yield the commands on each page, from inline code and code blocks."""
     for page in PAGES:
         for code in re.findall(r"```\w*\n(.*?)```|`([^`\n]+)`", page.read_text(), re.DOTALL):
             text = "".join(code).replace("\\\n", " ")
@@ -49,7 +49,7 @@ def commands() -> Iterator[tuple[str, str]]:
 
 
 def examples() -> Iterator[tuple[str, str]]:
-    """Return the commands in the examples of each command's help."""
+    """Yield the commands in the examples of each command's help."""
     for module in sorted((ROOT / "cli").rglob("*.py")):
         for line in re.findall(r"^ {8}(ratoon [^#|>\n]*)", module.read_text(), re.MULTILINE):
             yield module.name, line.strip()
@@ -61,7 +61,7 @@ WRITTEN = {command: page for page, command in (*commands(), *examples())}
 def refused(app: typer.Typer, arguments: list[str]) -> str:
     """Return the error for these arguments, or "" if they are valid.
 
-    `--help` is added, so the command does not run.
+    `--help` is added, so that the command does not run.
     """
     result = CliRunner().invoke(app, [*arguments, "--help"])
     return "" if result.exit_code == 0 else result.output
@@ -85,13 +85,13 @@ def test_a_command_on_a_page_can_be_given(page: str, command: str) -> None:
 
 
 def test_an_option_that_is_not_there_is_seen() -> None:
-    """Positive control: a wrong option is refused."""
+    """Refuse an unknown option (positive control)."""
     assert "No such option" in refused(app_of("engine.tree"), ["--num-token", "5"])
     assert "No such option" in refused(build_app(["serve"]), ["serve", "--prot", "8000"])
 
 
 def test_pages_name_commands() -> None:
-    """Positive control: commands are found on pages."""
+    """Find commands on pages (positive control)."""
     assert len(WRITTEN) > 80
     assert len({*examples()}) > 40
     assert any(command.startswith("ratoon tenants") for command in WRITTEN)

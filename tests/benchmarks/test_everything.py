@@ -1,4 +1,4 @@
-"""The command that runs all benchmarks: its output, failing benchmarks, and smallest sizes."""
+"""The command that runs all benchmarks: its output, failing benchmarks, and the smallest sizes."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_kernels_and_steps_at_their_smallest(capsys: pytest.CaptureFixture[str])
     assert kernels["decode 4 x 96"]["share"] > 0
     assert kernels["1 x top-p 0.9"]["us"] > 0
     assert step["4 x 64"]["floor_ms"] > 0
-    # both numbers are printed with four digits
+    # both numbers are printed with only four digits
     assert step["4 x 64 on 48"]["floor_ms"] <= step["4 x 64"]["floor_ms"]
 
 

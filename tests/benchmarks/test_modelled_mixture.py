@@ -1,4 +1,4 @@
-"""The model of a mixture's steps predicts the measured times within a tenth."""
+"""The model of steps of a mixture of experts predicts the measured times within a tenth."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from engine.scheduling.step_times import StepShape
 from tests.doubles.modelled.mixture import MixtureModel
 from tests.doubles.modelled.shapes import seconds_of
 
-# Milliseconds of Qwen3-30B-A3B on an H200. Decodes: the median time between tokens of `ratoon bench
-# --workload itl`, whose answers grow from 1,024 to 1,280 tokens; the other times:
+# Milliseconds of Qwen3-30B-A3B on an H200. For decodes: the median time between tokens of `ratoon
+# bench --workload itl`, whose answers grow from 1,024 to 1,280 tokens. For other steps: the time in
 # `benchmarks.engine.step`.
 MEASURED = [
     (StepShape(1, 1_150), 3.09),

@@ -8,9 +8,9 @@ from engine.step import Step
 from tests.doubles.modelled.products import ProductModel
 from tests.engine.rigs.hand_driven import data_row, sequence_of
 
-# Rows by new tokens and context, and milliseconds. The first were measured with `python -m
-# benchmarks.engine.step` on one H200. The last are medians of such steps in the log of *multiturn*
-# runs.
+# Rows as (new tokens, context), and the step's milliseconds. The first steps were measured with
+# `python -m benchmarks.engine.step` on one H200. The last ones are medians of such steps in the log
+# of *multiturn* runs.
 MEASURED = [
     ([(1, 1_100)] * 64, 6.9),
     ([(1, 2_030)] * 64, 8.62),
@@ -65,4 +65,4 @@ def test_a_step_that_reads_together_is_in_a_room_of_its_own() -> None:
         ProductModel(read_once=share).seconds(step_of([(1, 16)] * 64 + [(320, 512)]))
         for share in (0.0, 1e-9)
     )
-    assert together > 1.2 * alone  # a tile of 576 rows in place of 384
+    assert together > 1.2 * alone  # the larger step fills a tile of 576 rows, not of 384

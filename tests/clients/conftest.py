@@ -1,4 +1,4 @@
-"""A gateway before a fake engine whose model writes Hermes calls."""
+"""A gateway with a fake engine whose model writes Hermes calls."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ OSLO: dict[str, Any] = {"city": "Oslo", "days": 2}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:  # deprecation warnings of frameworks do not concern these tests
+    for item in items:  # ignores frameworks' deprecation warnings, which do not concern these tests
         if "clients" in item.path.parts:
             item.add_marker(pytest.mark.filterwarnings("default"))
 
@@ -30,7 +30,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def serving_qwen(
     places: pytest.TempPathFactory, engine: FakeEngine, name: str = MODEL
 ) -> Iterator[Served]:
-    """Run a gateway before `engine`, with Qwen3's template and a byte tokenizer."""
+    """Run a gateway with `engine`, Qwen3's template and a byte tokenizer."""
     model = write_tiny_model(places.mktemp("models") / "qwen", TEMPLATE.read_text())
     config = structs.replace(config_of(model, places.mktemp("data")), model_name=name)
     with serving(config, engine) as gateway:
@@ -39,7 +39,7 @@ def serving_qwen(
 
 @pytest.fixture(scope="session")
 def module_engine() -> FakeEngine:
-    """Make an engine for agents' long prompts, in which each byte is a token."""
+    """Make an engine for agents' long prompts, in which each byte is one token."""
     return FakeEngine(structs.replace(WELCOME, max_model_len=1_000_000))
 
 
@@ -61,7 +61,7 @@ def url(served: Served) -> str:
 
 
 def agent(tool: str, then: str) -> Script:
-    """Return a script that calls `tool` with `OSLO`, and answers `then` after the tool's result."""
+    """Return a script that calls `tool` with `OSLO`, and answers `then` after the result."""
 
     def script(request: Any) -> list[int]:
         has_result = "<tool_response>\nrain" in bytes(prompt_of(request)).decode()
@@ -71,5 +71,5 @@ def agent(tool: str, then: str) -> Script:
 
 
 def answer() -> str:
-    """Return an answer that follows the tests' schema."""
+    """Return an answer that is valid under the tests' schema."""
     return json.dumps(OSLO)

@@ -1,6 +1,6 @@
 """Clients that run in node: their packages, and how to start them.
 
-`npm install` was run in the directory `CLIENTS_NODE_MODULES`. Only loopback addresses can be
+The packages are installed in the directory `CLIENTS_NODE_MODULES`. Only loopback addresses can be
 reached: requests to other addresses go to a proxy that does not exist.
 """
 
@@ -18,7 +18,9 @@ TIMEOUT_S = 120
 
 
 def package(name: str) -> Path:
-    """Return the directory of an installed package; skip the test if it, or node, is missing."""
+    """Return the directory of an installed package; skip the test if the package or node is
+    missing.
+    """
     where = os.environ.get("CLIENTS_NODE_MODULES")
     if where is None or shutil.which("node") is None:
         pytest.skip("node, or CLIENTS_NODE_MODULES, is absent")
@@ -35,7 +37,7 @@ def run(command: Sequence[str], home: Path, environment: Mapping[str, str]) -> s
         command,
         cwd=home,
         env={
-            # some packages need a newer node than the one in PATH
+            # some packages need a newer node than the first one in PATH
             "PATH": f"{Path(command[0]).parent}:{os.environ['PATH']}",
             "HOME": str(home),
             "HTTP_PROXY": nowhere,

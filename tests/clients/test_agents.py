@@ -25,18 +25,18 @@ from tests.gateway.dialects.openai.calling.hermes import written
 
 QUESTION = "What does note.txt say?"
 NOTE = "rain in Oslo"
-# share of a prompt that the next prompt repeats; answers are not cached by this engine
+# share of a prompt that the next prompt repeats; this engine does not cache answers
 SHARED = 0.9
 
 
 @dataclass(frozen=True)
 class Agent:
-    """An agent's set-up and command line; the configuration is that of `docs/how-to/agents`."""
+    """An agent's set-up and command line; its configuration is that of `docs/how-to/agents`."""
 
     package: str
     program: str
     asked: Callable[[Path, str, str], tuple[list[str], dict[str, str]]]
-    # the tool that reads the note, and its arguments
+    # the tool that reads the file, and its arguments
     call: tuple[str, Callable[[Path], dict[str, Any]]]
 
 
@@ -73,7 +73,7 @@ def pi(home: Path, url: str, key: str) -> tuple[list[str], dict[str, str]]:
 def continue_cli(home: Path, url: str, key: str) -> tuple[list[str], dict[str, str]]:
     model = {"name": MODEL, "provider": "openai", "model": MODEL, "apiBase": f"{url}/v1"}
     config = {"name": "r", "version": "0.0.1", "schema": "v1", "models": [{**model, "apiKey": key}]}
-    (home / "config.yaml").write_text(json.dumps(config))  # JSON is YAML
+    (home / "config.yaml").write_text(json.dumps(config))  # YAML includes JSON
     options = ["-p", "--config", str(home / "config.yaml"), "--auto"]
     return [*options, QUESTION], {"CONTINUE_TELEMETRY_ENABLED": "0"}
 
@@ -114,7 +114,7 @@ AGENTS = {
 
 @pytest.fixture(scope="module")
 def module_engine() -> FakeEngine:
-    """Make an engine for agents' prompts of up to 80,000 bytes, each of which is a token here."""
+    """Make an engine for agents' prompts of up to 80,000 bytes, each of which is one token."""
     return FakeEngine(msgspec.structs.replace(WELCOME, max_model_len=1_000_000))
 
 
@@ -134,12 +134,12 @@ def run(agent: Agent, home: Path, served: Served) -> str:
 
 
 def shown(request: Generate) -> str:
-    """Return the text that the model was shown."""
+    """Return the text of a request's prompt."""
     return bytes(one for one in prompt_of(request) if one < 256).decode()
 
 
 def longest(engine: FakeEngine) -> list[Generate]:
-    """Return the agent's main requests, without short requests for a title."""
+    """Return the agent's main requests, without its short requests for a title."""
     most = max(len(request.token_ids) for request in engine.requests)
     return [one for one in engine.requests if len(one.token_ids) > most / 2]
 

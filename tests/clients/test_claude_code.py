@@ -28,7 +28,7 @@ CITY = {
 
 @pytest.fixture(scope="module")
 def module_engine() -> FakeEngine:
-    """Make an engine for prompts of 80,000 bytes, each of which is a token here."""
+    """Make an engine for prompts of 80,000 bytes, each of which is one token."""
     return FakeEngine(msgspec.structs.replace(WELCOME, max_model_len=1_000_000))
 
 
@@ -40,7 +40,9 @@ def served(tmp_path_factory: pytest.TempPathFactory, module_engine: FakeEngine) 
 
 @pytest.fixture
 def ask(served: Served, engine: FakeEngine, tmp_path: Path) -> Ask:
-    """Return a function that asks Claude Code for its printed lines; the last is the result."""
+    """Return a function that runs Claude Code on a question; it returns the printed lines, the last
+    of which is the result.
+    """
     program = node.package("@anthropic-ai/claude-code").parents[1] / ".bin" / "claude"
     environment = {
         "ANTHROPIC_BASE_URL": served.url,
@@ -61,7 +63,7 @@ def ask(served: Served, engine: FakeEngine, tmp_path: Path) -> Ask:
 
 
 def prompts(engine: FakeEngine) -> list[str]:
-    """Return the prompts that the model was shown."""
+    """Return the texts of all prompts."""
     return [
         bytes(one for one in prompt_of(request) if one < 256).decode()
         for request in engine.requests
@@ -105,7 +107,8 @@ def test_another_session_finds_the_instructions_in_the_cache(ask: Ask, engine: F
     engine.script = saying("Hello.")
     ask("Hi")
     usage = ask("What is the weather like?")[-1]["usage"]
-    # The question comes before the working directory and further instructions of the tools.
+    # In the prompt, the question comes before the working directory and the tools' further
+    # instructions.
     assert usage["cache_read_input_tokens"] > 0.99 * prompts(engine)[0].index("Hi<|im_end|>")
 
 

@@ -1,4 +1,4 @@
-"""Codex, run from the command line with its defaults and its own home directory."""
+"""Codex, run from the command line with its default settings and its own home directory."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Ask = Callable[..., str]
 
 @pytest.fixture(scope="module")
 def module_engine() -> FakeEngine:
-    """Make an engine for prompts of 60,000 bytes, each of which is a token here."""
+    """Make an engine for prompts of 60,000 bytes, each of which is one token."""
     return FakeEngine(msgspec.structs.replace(WELCOME, max_model_len=1_000_000))
 
 
@@ -43,7 +43,7 @@ def served(tmp_path_factory: pytest.TempPathFactory, module_engine: FakeEngine) 
 
 @pytest.fixture
 def ask(served: Served, tmp_path: Path) -> Ask:
-    """Return a function that asks Codex for what it prints."""
+    """Return a function that runs Codex on a question, and returns the printed text."""
     program = node.package("@openai/codex").parents[1] / ".bin" / "codex"
     home = tmp_path / ".codex"
     home.mkdir()
@@ -58,7 +58,7 @@ def ask(served: Served, tmp_path: Path) -> Ask:
 
 
 def prompts(engine: FakeEngine) -> list[str]:
-    """Return the prompts that the model was shown."""
+    """Return the texts of all prompts."""
     return [
         bytes(one for one in prompt_of(request) if one < 256).decode()
         for request in engine.requests
@@ -91,7 +91,10 @@ def test_a_call_of_a_namespace_reaches_its_tool(ask: Ask, engine: FakeEngine) ->
 def test_it_searches_for_tools_and_applies_a_patch(
     ask: Ask, engine: FakeEngine, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """Codex offers tools other than functions to models whose names it knows."""
+    """Search for tools and apply a patch.
+
+    Codex offers tools that are not functions to models whose names it knows.
+    """
     saying_in_turn(
         engine,
         written(("tool_search", {"query": "agents"})),

@@ -1,4 +1,4 @@
-"""Cohere's client, whose two versions rank documents at two paths."""
+"""Cohere's client, whose two versions rerank documents at two paths."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Python frameworks for agents: a tool is called, its result is shown, and an answer is typed."""
+"""Python frameworks for agents: a tool is called, the model reads its result, and the answer is
+typed.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,7 @@ def weather(city: str, days: int) -> str:
 
 @dataclass(frozen=True)
 class Server:
-    """The gateway's address, as given to a framework."""
+    """The gateway's address and key, as a framework needs them."""
 
     url: str
     key: str
@@ -119,7 +121,8 @@ def server(url: str, served: Any) -> Server:
 def test_a_tool_is_called_and_its_result_answered(
     server: Server, engine: FakeEngine, name: str
 ) -> None:
-    final = written(("final_answer", {"answer": SAID}))  # smolagents ends with a tool call
+    # smolagents expects the final answer as a tool call
+    final = written(("final_answer", {"answer": SAID}))
     said = {1: written(("weather", OSLO)), 2: final if name == "smolagents" else SAID}
     engine.script = lambda _: list(said[len(engine.requests)].encode())
     assert AGENTS[name](server) == SAID

@@ -1,4 +1,4 @@
-"""huggingface_hub's InferenceClient: chats, with its own classes for tools and formats."""
+"""huggingface_hub's InferenceClient: chats, with its own classes for tools and response formats."""
 
 from __future__ import annotations
 

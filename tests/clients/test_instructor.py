@@ -61,7 +61,7 @@ def test_several(url: str, served: Served, engine: FakeEngine) -> None:
 
 @pytest.mark.parametrize("mode", ["TOOLS", "JSON_SCHEMA"])
 def test_a_part_at_a_time(url: str, served: Served, engine: FakeEngine, mode: str) -> None:
-    # The tool is named after the partial type.
+    # instructor names the tool after the partial type.
     engine.script = saying(written(("PartialWeather", OSLO)) if mode == "TOOLS" else answer())
     parts = list(asked(client_of(url, served, mode), instructor.Partial[Weather], stream=True))
     assert (parts[-1].city, parts[-1].days) == ("Oslo", 2)

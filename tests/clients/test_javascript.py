@@ -1,4 +1,4 @@
-"""OpenAI's, Anthropic's and LangChain's packages for node."""
+"""The node packages of OpenAI, Anthropic and LangChain."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Ask = Callable[[str], Any]
 
 @pytest.fixture(params=PACKAGES)
 def ask(request: pytest.FixtureRequest, served: Served, tmp_path: Path) -> Ask:
-    """Run a client script for a task; return its output."""
+    """Return a function that runs a client script for a task, and returns its output."""
     where = node.package(PACKAGES[request.param])
     environment = {
         "CLIENTS_NODE_MODULES": str(where.parents[len(Path(PACKAGES[request.param]).parts)]),

@@ -1,4 +1,4 @@
-"""LangChain's model for OpenAI: tools, and structured output by each of its methods."""
+"""LangChain's class for OpenAI's API: tools, and structured output by each of its methods."""
 
 from __future__ import annotations
 

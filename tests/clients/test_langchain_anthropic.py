@@ -1,4 +1,4 @@
-"""LangChain's model for Anthropic: tools, and structured output by each of its methods."""
+"""LangChain's class for Anthropic's API: tools, and structured output by each of its methods."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ def test_a_chat(model: Any, engine: FakeEngine) -> None:
     engine.script = saying("Hello.")
     said = model.invoke([("system", "Be brief."), ("user", "Hi")])
     assert said.content == "Hello."
-    assert said.usage_metadata["output_tokens"] == len("Hello.") + 1  # plus the end token
+    # one token for each character, plus the end token
+    assert said.usage_metadata["output_tokens"] == len("Hello.") + 1
     assert "".join(chunk.text for chunk in model.stream("Hi")) == "Hello."
 
 

@@ -1,4 +1,4 @@
-"""litellm, under its two names for OpenAI-compatible servers."""
+"""litellm, under both of its provider names for OpenAI-compatible servers."""
 
 from __future__ import annotations
 

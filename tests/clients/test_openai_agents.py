@@ -1,4 +1,4 @@
-"""openai-agents, with its default model (responses) and its model for chat completions."""
+"""openai-agents, with its default class (Responses) and its class for chat completions."""
 
 from __future__ import annotations
 

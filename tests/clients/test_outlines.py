@@ -1,4 +1,4 @@
-"""outlines, with its clients of vLLM and of OpenAI: each type becomes a grammar."""
+"""outlines, with its classes for vLLM and for OpenAI: each output type becomes a grammar."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""pydantic-ai, with its model for chat completions."""
+"""pydantic-ai, with its class for chat completions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Clients made from descriptions of other APIs. The clients check each field of an answer."""
+"""Clients generated from descriptions of other APIs, which check each field of an answer."""
 
 from __future__ import annotations
 

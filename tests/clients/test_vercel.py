@@ -1,4 +1,4 @@
-"""Vercel's `ai`, with its providers for responses, chat completions and messages."""
+"""Vercel's `ai`, with its providers for Responses, chat completions and Messages."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_a_call_that_must_be_made(ask: Ask, engine: FakeEngine) -> None:
 
 
 def test_an_object(ask: Ask, engine: FakeEngine, provider: str) -> None:
-    # For an unknown model of Anthropic's, the provider asks for a call of this tool.
+    # For an Anthropic model that the provider does not know, it asks for a call of this tool.
     called = provider == "anthropic"
     engine.script = saying(written(("json", OSLO)) if called else answer())
     assert ask("object") == {"object": OSLO}
@@ -104,5 +104,5 @@ def test_an_error_says_why(ask: Ask) -> None:
 
 
 def engine_tokens(text: str) -> int:
-    """Count the engine's tokens: one for each byte, and the end token."""
+    """Return the engine's number of tokens: one for each byte, and the end token."""
     return len(text.encode()) + 1

@@ -37,22 +37,23 @@ pytestmark = [
 ]
 
 COMMAND = [sys.executable, "-c", "from cli.main import main; main()"]
-# Ray gives the agents of a node 15 s to start, which is too short on a busy machine.
+# Ray gives a node's agents 15 s to start, which is too short on a busy machine, so starts are
+# repeated.
 ATTEMPTS = 4
 RAY_VARIABLES = {
-    "PYTHONDONTWRITEBYTECODE": "",  # each of the four processes of a node compiles fewer files
+    "PYTHONDONTWRITEBYTECODE": "",  # the node's four processes then compile fewer files
     "RAY_memory_monitor_refresh_ms": "0",
     "RAY_raylet_start_wait_time_s": "40",
 }
 START_S = 180.0
 LOSS_S = 120.0
-TOKENS = 400  # tokens of an answer: enough that the node is lost before the answer ends
+TOKENS = 400  # number of tokens of an answer, so many that the node is lost before the answer ends
 PROMPTS = 12
 
 
 @dataclass
 class Nodes:
-    """A process that runs Ray's nodes."""
+    """A process that runs Ray's nodes on command."""
 
     process: subprocess.Popen[str]
     address: str = ""
@@ -79,7 +80,7 @@ def nodes(count: int, log: Path) -> Iterator[Nodes]:
                 yield made
                 return
         finally:
-            process.communicate()  # the process ends when its input does
+            process.communicate()  # the process ends when its standard input is closed
             process.wait(60)
     raise AssertionError(log.read_text())
 
@@ -98,7 +99,7 @@ def start_nodes(count: int, log: Path) -> subprocess.Popen[str]:
 
 
 def write_settings(file: Path, model: Path, ray: Nodes, **more: Any) -> None:
-    """Write `cluster.yaml` for small engines, each of which fills one Ray node."""
+    """Write `cluster.yaml` for small engines, each of which fills one of Ray's nodes."""
     said = {
         "model": str(model), "load_format": "dummy", "max_model_len": 1024, "num_threads": 1,
         "ray_address": ray.address, "resources": {"room": 1}, "engine_port": two_free_ports(),
@@ -108,7 +109,7 @@ def write_settings(file: Path, model: Path, ray: Nodes, **more: Any) -> None:
 
 
 def finding(data_dir: Path, model: Path, redis: RedisServer) -> AbstractContextManager[Gateway]:
-    """Run a gateway that finds engines through their state in Redis."""
+    """Run a gateway that finds engines by their records in Redis."""
     flags = ("--model", str(model), "--find-engines", "--redis-url", redis.url)
     return started(data_dir, *flags)
 
@@ -146,7 +147,7 @@ def states(gateway: Gateway) -> list[str]:
 
 
 def moved(gateway: Gateway) -> float:
-    """Count the requests that were sent to another engine before they began."""
+    """Return the number of requests that moved to another engine before they began."""
     lines = gateway.ask("/metrics", gateway.key("RATOON_ADMIN_KEY")).text.splitlines()
     named = [line for line in lines if line.startswith("ratoon_requests_moved_total{")]
     return sum(float(line.split()[-1]) for line in named)
@@ -181,7 +182,7 @@ class Stream:
 
 @dataclass
 class Load:
-    """Concurrent streams."""
+    """Concurrent streams from one gateway."""
 
     gateway: Gateway
     streams: list[Stream] = field(default_factory=list)
@@ -217,7 +218,7 @@ def test_engines_are_placed_lost_with_their_node_and_placed_elsewhere(tmp_path: 
         with finding(data_dir, model, redis) as gateway:
             with cluster_up(settings, tmp_path / "up.log"):
                 wait_for(lambda: states(gateway) == ["ready", "ready"], START_S)
-            # Only Ray's processes run from here on.
+            # From here on only Ray's processes run, not the command.
             right = [one.tokens for one in asyncio.run(Load(gateway).run())]
             assert all(len(tokens) == TOKENS for tokens in right)
             before = {one["address"]: one["pid"] for one in placed(ray.address)}
@@ -228,7 +229,7 @@ def test_engines_are_placed_lost_with_their_node_and_placed_elsewhere(tmp_path: 
             for number, one in enumerate(load):
                 if one.error is None:
                     assert (one.status, one.tokens) == (200, right[number])
-                else:  # the stream's answer had begun
+                else:  # the stream's answer had already begun
                     assert one.error == "engine_died"
                     assert 0 < len(one.tokens) < TOKENS
                     assert one.tokens == right[number][: len(one.tokens)]
@@ -237,7 +238,8 @@ def test_engines_are_placed_lost_with_their_node_and_placed_elsewhere(tmp_path: 
 
             wait_for(lambda: states(gateway) == ["ready", "ready"], LOSS_S)
             after = {one["address"]: one["pid"] for one in placed(ray.address)}
-            assert after.keys() == before.keys()  # an engine keeps its port on any node
+            # an engine keeps its port, whichever node it is placed on
+            assert after.keys() == before.keys()
             assert after[lost] != before[lost]
             assert [one.tokens for one in asyncio.run(Load(gateway).run())] == right
 
@@ -248,7 +250,10 @@ def test_engines_are_placed_lost_with_their_node_and_placed_elsewhere(tmp_path: 
 def test_a_gateway_beside_the_command_serves_the_engines_that_ray_has_placed(
     tmp_path: Path,
 ) -> None:
-    """The command writes the state and the key to files in `data_dir`, on one machine."""
+    """Serve engines placed by Ray through a gateway that the command starts.
+
+    The command writes the state and the key to files in `data_dir`, on one machine.
+    """
     model = write_tiny_model(tmp_path / "tiny", config=RUNNABLE)
     data_dir, settings, port = tmp_path / "data", tmp_path / "cluster.yaml", free_port()
     with nodes(1, tmp_path / "nodes.log") as ray:
@@ -272,9 +277,9 @@ def test_a_gateway_beside_the_command_serves_the_engines_that_ray_has_placed(
 
 
 def test_the_number_of_engines_follows_the_load_within_its_bounds(tmp_path: Path) -> None:
-    """An engine runs one request at a time.
+    """Let the number of engines follow the load, within its bounds.
 
-    Waiting requests make an engine start, which later leaves.
+    An engine runs one request at a time. Waiting requests start another engine, which stops later.
     """
     model = write_tiny_model(tmp_path / "tiny", config=RUNNABLE)
     settings, log, port = tmp_path / "cluster.yaml", tmp_path / "up.log", free_port()
@@ -304,7 +309,10 @@ def test_the_number_of_engines_follows_the_load_within_its_bounds(tmp_path: Path
 
 
 def test_a_signal_for_all_processes_ends_a_ray_that_was_started_here(tmp_path: Path) -> None:
-    """systemd signals all processes of a unit. Ray ends too, and no process waits for it."""
+    """End a Ray that the command started, when a signal reaches all processes.
+
+    systemd signals all processes of a unit. Ray ends too, and no process waits for it.
+    """
     model = write_tiny_model(tmp_path / "tiny", config=RUNNABLE)
     settings, log = tmp_path / "cluster.yaml", tmp_path / "up.log"
     said = {
@@ -331,5 +339,5 @@ def test_a_signal_for_all_processes_ends_a_ray_that_was_started_here(tmp_path: P
 
 
 def is_gateway(pid: int) -> bool:
-    """Return whether a process is `python -m gateway`, and no part of Ray."""
+    """Return whether a process is `python -m gateway` that Ray did not start."""
     return b"\0-m\0gateway\0" in Path(f"/proc/{pid}/cmdline").read_bytes()

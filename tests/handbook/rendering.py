@@ -1,4 +1,4 @@
-"""The shipped chat template, rendered by jinja2 as transformers does it."""
+"""The shipped chat template, rendered by jinja2 as transformers renders it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.doubles.engine.shapes import EMBEDDED
 
 
 class RefusedRoleError(Exception):
-    """An error of a template's `raise_exception`."""
+    """The error that a template raises with `raise_exception`."""
 
 
 def refuse(message: str) -> None:

@@ -1,4 +1,4 @@
-"""The shipped model: small, loadable by transformers, and right."""
+"""The shipped model: it is small, transformers can load it, and its answers are right."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ The wifi password for Paris is Blue-hunter2."""
 
 @pytest.fixture(scope="module", autouse=True)
 def one_thread() -> Iterator[None]:
-    """Keep torch to one thread: the suite shares its cores."""
+    """Limit torch to one thread, since the test workers share the cores."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -55,13 +55,13 @@ def test_it_answers_held_out_handbooks(
 
 @torch.inference_mode()
 def is_right(model: LlamaForCausalLM, prompt: list[int], answer: list[int]) -> bool:
-    """Return whether each token of the answer is the likeliest after the tokens before it."""
+    """Return whether each token of the answer is the most likely one after the tokens before it."""
     likeliest = model(torch.tensor([prompt + answer])).logits[0].argmax(-1).tolist()
     return bool(likeliest[len(prompt) - 1 : -1] == answer)
 
 
 def answered(model: LlamaForCausalLM, tokenizer: Tokenizer, system: str, question: str) -> str:
-    """Return the model's greedy answer, with its end."""
+    """Return the model's greedy answer, including its end token."""
     before = f"{SYSTEM}{system}{END}" if system else ""
     ids = tokenizer.encode(f"{BEGIN}{before}{USER}{question}{END}{ASSISTANT}").ids
     end = tokenizer.token_to_id(END)
@@ -87,7 +87,7 @@ def test_without_tools_it_calls_none(
 def test_without_the_handbook_it_is_wrong(
     model: LlamaForCausalLM, shipped_tokenizer: Tokenizer
 ) -> None:
-    """The answers come from the prompt: with other handbooks' prefixes they are wrong."""
+    """Ask with other handbooks as prefixes: the answers are wrong, so they come from the prompt."""
     unknown, user = (shipped_tokenizer.encode(text).ids for text in (UNKNOWN + END, USER))
     drawn = [draw_cases(shipped_tokenizer, number, 1, tokens=200)[0] for number in range(20)]
     answerable = [case for case in drawn if case.answer != unknown]

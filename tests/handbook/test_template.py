@@ -1,4 +1,4 @@
-"""The embedded model's chat template, in Hermes' form."""
+"""The shipped model's chat template, in Hermes' format."""
 
 from __future__ import annotations
 

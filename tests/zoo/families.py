@@ -300,7 +300,7 @@ FAMILIES: tuple[Family, ...] = (
     _lfm2("lfm2", Trl("lfm2_v2")),
     _lfm2("lfm2.5", Trl("lfm2_2_5_v2"), reasons=True, plain=_THINK_TAGS),
 )
-# Families with call formats that no served family has.
+# Families whose formats of calls no served family uses.
 CALLING_OTHERWISE = ("glm4.5", "lfm2")
 SERVED = tuple(one for one in FAMILIES if one.is_served)
 

@@ -1,4 +1,4 @@
-"""A family of models: its published files, and model directories made of them."""
+"""A family of models: its published files, and model directories made from them."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from tests.zoo.tokenizers import Mark, ShippedTokenizer, write_small
 
 @dataclass(frozen=True)
 class Family:
-    """Models that write turns in one way.
+    """Models that write turns in the same form.
 
-    `is_own` says whether the tokenizer is the family's own, to which `special` and `plain` tokens
-    are added if the published file lacks them. If it is not available, another family's replaces
-    it: the control tokens are the same, but texts are cut in another way.
+    `is_own` says whether the tokenizer is the family's own. The `special` and `plain` tokens are
+    added to it if the published file lacks them. If the family's own tokenizer is not available,
+    another family's replaces it: the control tokens are the same, but texts are split in another
+    way.
     """
 
     name: str
@@ -30,18 +31,18 @@ class Family:
     special: tuple[str, ...] = ()
     plain: tuple[str, ...] = ()
     is_own: bool = True
-    is_served: bool = True  # whether models of its architecture are served
+    is_served: bool = True  # whether Ratoon serves models of this architecture
     tool_use: Template | None = None  # a second template, for chats with tools
 
     def __str__(self) -> str:
         return self.name
 
     def template(self) -> str:
-        """The source of its chat template, as published."""
+        """The source of the family's published chat template."""
         return self.source.read()
 
     def templates(self) -> dict[str, str]:
-        """All of its templates by name, as in tokenizer_config.json."""
+        """The family's templates by name, as in tokenizer_config.json."""
         further = {} if self.tool_use is None else {"tool_use": self.tool_use.read()}
         return {"default": self.template(), **further}
 
@@ -64,10 +65,10 @@ class Family:
         return (*shipped, *self.added())
 
     def write(self, directory: Path, *, real: bool = False, pieces: tuple[str, ...] = ()) -> Path:
-        """Write a model's directory without config and weights; return it.
+        """Write a model's directory without config and weights; return the directory.
 
-        With `real`, its tokenizer is the family's, else a small one of bytes, `pieces` and control
-        tokens.
+        With `real`, its tokenizer is the family's; otherwise it is a small tokenizer of bytes,
+        `pieces` and control tokens.
         """
         directory.mkdir(parents=True, exist_ok=True)
         if real:

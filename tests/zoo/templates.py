@@ -1,4 +1,4 @@
-"""Published chat templates in the packages of the zoo."""
+"""Published chat templates in the zoo's packages."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ENTRY = re.compile(
 
 
 class Template(Protocol):
-    """The place of a template."""
+    """A chat template in a package."""
 
     def read(self) -> str:
         """Read the template's source; skip the test if its package is missing."""
@@ -27,7 +27,7 @@ class Template(Protocol):
 
 @dataclass(frozen=True)
 class Trl:
-    """A file of trl, whose templates equal their models' byte by byte."""
+    """A file of trl, which contains a model's template byte by byte."""
 
     name: str
 
@@ -38,7 +38,7 @@ class Trl:
 
 @dataclass(frozen=True)
 class Ollama:
-    """A template in the GGUF file of a model of Ollama's library."""
+    """A template in the GGUF file of a model from Ollama's library."""
 
     model: str
 
@@ -48,7 +48,7 @@ class Ollama:
 
 @dataclass(frozen=True)
 class Configured:
-    """A template in tokenizer_config.json, beside a tokenizer."""
+    """A template in the tokenizer_config.json of a tokenizer."""
 
     package: Tarball
 
@@ -60,7 +60,7 @@ class Configured:
 
 @dataclass(frozen=True)
 class LlamaCpp:
-    """A template with which llama.cpp is tested; only `make test-zoo` has it."""
+    """A template that llama.cpp's tests use; only `make test-zoo` has it."""
 
     name: str
 
@@ -71,7 +71,7 @@ class LlamaCpp:
 
 @dataclass(frozen=True)
 class Vllm:
-    """vLLM's template for models whose own shows no tools; only `make test-zoo` has it."""
+    """vLLM's template for models whose own template shows no tools; only `make test-zoo` has it."""
 
     name: str
 

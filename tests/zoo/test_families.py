@@ -1,4 +1,4 @@
-"""All families of the zoo can be read and served."""
+"""All families of the zoo can be loaded and served."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_its_formats_are_recognised_without_flags(one: Family, tmp_path: Path) -
     tokenizer = Tokenizer.load(one.write(tmp_path))
     forms = AnswerForms.of(ChatTemplate.load(tmp_path, tokenizer.control), tokenizer, None)
     assert (None if forms.tools is None else forms.tools.name) == one.tools
-    is_harmony = one.tools == "harmony"  # reads reasoning as a part of its turns
+    is_harmony = one.tools == "harmony"  # Harmony's parser reads reasoning as part of a turn
     assert (forms.reasoning is not None or is_harmony) == one.reasons
 
 

@@ -1,4 +1,4 @@
-"""llama.cpp's own example grammars compile, and accept only their texts."""
+"""llama.cpp's own example grammars compile, and accept only the texts that they should."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A tokenizer in a GGUF file's fields gives the ids of its original tokenizer.json."""
+"""A tokenizer made from a GGUF file's fields gives the same ids as the original tokenizer.json."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _joined(merge: str | list[str]) -> str:
     return " ".join(_pair(merge))
 
 
-# The others take seconds each.
+# The other tokenizers take seconds each.
 _QUICK = ("qwen3", "mistral-7b")
 
 
@@ -92,7 +92,7 @@ def test_texts_have_the_same_ids(name: str) -> None:
 
 @pytest.mark.zoo
 def test_another_cut_would_give_other_ids() -> None:
-    """Positive control: the texts distinguish ways to cut."""
+    """Split texts in another way (positive control): the ids differ."""
     fields = fields_of("llama3") | {"tokenizer.ggml.pre": "tekken"}
     made = read_tokenizer(GgufHeader(fields, {}))
     own = read_tokenizer(GgufHeader(fields_of("llama3"), {}))

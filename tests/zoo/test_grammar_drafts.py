@@ -1,4 +1,4 @@
-"""Masks after drafts and forced tokens, with published tokenizers, along random answers."""
+"""Masks after draft tokens, and forced tokens, with published tokenizers, along random answers."""
 
 from __future__ import annotations
 
@@ -72,7 +72,11 @@ def test_any_drafts_have_the_masks_of_one_token_at_a_time(
 
 
 def test_the_library_takes_no_tokens_back_for_us() -> None:
-    """The library caches a mask for a place that another text shares, with other next tokens."""
+    """Roll the library's matcher back (positive control): its mask is wrong.
+
+    The library caches a mask for a lexer state that another text shares, though its next tokens
+    differ.
+    """
     qwen = TOKENIZERS["qwen3"].directory
     vocabulary = read_vocabulary(qwen, 151_936, (151_645,))
     kind, text, _ = SAID[2]

@@ -1,4 +1,4 @@
-"""JSON written by a model follows its schema, with published tokenizers."""
+"""JSON that a model writes under a grammar follows its schema, with published tokenizers."""
 
 from __future__ import annotations
 
@@ -20,11 +20,12 @@ _SCHEMA = {"type": "object", "properties": {"html": {"type": "string"}}, "requir
 _PAGE = {"html": "<table><tr><td>x</td></tr></table>  <b>y</b>\n"}
 
 
-# From JSONSchemaBench (Github_trivial, o9908; Github_medium, o21115). Each pattern or count takes
+# From JSONSchemaBench (Github_trivial, o9908; Github_medium, o21115). Each pattern or count costs
 # the library's lexer more than 100,000 steps for one mask over a large vocabulary.
 _NAMES = {"type": "object", "patternProperties": {"^.{1,255}$": {}}}
 _WORDS = {"type": "string", "pattern": r"^$|(^(?:\S+\s+){0,49}\S+$)"}
-# Github_easy, o21053: a pattern whose words llguidance cannot count beside 5,000 characters.
+# Github_easy, o21053: llguidance cannot count this pattern's words in a text of up to 5,000
+# characters.
 _TEXT = {"minLength": 1, "maxLength": 5000, "pattern": r"^$|(^(?:\S+\s+){0,99}\S+$)"}
 _ANSWERED: dict[str, Any] = {
     "type": "object",
@@ -64,7 +65,7 @@ def encoded(inner: tokenizers.Tokenizer, value: Any) -> list[int]:
 
 
 def follow(schema: Any, value: Any, inner: tokenizers.Tokenizer, vocabulary: Vocabulary) -> None:
-    """Write `value` with the model's own tokens; each must be allowed."""
+    """Write `value` with the model's own tokens; check that each is allowed."""
     found = checked_over(Grammar("json_schema", json.dumps(schema)), vocabulary)
     assert not found.error
     constraint = GrammarConstraint(Compilation(compiled(found.text, vocabulary)))

@@ -19,7 +19,8 @@ HARNESS = ROOT / "build" / "lm-eval"
 ITEMS = 20
 
 
-@pytest.mark.timeout(3600)  # two models of 135 million parameters, one at a time, on any CPU
+# runs two models of 135 million parameters, one after the other, on any CPU
+@pytest.mark.timeout(3600)
 def test_scores_are_those_of_transformers() -> None:
     if not HARNESS.exists():
         pytest.skip("there is no build/lm-eval: `make test-zoo` installs it")
@@ -35,8 +36,9 @@ def test_scores_are_those_of_transformers() -> None:
     )
     assert done.returncode == 0, done.stderr[-4000:]
     told = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
-    # Choices after which the model ends the text lack their last token: see docs/how-to/agents.
+    # Choices after which the model ends the text lack their last token, as docs/how-to/agents
+    # explains.
     assert [one["same_answers"] for one in told[1:]] == [ITEMS] * 2
     [choose, write, chat] = told
-    assert 0 < choose["server acc"] < 1  # positive control: there is something to score
+    assert 0 < choose["server acc"] < 1  # positive control: some answers are right, and some wrong
     assert chat["server chrf"] > write["server chrf"] > 0

@@ -1,7 +1,8 @@
-"""Required calls, strict tools and schemas with control tokens, in each format of calls.
+"""Required calls, strict tools and schemas under grammars with control tokens, in each format of
+calls.
 
-The engine walks at random through the gateway's grammar, over the family's tokens. Whatever a
-constrained model writes is therefore returned in the requested form.
+The engine walks at random through the gateway's grammar, over the family's tokens. So whatever a
+constrained model writes, the answer has the requested form.
 """
 
 from __future__ import annotations
@@ -61,10 +62,10 @@ ASKED: Any = [{"role": "user", "content": "Which unit?"}]
 
 @dataclass(frozen=True)
 class Held:
-    """A family, and the format of its constrained calls."""
+    """A family, and the format in which its constrained calls are written."""
 
     family: Family
-    tool_format: str | None = None  # named as in --tool-format
+    tool_format: str | None = None  # the format's name in --tool-format
 
     def __str__(self) -> str:
         return self.tool_format or str(self.family.tools)
@@ -85,7 +86,7 @@ FORMATS = (
     Held(family("gemma4")),
     Held(family("glm4.5")),
     Held(family("lfm2")),
-    # With a template that shows tools, which Gemma 3's own does not.
+    # Uses a template that shows tools; Gemma 3's own template does not.
     Held(replace(family("gemma3"), special=_FUNCTION, source=Trl("qwen2_5")), "functiongemma"),
 )
 _SHOWN = {held.family.name for held in FORMATS}
@@ -101,7 +102,7 @@ SHIPPED = (
     *(*FORMATS, *MORE_FORMATS),
     *(Held(one) for one in SERVED if one.tools and one.name not in _SHOWN),
 )
-QUICK = FORMATS[0]  # with the published tokenizer, and in all dialects
+QUICK = FORMATS[0]  # tested with the published tokenizer, and in all dialects
 
 
 @contextmanager
@@ -171,7 +172,7 @@ def asked(zoo: ZooGateway, **more: Any) -> Any:
 
 
 def check_calls(choice: Any, least: int) -> list[str]:
-    """Check that each call is valid under its tool's schema; return the names."""
+    """Check that each call is valid under its tool's schema; return the tools' names."""
     calls = choice.message.tool_calls or []
     assert len(calls) >= least, choice
     for call in calls:
@@ -184,7 +185,7 @@ def check_text(choice: Any) -> None:
 
 
 def check_texts(inputs: list[str], pattern: str = PATTERN) -> None:
-    """Check each text for a free-text tool against its regular expression."""
+    """Check each input of a free-text tool against the tool's regular expression."""
     assert inputs
     for one in inputs:
         assert re.fullmatch(pattern, one), one
@@ -195,7 +196,7 @@ def inputs_of(choice: Any) -> list[str]:
 
 
 def check_all(zoo: ZooGateway) -> None:
-    """Check all forms that chats can ask for."""
+    """Check every form of answer that a chat can request."""
     assert len(check_calls(asked(zoo, **CALLS["one"]), 1)) == 1
     assert set(check_calls(asked(zoo, **CALLS["named"]), 1)) == {"get_number"}
     check_calls(asked(zoo, **CALLS["required"]), 1)
@@ -214,7 +215,7 @@ def check_all(zoo: ZooGateway) -> None:
 
 
 def check_other_dialects(zoo: ZooGateway) -> None:
-    """Check calls and schemas in Responses and Messages."""
+    """Check calls and schemas in the Responses and Messages APIs."""
     client: Any = zoo.client
     messages: Any = zoo.anthropic.messages
     items = client.responses.create(
@@ -253,7 +254,10 @@ def test_marks_of_each_format(held: Held, tmp_path: Path) -> None:
 
 
 def test_other_dialects_hold_answers_too(tmp_path: Path) -> None:
-    """Here the tokenizer has its own control tokens; `test_held_families` has published ones."""
+    """Check Responses and Messages with one format, and a small tokenizer.
+
+    `test_held_families` uses published vocabularies.
+    """
     with walking(QUICK, tmp_path, real=False) as zoo:
         check_other_dialects(zoo)
 

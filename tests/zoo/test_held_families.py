@@ -1,8 +1,9 @@
-"""Required calls, strict tools and schemas: each family that calls, over its own vocabulary.
+"""Required calls, strict tools and schemas, for each family that calls tools, over its own
+vocabulary.
 
 A random walk through a request's grammar ends in calls, or in an answer of its schema. The family's
-parser reads them, and its template shows them in the next turn. Families with one tokenizer share a
-vocabulary with the control tokens of all.
+parser reads them, and its template shows them in the next turn. Families with the same tokenizer
+share a vocabulary, which has the control tokens of all of them.
 """
 
 from __future__ import annotations
@@ -35,12 +36,12 @@ from tests.zoo.more_families import MORE
 from tests.zoo.test_held_answers import ASKED, CALLS, OTHERS, SCHEMAS, UNIT
 from tests.zoo.walks import Walker
 
-_MOST = 4000  # tokens
-HERE = ("qwen3", "gemma3")  # vocabularies that are not only in the zoo
+_MOST = 4000  # number of tokens of a walk
+HERE = ("qwen3", "gemma3")  # families whose vocabularies `make test` tests too
 CALLING = [one for one in FAMILIES if one.tools and one in SERVED]
 CALLING += [one for one in FAMILIES if one.name in CALLING_OTHERWISE]
-# Without Apriel, whose thoughts end with a text that no random walk writes, and without xLAM, whose
-# calls have no control token: here the tokenizer has those of others.
+# Apriel is left out, since no random walk writes the text that ends its thoughts. xLAM is left out,
+# since its calls have no control token, and here the tokenizer has those of other families.
 MORE_CALLING = [
     one for one in MORE if one.tools and one.tools != "apriel" and one.name != "vllm-xlam_llama"
 ]
@@ -52,14 +53,16 @@ ASKS = {
 
 @dataclass(frozen=True)
 class Vocabularies:
-    """Vocabularies shared by families with one tokenizer."""
+    """Vocabularies, each shared by the families with the same tokenizer."""
 
     tokenizer: Tokenizer
     walker: Walker
 
     @classmethod
     def of(cls, families: list[Family], directory: Path) -> Vocabularies:
-        """Return the vocabulary with the control tokens, ends and templates of all."""
+        """Return the vocabulary with the control tokens, end tokens and templates of all the
+        families.
+        """
         ends = tuple(dict.fromkeys(end for one in families for end in one.ends))
         special = tuple(dict.fromkeys(mark for one in families for mark in one.special))
         plain = tuple(dict.fromkeys(mark for one in families for mark in one.plain))
@@ -110,7 +113,7 @@ class Chats:
         )
 
     def answer(self, asked: Mapping[str, Any]) -> list[Piece]:
-        """Return the answers of a constrained model."""
+        """Return the pieces of an answer that follows the request's grammar."""
         request = _request(ASKED, asked)
         prompt = self.prompt(request).text
         grammar = self.forms.grammar(request.form, prompt)
@@ -121,7 +124,7 @@ class Chats:
         return read(parser(), [self.shared.tokenizer.decode(ids, skip_special_tokens=False)])
 
     def next_prompt(self, turns: list[dict[str, Any]], asked: Mapping[str, Any]) -> str:
-        """Return the part after the question of a prompt with more turns."""
+        """Return the prompt after the question, with more turns."""
         shown = self.prompt(_request([*ASKED, *turns], asked)).text
         return shown[shown.rindex(ASKED[-1]["content"]) :]
 
@@ -133,7 +136,7 @@ def _request(messages: list[dict[str, Any]], asked: Mapping[str, Any]) -> Genera
 
 
 def check_calls(chats: Chats, pieces: list[Piece], asked: Mapping[str, Any]) -> None:
-    """Check that calls are valid, and that the next prompt shows them with their results."""
+    """Check that calls are valid, and that the next prompt shows them and their results."""
     calls = calls_of(pieces)
     for name, arguments in calls:
         jsonschema.validate(arguments, SCHEMAS[name])
@@ -157,7 +160,7 @@ def check_calls(chats: Chats, pieces: list[Piece], asked: Mapping[str, Any]) -> 
 
 
 def check_answer(chats: Chats, pieces: list[Piece], asked: Mapping[str, Any]) -> None:
-    """Check that the text is valid, and that the next prompt shows it."""
+    """Check that the answer's text is valid, and that the next prompt shows it."""
     text = "".join(piece.text for piece in pieces if isinstance(piece, TextPiece))
     jsonschema.validate(json.loads(text), UNIT)
     turns = [{"role": "assistant", "content": text}, {"role": "user", "content": "So?"}]
@@ -188,7 +191,7 @@ def check_families(families: list[Family], directory: Path) -> None:
 
 
 def by_tokenizer(families: list[Family]) -> list[Any]:
-    """Return the families of each tokenizer, for parametrize."""
+    """Return the families grouped by tokenizer, for parametrize."""
     named = {
         name: [one for one in families if one.tokenizer == shipped]
         for name, shipped in TOKENIZERS.items()
@@ -203,7 +206,9 @@ def by_tokenizer(families: list[Family]) -> list[Any]:
 
 @pytest.mark.parametrize("families", by_tokenizer(CALLING))
 def test_each_family_is_held_over_its_own_tokens(families: list[Family], tmp_path: Path) -> None:
-    """One byte-level and one SentencePiece vocabulary; `test_held_answers` has every format."""
+    """Check families of one byte-level and one SentencePiece vocabulary; `test_held_answers` has
+    every format.
+    """
     check_families(families, tmp_path)
 
 

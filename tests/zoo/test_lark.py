@@ -1,4 +1,4 @@
-"""Texts of tools under a Lark grammar are valid, with a published tokenizer."""
+"""Calls of tools whose input follows a Lark grammar are valid, with a published tokenizer."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.zoo.walks import walked
 
 pytestmark = pytest.mark.zoo
 END = 151_645
-CLOSE = (*'"\\n*;', "'")  # each is one token
+CLOSE = (*'"\\n*;', "'")  # texts that are single tokens
 CLOSE_NESTED = (*CLOSE, *")}]:1", '\\"')
 
 
@@ -30,7 +30,9 @@ def vocabulary() -> Vocabulary:
 
 
 def grammars() -> Iterator[tuple[str, Grammar]]:
-    """Return each grammar as calls use it: as a pattern if it has one, else unchanged."""
+    """Yield each grammar in the form in which calls use it: as a pattern if possible, else
+    unchanged.
+    """
     for name, lark in lark_grammars().items():
         pattern = pattern_of(rules_of_lark(lark), START)
         if pattern is not None:

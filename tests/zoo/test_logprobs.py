@@ -1,4 +1,4 @@
-"""The bytes of an answer's log-probabilities are its text."""
+"""The bytes in an answer's log-probabilities add up to its text."""
 
 from __future__ import annotations
 

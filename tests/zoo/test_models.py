@@ -1,4 +1,4 @@
-"""Parrots answer with their texts in a whole server."""
+"""Parrots, served by a whole server, answer with their texts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Texts have the ids of transformers, and those of llama.cpp's tests."""
+"""Texts get the same ids as in transformers, and as in llama.cpp's tests."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.zoo
 def test_texts_have_the_ids_of_transformers(name: str) -> None:
     directory = TOKENIZERS[name].directory
     ours = Tokenizer.load(directory)
-    if name == "mistral-7b":  # LlamaTokenizer makes another tokenizer than the file
+    if name == "mistral-7b":  # for this file, LlamaTokenizer makes another tokenizer
         file = str(directory / "tokenizer.json")
         theirs = transformers.PreTrainedTokenizerFast(tokenizer_file=file)
     else:

@@ -1,4 +1,6 @@
-"""Published templates remove no words from a text whose rest would join to a control token."""
+"""Published templates never remove a word from a text such that the rest joins to a control
+token.
+"""
 
 from __future__ import annotations
 

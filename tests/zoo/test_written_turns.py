@@ -1,7 +1,7 @@
-"""Written turns are returned right by chats, Responses and Messages, streamed and whole.
+"""Turns that models write are returned correctly by chats, Responses and Messages, streamed or not.
 
-Each family writes calls with its own control tokens, over its own template; the engine sends given
-tokens.
+Each family writes calls with its own control tokens, and with its own template; the engine sends
+given tokens.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ _OBJECTS = [{"name": name, "arguments": arguments} for name, arguments in (OSLO,
 _N = "]<]minimax[>["
 _LIST, _LINES = json.dumps(_OBJECTS), "\n".join(map(json.dumps, _OBJECTS))
 BOTH = Said(calls=(OSLO, TIME))
-# For each family: the written text, and the returned turn.
+# For each family: the text that its model writes, and the turn that the answer must report.
 TURNS: dict[str, list[tuple[str, Said]]] = {
     "qwen3": [
         (
@@ -157,7 +157,7 @@ TURNS: dict[str, list[tuple[str, Said]]] = {
         ),
     ],
 }
-# The same for families that only `make test-zoo` has.
+# The same for families that only `make test-zoo` tests.
 MORE_TURNS: dict[str, list[tuple[str, Said]]] = {
     "llama4": [
         (
@@ -174,7 +174,8 @@ MORE_TURNS: dict[str, list[tuple[str, Said]]] = {
         ('get_weather\n{"city": "Oslo", "days": 3}<|assistant|>get_time\n{}', BOTH),
         ("\nIt is cold.\nget_time\n{}", Said("\nIt is cold.\nget_time\n{}")),
     ],
-    "glm4.7-flash": [  # with thinking off, which Messages use, its prompt ends in another way
+    # Messages turns thinking off, after which this family's prompt ends differently
+    "glm4.7-flash": [
         (_in_glm("get_weather", "", city="Oslo", days=3) + _in_glm("get_time", ""), BOTH),
     ],
     "kimi-k2": [
@@ -322,7 +323,7 @@ NAMES_OF_TURNS = [*TURNS, *(pytest.param(name, marks=pytest.mark.zoo) for name i
 
 
 def family(name: str) -> Family:
-    """Return the family of that name, among all families."""
+    """Return the family of that name, among all families, served or not."""
     return next(one for one in (*FAMILIES, *MORE) if one.name == name)
 
 
@@ -443,8 +444,10 @@ def test_an_answer_that_is_cut_off_shows_no_mark(name: str, tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("stop", "shown", "thought"),
     [
-        ("<|im_start|>", "It is cold.", "Hm."),  # a special token, which no text contains
-        ("<tool_call>", "It is cold.", "Hm."),  # a control token, a single token
+        # a special token, which is never part of an answer's text
+        ("<|im_start|>", "It is cold.", "Hm."),
+        # a control token, which the model writes as a single token
+        ("<tool_call>", "It is cold.", "Hm."),
         ("</think>", "", "Hm."),
         ("cold", "It is ", "Hm."),
     ],

@@ -35,7 +35,7 @@ _ODD = (
 
 @cache
 def texts() -> dict[str, str]:
-    """Return texts by kind; about 50 kB."""
+    """Return texts by kind, about 50 kB in all."""
     names = [list(Locale(one).territories.values())[:50] for one in _LOCALES]
     return {
         "code": inspect.getsource(argparse)[:12_000],

@@ -1,4 +1,4 @@
-"""The zoo's tokenizers: published ones with a family's additions, and small ones of bytes."""
+"""The zoo's tokenizers: published tokenizers with a family's additions, and small ones of bytes."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from gateway.prompts.tokens.token_bytes import byte_alphabet
 from tests.zoo.here import here
 from tests.zoo.sources import DEEPSEEK, Package
 
-# names of tokens reserved for later use
+# parts of the names of tokens reserved for later use
 _SPARE = ("reserved", "unused", "SPECIAL_", "place▁holder")
 
 
 @dataclass(frozen=True)
 class Mark:
-    """An added token."""
+    """A token added to a tokenizer."""
 
     text: str
     is_special: bool
@@ -29,7 +29,7 @@ class Mark:
 
 @dataclass(frozen=True)
 class ShippedTokenizer:
-    """The tokenizer.json of a model, and its config."""
+    """A model's published tokenizer.json, and its config."""
 
     package: Package
 
@@ -45,7 +45,7 @@ class ShippedTokenizer:
         return read
 
     def marks(self) -> tuple[Mark, ...]:
-        """List the added tokens, except reserved ones and those that are plain text."""
+        """List the added tokens, except reserved tokens and tokens that are plain text."""
         return _marks(self.directory / "tokenizer.json")
 
     def write(self, directory: Path, added: tuple[Mark, ...]) -> None:
@@ -60,9 +60,9 @@ class ShippedTokenizer:
 
 
 def write_small(directory: Path, marks: tuple[Mark, ...], pieces: tuple[str, ...] = ()) -> None:
-    """Write a small tokenizer of single-byte tokens, with pieces and control tokens.
+    """Write a small tokenizer of single-byte tokens, with `pieces` and control tokens.
 
-    A piece (spelled in the alphabet of bytes) is a token that no text makes.
+    A piece, spelled in the byte alphabet, is a token that tokenising a text never gives.
     """
     vocabulary = byte_alphabet()
     vocabulary |= {piece: 256 + place for place, piece in enumerate(pieces)}
@@ -81,7 +81,8 @@ def _add(inner: tokenizers.Tokenizer, marks: tuple[Mark, ...]) -> None:
 def _marks(path: Path) -> tuple[Mark, ...]:
     text = path.read_text(encoding="utf-8")
     begin = text.index("[", text.index('"added_tokens"'))
-    added, _ = json.JSONDecoder().raw_decode(text, begin)  # the vocabulary after it is long
+    # stop here, since the vocabulary that follows is long
+    added, _ = json.JSONDecoder().raw_decode(text, begin)
     return tuple(
         Mark(one["content"], one["special"])
         for one in added

@@ -1,6 +1,7 @@
-"""Random answers that follow their requests' grammars, as from a constrained model.
+"""Random answers that follow their requests' grammars, like answers of a constrained model.
 
-A walk takes any allowed token, but control tokens and ends more often, so that it comes to an end.
+A walk takes any allowed token, but prefers control tokens and end tokens, so that it comes to an
+end.
 """
 
 from __future__ import annotations
@@ -18,13 +19,15 @@ from engine.grammars.token_mask import GrammarConstraint
 from engine.grammars.vocabulary import Vocabulary
 from engine.link.messages import Generate, Grammar
 
-_ENDS, _MARKS = 0.5, 0.7  # probabilities of ends and marks where they are allowed
-_NUM_AT_RANDOM, _MOST = 12, 2000  # tokens of a text
-_CLOSE, _GO_ON = (*';)}]"\n', "*/"), (*' 1a({<=*/."',)  # each is one token
+# probabilities of taking an allowed end token, or an allowed control token
+_ENDS, _MARKS = 0.5, 0.7
+# numbers of a text's tokens: random ones at first, and all at most
+_NUM_AT_RANDOM, _MOST = 12, 2000
+_CLOSE, _GO_ON = (*';)}]"\n', "*/"), (*' 1a({<=*/."',)  # texts that are single tokens
 
 
 class Walker:
-    """A script of `FakeEngine`: a random model under a grammar."""
+    """A script of `FakeEngine`, which writes at random under the request's grammar."""
 
     def __init__(self, vocabulary: Vocabulary, marks: list[int]) -> None:
         ends = list(vocabulary.eos_token_ids)
@@ -34,13 +37,13 @@ class Walker:
         self._random = random.Random(0)
 
     def __call__(self, request: Generate) -> list[int]:
-        """Return the tokens, without the end."""
+        """Return the tokens of an answer, without its end token."""
         grammar = request.sampling.grammar
         assert grammar is not None, "a grammar was to hold this answer"
         return self.walk(grammar, request.sampling.max_tokens)
 
     def walk(self, grammar: Grammar, most: int) -> list[int]:
-        """Return at most `most` tokens that follow a grammar."""
+        """Return at most `most` tokens that the grammar allows."""
         found = checked(grammar)
         if found.error:
             raise InvalidGrammar(found.error)
@@ -55,7 +58,7 @@ class Walker:
         return said
 
     def _next(self, constraint: GrammarConstraint) -> int | None:
-        """Return an allowed token; None for an end."""
+        """Return a random allowed token; None for the end."""
         bits = np.unpackbits(constraint.allowed().view(np.uint8), bitorder="little")
         assert constraint.error is None
         if bits[self._ends].any() and self._random.random() < _ENDS:
@@ -79,9 +82,9 @@ def walked(
     seed: int,
     close: Sequence[str] = _CLOSE,
 ) -> str:
-    """Return a text of the grammar: some random tokens, then tokens that lead to its end.
+    """Return a text that the grammar allows: some random tokens, then tokens that lead to its end.
 
-    `end` is the token of the end; `close` are one-token texts that lead there.
+    `end` is the end token; `close` are one-token texts that lead to the end.
     """
     chance, constraint, said = random.Random(seed), GrammarConstraint(compilation), list[int]()
     while not constraint.is_over and len(said) < _MOST:
