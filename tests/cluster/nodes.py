@@ -28,7 +28,7 @@ ROOM = {"num_cpus": 1, "resources": {"room": 1}}
 
 
 def main(count: int) -> None:
-    """Serve the lines of standard input until it ends."""
+    """Carry out commands from standard input until it is closed."""
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, **node()})
     nodes = [cluster.add_node(**ROOM, **node()) for _ in range(count)]
     print(cluster.address, flush=True)  # noqa: T201

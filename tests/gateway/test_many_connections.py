@@ -130,7 +130,7 @@ def ask(connection: socket.socket) -> Answer:
 def process(config: GatewayConfig) -> Iterator[Popen[str]]:
     """Run the gateway in an executed process: a forked one would have its fork server's limits.
 
-    Its workers end too.
+    When the process ends, its workers end too.
     """
     command = [sys.executable, "-m", "gateway", msgspec.json.encode(config).decode()]
     running = Popen(command, stderr=PIPE, text=True)

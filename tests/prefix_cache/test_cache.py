@@ -300,7 +300,7 @@ def test_leased_blocks_outlive_a_flush_until_their_last_reader() -> None:
     scene.compute(fresh, tokens(*range(40)), 0, 40)
     assert scene.acquire(B, tokens(1)) is None
     scene.release(first)
-    scene.compute(second, IDS, 19, 20)  # still reads the right blocks
+    scene.compute(second, IDS, 19, 20)  # the flushed lease still reads its own blocks
     scene.release(second)
     scene.cache.check_invariants()
     assert scene.cache.capacity.pool().free == 6

@@ -1,4 +1,4 @@
-"""15,000 random operations, compared with a plain model after each; only two different tokens
+"""15,000 random operations, compared with a plain oracle after each; only two different tokens
 exist.
 
 The pools are small, so that hits, splits, evictions, refusals and flushes of leased blocks are

@@ -119,8 +119,9 @@ def test_discard_forgets_blocks_computed_in_place_of_lower_copies() -> None:
 
 
 def test_blocks_below_the_device_or_on_their_way_are_not_pinned() -> None:
-    """Pin no block below the device or under way: a pin guarantees that its blocks can be read from
-    the device now.
+    """Pin no block that is below the device, or is still being copied.
+
+    A pin guarantees that its blocks can be read from the device now.
     """
     scene = TierScene(3, host=4)
     down(scene)

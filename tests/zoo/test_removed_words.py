@@ -1,5 +1,5 @@
-"""Published templates never remove a word from a text such that the rest joins to a control
-token.
+"""Published templates never remove a word from a text if the text around it would then join to a
+control token.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The slots of rows' blocks in layers with a window, compared with a slow model."""
+"""The slots of rows' blocks in layers with a window, compared with a slow plain computation."""
 
 from __future__ import annotations
 

@@ -116,7 +116,7 @@ def test_a_stage_without_a_kind_of_memory_is_refused(
 
 
 def test_of_layers_that_are_unlike(tmp_path: Path) -> None:
-    """Divide layers that differ from each other in every possible way between two stages."""
+    """Divide layers that differ from each other between two stages, at every possible position."""
     make_alternating_checkpoint(tmp_path)
     model = read_model_config(tmp_path, ALTERNATING)
     expected = logits(tmp_path, model, (6,))

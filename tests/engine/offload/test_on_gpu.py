@@ -89,7 +89,10 @@ class Unawaited(StreamLayerCopies):
 
 
 def test_steps_wait_for_copies_that_take_longer_than_they_do(wide: Path) -> None:
-    """In each of many steps the buffers first hold other layers."""
+    """Wait in each step for copies that take longer than the step.
+
+    In each of many steps the buffers at first contain the weights of other layers.
+    """
     model = read_model_config(wide)
     wanted = logits(load_parameters(wide, model, torch.bfloat16, CUDA), model)
     with closing(host_layers(model, 5, device=CUDA, dtype=torch.bfloat16)) as layers:

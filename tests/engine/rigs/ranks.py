@@ -145,7 +145,7 @@ class ThreadRanks:
                 pass
 
     def close(self) -> None:
-        """End the ranks in order."""
+        """End the ranks one after the other."""
         self.others.tell(Close())
         for end in self._ends:
             end.result()

@@ -207,7 +207,8 @@ def test_each_row_counts_the_drafts_before_it_and_none_that_were_rejected() -> N
         story.sequence.append(token)
     left = penalised_logits(sampler, story, [])
     assert left[0, [7, 8, 9]].tolist() == [0.75, 0.75, 0.75]
-    left = penalised_logits(sampler, story, [5])  # the same as if token 9 had not been drafted
+    # gives the same logits as if token 9 had not been drafted
+    left = penalised_logits(sampler, story, [5])
     assert left[:, [5, 9]].tolist() == [[1.0, 0.75], [0.75, 0.75]]
 
 

@@ -136,7 +136,7 @@ class TestPreemption:
         assert rig.scheduler.active.num_preemptions > 0
         rig.expect_output(elder)
         rig.expect_output(younger)
-        # reports the tokens cached at its first admission
+        # counts the tokens that were cached when the request was first admitted
         assert rig.finished("younger").reused.tokens == 0
         rig.expect_nothing_left()
 

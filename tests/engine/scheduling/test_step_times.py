@@ -70,7 +70,7 @@ class TestLearning:
 
     @pytest.mark.parametrize("read_once", [0.0, 0.72])
     def test_steps_of_a_gpu_are_predicted_within_some_percent(self, read_once: float) -> None:
-        """Predict a GPU's steps within some percent.
+        """Predict a GPU's steps within some percent, although their times are irregular.
 
         Some sizes cost hardly more than smaller ones, and only some steps share keys.
         """

@@ -56,7 +56,8 @@ def test_it_agrees_with_a_plain_model() -> None:
     rng = random.Random(3)
     clock = ManualClock()
     cache = a_cache(clock, max_entries=4)
-    entries: list[tuple[str, int, float]] = []  # model of the cache, with the oldest entry first
+    # plain copy of the cache's contents, with the oldest entry first
+    entries: list[tuple[str, int, float]] = []
     for step in range(5_000):
         clock.advance(rng.choice([0.0, 0.0, 0.5, 2.0]))
         key = rng.choice("abcdefgh")

@@ -97,8 +97,9 @@ def test_parts_that_a_template_leaves_out_are_sought_in_steps_and_not_without_en
 
 
 def test_some_parts_that_a_template_leaves_out_hide_no_other() -> None:
-    """Find a part although a template leaves out some others. Positive control: a long conversation
-    has as many parts.
+    """Find a part although the template leaves out others.
+
+    Positive control: a long conversation has as many parts.
     """
     lost = PromptPart("lost", "messages", "aa")
     at = len(LONG) + 5

@@ -11,7 +11,8 @@ import pytest
 from tests.doubles.engine.fake_engine import FakeEngine
 from tests.doubles.gateway.served import MODEL, Served
 
-HELD = 3_000  # number of lists in one string; two such strings are within the limit
+# number of lists in one string; a request with two of these strings is within the limit
+HELD = 3_000
 FEW, MANY = 2, 30
 ARGUMENTS = '{"a": [' + ",".join(["[]"] * HELD) + "]}"
 USER = {"role": "user", "content": "hi"}

@@ -312,7 +312,8 @@ def test_nothing_of_one_tenant_is_in_the_answer_to_another(
 ) -> None:
     """Show nothing of one tenant's prompt to another.
 
-    The prompts differ in one word, so an excerpt would contain the rest of the first.
+    The two prompts differ in one word, so an excerpt would contain the other words of the first
+    tenant's prompt.
     """
     engine.script = saying("Aye.")
     question = CANARY.replace("Wilhelmina", "somebody else, and nobody knows by whom") * 2

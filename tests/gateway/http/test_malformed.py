@@ -420,7 +420,7 @@ async def test_a_client_that_sends_all_before_it_reads_sees_that_it_was_too_much
 ) -> None:
     """Answer a client that sends its whole body before it reads.
 
-    httpx without threads does so, and gets no answer from a connection that is lost meanwhile.
+    httpx without threads does that. If the connection is lost meanwhile, httpx gets no answer.
     """
     piece, pieces = b" " * (1 << 20), 8
 

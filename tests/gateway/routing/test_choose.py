@@ -18,8 +18,8 @@ def one(
 
 
 def chosen(candidates: list[Candidate], cache_tokens: float, balance: Balance) -> str:
-    """Choose among candidates in an empty cache of `cache_tokens` tokens; return the chosen
-    replica's name.
+    """Choose among replicas that load no blocks from slower tiers; return the chosen replica's
+    name.
     """
     return choose_replica(candidates, cache_tokens, balance, never_asked)
 

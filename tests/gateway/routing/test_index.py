@@ -306,7 +306,7 @@ def test_a_lost_message_is_noticed_and_only_because_of_its_number(is_ordered: bo
     wire.deliver()
     wire.scene.cache.flush()
     wire.publish()
-    wire.on_the_way.clear()  # loses the messages under way
+    wire.on_the_way.clear()  # loses the messages that are being sent
     wire.serve(PATHS[1], PROMPTS[1])
     for _ in range(4):
         wire.publish()

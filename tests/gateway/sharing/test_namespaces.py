@@ -99,7 +99,9 @@ def test_a_salt_is_below_the_tenant_and_not_below_its_group() -> None:
 
 
 def test_scopes_of_different_kinds_never_coincide() -> None:
-    """Keep scopes of different kinds apart, although the words in scopes are used as names too."""
+    """Keep scopes of different kinds apart, even if tenants, groups and salts are named like a
+    kind.
+    """
     words = ["", "all", "published", "group", "tenant", "salt", EVERYONE]
     shared = Namespaces(SECRET, share_all=True)
     seen: list[bytes] = [shared.own(caller("x"), salt, MODEL) for salt in (None, *words[:-1])]

@@ -391,7 +391,7 @@ class StoreContract:
         await put(store, replace(prefix, deleted_at=5.0))
         await store.delete(Group, group.id)
         assert await store.every(Group) == []
-        # deleted prefixes keep their scope, so the group's prefix remains
+        # a deleted prefix keeps its scope, even if the group is deleted
         assert (await store.get(PublishedPrefix, prefix.id)).scope == group.id
         await store.create(group)
         await put(store, member)

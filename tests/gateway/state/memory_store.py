@@ -1,7 +1,7 @@
 """A store of the state in dictionaries, the simplest kind.
 
-It has the properties of `StoreContract`, so it can replace any other store, and is the model of
-random tests.
+It has the properties of `StoreContract`, so it can replace any other store, and random tests
+compare other stores with it.
 """
 
 from __future__ import annotations

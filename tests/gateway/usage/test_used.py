@@ -110,9 +110,9 @@ def test_what_failed_is_charged_as_far_as_it_was_computed() -> None:
 
 
 def test_an_end_that_says_nothing_takes_nothing_back() -> None:
-    """Charge a request by what it received, if its end reports no counts.
+    """Charge a request for the tokens that it received, if its end reports no counts.
 
-    A broken or dead engine causes such an end.
+    A broken or dead engine causes an end without counts.
     """
     request_metrics = a_meter(100)
     request_metrics.see(first(0, cached=32))

@@ -221,7 +221,9 @@ class Waiting(Launch):
     """A launch that waits, since no other rank sends anything in this turn of the buffer."""
 
     def __init__(self, turn: int = 0, *, two_shot: bool = False) -> None:
-        """Wait as rank 0 of two, or, two-shot, as rank 1 of three, which does not own the row."""
+        """Wait as rank 0 of two. With `two_shot`, wait as rank 1 of three, which does not own the
+        row.
+        """
         self.peers = peers_for(3 if two_shot else 2, torch.float32)
         for rows in self.peers.rows:
             rows.turns.fill_(turn)

@@ -253,7 +253,7 @@ class TiersDriver:
         self.seen["gone with the disk"] += self.scene.empty_disk()
 
     def restart(self) -> None:
-        """Kill the process at any moment; a record may be damaged too."""
+        """Kill the process at any moment, and start it again; at times a record is missing."""
         if not self.scene.tiers.disk_blocks:
             return
         self.running.clear()

@@ -216,7 +216,7 @@ def test_a_checkpoint_is_worth_less_once_its_conversation_has_gone_on() -> None:
     assert worth_at(requests, 16) == 4 / 8
     requests.run(
         IDS[:24], 24
-    )  # a second request starts from this state, so further requests may do so too
+    )  # a second request starts from this state, so more requests are expected to
     assert worth_at(requests, 16) == 4
 
 

@@ -94,7 +94,7 @@ class Spill:
         return found
 
     def put(self, file: bytes) -> None:
-        """Put this file in place."""
+        """Replace the disk's file by these bytes."""
         blocks = self.directory / "blocks"
         blocks.mkdir(exist_ok=True)
         (blocks / "lock.mdb").unlink(missing_ok=True)
@@ -186,7 +186,7 @@ def test_with_all_writes_there_is_all_that_the_engine_was_told_is_written(spill:
 def test_whatever_is_lost_since_the_last_sync_the_rest_is_whole(
     spill: Spill, loss: Loss, points: int
 ) -> None:
-    """Lose writes since the last sync, in any of these ways: each file opens, and none is set
+    """Lose writes since the last sync, by any kind of loss: each file opens, and none is set
     aside.
     """
     random = Random(loss)
@@ -235,7 +235,7 @@ def test_a_disk_that_lies_about_syncs_loses_blocks_and_brings_no_wrong_one(
 
 
 def test_the_tier_itself_opens_such_files_and_serves(spill: Spill) -> None:
-    """Open such files with the tier itself, which starts a process for each file and reads every
+    """Let the tier itself open files after a power cut, each in a new disk process; read every
     block.
     """
     random = Random(5)

@@ -44,8 +44,9 @@ def test_one_that_is_closed_wakes_nobody() -> None:
 
 
 def closed_and_next() -> tuple[Waker, Waker]:
-    """Return a closed waker and one that got its descriptor, unless another thread always gets it
-    first.
+    """Return a closed waker, and a new waker with the same file descriptor.
+
+    Fails if other threads always get that descriptor first.
     """
     for _ in range(50):
         waker = Waker()

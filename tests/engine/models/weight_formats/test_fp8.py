@@ -234,7 +234,7 @@ def test_plain_weights_are_quantised_as_they_are_loaded(tmp_path: Path) -> None:
 def test_of_a_model_that_sees_the_text_model_may_be_in_fp8(tmp_path: Path, prefix: str) -> None:
     """Read a vision model's fp8 text model as llm-compressor writes Gemma 3.
 
-    It lists the vision tower as unquantised; the engine does not read that tower.
+    The config lists the vision tower as unquantised; the engine does not read that tower.
     """
     recipe = replace(RECIPES["gemma3"], fields={**RECIPES["gemma3"].fields, **SIZES})
     made = make_quantised(KINDS["channel"], tmp_path, recipe)

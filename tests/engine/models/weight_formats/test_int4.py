@@ -236,7 +236,7 @@ def test_older_files_of_compressed_tensors_name_it_otherwise(tmp_path: Path) -> 
     path.write_text(json.dumps({**plain, "compression_config": PACKED}))
     found = read_model_config(tmp_path).weight_format
     assert isinstance(found, Int4Format)
-    # names in files without a prefix for the head
+    # The files list unquantised matrices by bare names, so no prefix of the head is compared.
     plain_names = replace(found.ignored, prefixes=())
     assert replace(found, ignored=plain_names) == format_of(PACKED)
 

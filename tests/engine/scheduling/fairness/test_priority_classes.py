@@ -166,7 +166,7 @@ def test_a_refusal_says_after_how_long_a_place_should_be_free() -> None:
         if number % 2:
             serve(queue)
     assert told is not None
-    assert 4.0 <= told <= 8.0  # one request starts in six seconds
+    assert 4.0 <= told <= 8.0  # one request starts every six seconds
 
 
 def test_a_preempted_batch_sequence_comes_back_before_batch_and_behind_interactive() -> None:

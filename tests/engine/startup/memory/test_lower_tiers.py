@@ -97,7 +97,7 @@ DEADLINE_S = 30.0
 class HeldPools:
     """A factory that returns pools of CPU memory once a test releases it, and records the requests.
 
-    If `fails` is set, it is raised instead.
+    If `fails` is set, the factory raises that error instead.
     """
 
     fails: Exception | None = None

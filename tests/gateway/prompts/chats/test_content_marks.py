@@ -1,5 +1,5 @@
-"""Break characters within control tokens of a request's text; too many such tokens refuse the
-request.
+"""Break characters within the control tokens that a request's text spells. A request with too many
+is refused.
 """
 
 from __future__ import annotations

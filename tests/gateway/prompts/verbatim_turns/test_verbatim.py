@@ -166,7 +166,7 @@ def test_a_turn_that_was_put_back_is_compared_again_where_it_is_written_anew(
     scene: Scene, written: str, turns: int
 ) -> None:
     scene.answer(FIRST)
-    for _ in range(2):  # computed the first time, and found the second time
+    for _ in range(2):  # the second time, the first comparison's result is found again
         assert len(scene.spliced(after(FIRST)).splices) == 1
     assert len(scene.spliced(after(FIRST), saying(scene.render, written)).splices) == turns
 

@@ -217,7 +217,7 @@ def test_a_copy_of_what_prompts_read(ops: Ops) -> None:
 @pytest.mark.parametrize("widened", [True, False])
 def test_attention_on_the_device(shape: tuple[int, int, int], widened: bool) -> None:
     case = Filled("cuda", *shape, torch.bfloat16)
-    # Change only the announced longest context, which decides what is copied.
+    # Change only the longest context that the layout announces, which decides what is copied.
     longest = case.layout.max_context_len if widened else MAX_WIDENED
     layout = replace(case.layout, max_context_len=longest)
     with poisoned_memory():
