@@ -215,7 +215,10 @@ def _usual_threads(config: EngineConfig) -> int:
 
 
 def _late_bytes(decoder: Decoder, groups: RankGroups | None) -> int:
-    """Return how many bytes of cached KV may arrive after their step started; 0 with ranks."""
+    """Return how many bytes of a KV load may arrive after the step that reads it has started.
+
+    With several ranks, return 0.
+    """
     return 0 if groups is not None else decoder.parameters.num_bytes // WEIGHTS_PER_LATE_BYTE
 
 
