@@ -65,9 +65,9 @@ class AnswerForms:
         """Raise BadRequest for tools that the model is not shown, or cannot call."""
         if form.may_call and self.tools is None:
             raise BadRequest(
-                "`tools` is not supported, since the model's chat template shows no known form of "
-                "calls; its operator can name a form by --tool-format, or a template by "
-                "--chat-template",
+                '`tools` is not supported unless `tool_choice` is "none", since the model\'s chat '
+                "template shows no known form of calls; its operator can name a form by "
+                "--tool-format, or a template by --chat-template",
                 code="unsupported_parameter",
                 param="tools",
             )

@@ -162,7 +162,7 @@ BEYOND_SCHEMAS = [
     r"this model's maximum context length is",
     r"Input should be a valid integer",
     r"Expected `(int|int \| null|int \| str \| array)`, got `float`",
-    r"`tools` is not supported, since",
+    r"`tools` is not supported unless `tool_choice`",
     r"`tool_choice` names a tool",
     r"only the assistant calls tools",
     r"the arguments are not JSON",

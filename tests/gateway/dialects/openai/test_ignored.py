@@ -89,14 +89,6 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "search": ({"web_search_options": {}}, "web_search_options"),
     "moderation": ({"moderation": {"model": "m"}}, "moderation"),
     "role function": ({"messages": [{"role": "function", "content": "x"}]}, "messages[0].role"),
-    "a refusal": (
-        {"messages": [{"role": "assistant", "content": [{"type": "refusal", "refusal": "no"}]}]},
-        "messages[0].content[0].type",
-    ),
-    "only a refusal": (
-        {"messages": [{"role": "assistant", "refusal": "no"}]},
-        "messages[0].content",
-    ),
 }
 
 

@@ -138,6 +138,7 @@ def test_tools_that_nobody_knows_how_to_call_are_refused(
     assert (answer.status_code, error["code"]) == (400, "unsupported_parameter")
     assert error["param"] == "tools"
     assert "--chat-template" in error["message"]
+    assert '`tool_choice` is "none"' in error["message"]
     assert engine.requests == []
 
 
