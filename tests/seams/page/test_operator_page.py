@@ -96,10 +96,12 @@ def test_limits_and_quotas_are_set_and_a_bad_one_says_why(operated: Server, page
     page.get_by_role("button", name="Save quota").click()
     expect(page.get_by_text("Saved")).to_be_visible()
     page.get_by_label("Requests a minute").fill("600")
+    page.get_by_label("Tokens of one request").fill("2000")
     page.get_by_role("button", name="Save limits").click()
     expect(page.get_by_text("Saved")).to_have_count(2)
 
     open_view(page, "Tenants")
+    expect(row(page, "All tenants", name)).to_contain_text("2,000 tokens/request")
     expect(row(page, "All tenants", name)).to_contain_text("20.0 % to 50.0 %")
     expect(row(page, "All tenants", name)).to_contain_text("600 requests/min")
 

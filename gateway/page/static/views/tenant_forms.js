@@ -41,9 +41,11 @@ export function Limits({ tenant, change }) {
   function send(given) {
     const units = numberOf(given.units);
     const named = {
+      ...limits, // those without a field below stay as they are
       requests_per_minute: numberOf(given.requests_per_minute),
       tokens_per_minute: numberOf(given.tokens_per_minute),
       max_concurrent: numberOf(given.max_concurrent),
+      max_request_tokens: numberOf(given.max_request_tokens),
       burst_s: numberOf(given.burst_s),
       budget: units === null ? null : { units, period: given.period },
     };
@@ -56,6 +58,8 @@ export function Limits({ tenant, change }) {
       <${Input} label="Tokens a minute" name="tokens_per_minute" ...${rate} defaultValue=${limits.tokens_per_minute ?? ""}
         hint="Computed and generated ones; cached tokens do not count." />
       <${Input} label="Requests at once" name="max_concurrent" ...${rate} defaultValue=${limits.max_concurrent ?? ""} />
+      <${Input} label="Tokens of one request" name="max_request_tokens" ...${rate} defaultValue=${limits.max_request_tokens ?? ""}
+        hint="Prompt and answer together." />
       <${Input} label="Burst, in seconds of the rate" name="burst_s" type="number" min="0.1" max="60" step="any"
         defaultValue=${limits.burst_s ?? ""} hint="60 if it is empty." />
       <div class="pair">
