@@ -29,7 +29,7 @@ _SHARD = re.compile(r"(?P<stem>.+)-\d+-of-(?P<count>\d+)\.safetensors")
 _SERVED = "served are safetensors with Hugging Face's names"
 # The errors for directories without safetensors, by a pattern of file names.
 _OTHERS: tuple[tuple[str, type[ModelError], str], ...] = (
-    ("adapter_config.json", UnsupportedModel, "a LoRA adapter, to be merged into its model,"),
+    ("adapter_config.json", UnsupportedModel, "a LoRA adapter (--adapters-dir loads it)"),
     ("*.gguf", UnsupportedModel, "weights in GGUF (--model may name the file)"),
     ("consolidated*", UnsupportedModel, "weights with their maker's own names"),
     ("*.bin", CheckpointError, "pickled weights, which are never opened,"),

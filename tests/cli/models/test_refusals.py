@@ -146,11 +146,11 @@ REFUSED: Mapping[str, tuple[Spoil, str]] = {
     ),
     "an adapter": (
         weights_only_in("adapter_config.json"),
-        "only a LoRA adapter, to be merged into",
+        "only a LoRA adapter (--adapters-dir",
     ),
     "an adapter alone": (
         without("config.json", "model.safetensors", beside="adapter_config.json"),
-        "only a LoRA adapter, to be merged into its model, in adapter_config.json; served are",
+        "only a LoRA adapter (--adapters-dir loads it) in adapter_config.json; served are",
     ),
     "GGUF alone": (
         without("config.json", "model.safetensors", beside="q4.gguf"),
