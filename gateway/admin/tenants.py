@@ -140,13 +140,17 @@ class _Tenants:
         return Deleted(tenant_id, flushed.blocks, list(flushed.awaited))
 
     async def _erased(self, tenant_id: str) -> ErasedTenant:
+        keys = len(await self.store.list_keys(tenant_id))
+        responses = await self.store.count_responses(tenant_id)
+        schemas = len(await self.store.schema_ids(tenant_id))
+        # read last: a tenant that is still there was not deleted while its records were counted
         tenant = await self.store.get(Tenant, tenant_id)
         return ErasedTenant(
             id=tenant_id,
             name=tenant.name,
-            keys=len(await self.store.list_keys(tenant_id)),
-            responses=await self.store.count_responses(tenant_id),
-            schemas=len(await self.store.schema_ids(tenant_id)),
+            keys=keys,
+            responses=responses,
+            schemas=schemas,
             adapters=len(tenant.adapters),
         )
 

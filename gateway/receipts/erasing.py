@@ -39,9 +39,8 @@ class _Recorded(NamedTuple):
     @property
     def ids(self) -> list[str]:
         """The ids of all flushes of the erasure that are due, oldest first."""
-        earlier = [] if self.flush.earlier_id is None else [self.flush.earlier_id]
         again = [self.flush.second_id] if self.is_due_again else []
-        return [*earlier, self.flush.id, *again]
+        return [*self.flush.earlier_ids, self.flush.id, *again]
 
 
 class Erasing:
@@ -81,19 +80,20 @@ class Erasing:
 
         The flush is recorded anew, after the deletion, which may have taken long. The time until
         all gateways know of the deletion begins with this record. Engines may have done the first
-        flush already, and have counted its blocks under its own id.
+        flush already, and have counted its blocks under its own id. If the tenant is deleted twice
+        together, both deletions' flushes count.
         """
         try:
             then = await self._flushing.record(
-                flush.tenant_id, GROUP_KNOWN_S, flush.erased, earlier_id=flush.id
+                flush.tenant_id, GROUP_KNOWN_S, flush.erased, earlier_ids=(flush.id,)
             )
             result = await self._flushing.carry_out(then)
-            earlier = await self._flushing.ask(then, flush.id)
+            before = [await self._flushing.ask(then, one) for one in then.earlier_ids]
         except (EngineError, Unavailable):
             return FlushResult(None)
-        if result.blocks is None or earlier.blocks is None:
+        if result.blocks is None:
             return result
-        return replace(result, blocks=result.blocks + earlier.blocks)
+        return replace(result, blocks=result.blocks + sum(one.blocks or 0 for one in before))
 
     async def receipt(self, tenant_id: str, by: str, wait_s: float) -> SignedReceipt:
         """Wait for the end of a tenant's erasure, up to `wait_s` seconds, and sign a receipt.

@@ -30,6 +30,7 @@ from gateway.state.records import CacheFlush, ErasedTenant, Tenant
 from gateway.state.store import FlushLog, Records
 
 ALONE = "0"  # name of a gateway's only engine
+MOST_EARLIER = 8  # maximum number of remembered flushes of an erasure, which a receipt asks for
 
 
 class FlushState(FlushLog, Records, Protocol):
@@ -87,13 +88,13 @@ class Flushing(Renewed):
         tenant_id: str | None,
         again_s: float = 0.0,
         erased: ErasedTenant | None = None,
-        earlier_id: str | None = None,
+        earlier_ids: tuple[str, ...] = (),
     ) -> CacheFlush:
         """Record a flush that engines are told of soon, and again `again_s` seconds from now.
 
         The flush replaces the tenant's earlier flushes, and is repeated no sooner than they would
-        have been. `erased` is given if the tenant was deleted, and `earlier_id` if another flush
-        began this erasure. Raises Unavailable.
+        have been. `erased` is given if the tenant was deleted, and `earlier_ids` if other flushes
+        began this erasure. A recorded erasure of the tenant goes on. Raises Unavailable.
         """
         flushes = await self._state.flushes()
         due = self._reader.due(flushes)
@@ -103,12 +104,16 @@ class Flushing(Renewed):
             if one.again_s and tenant_id in (None, one.tenant_id) and one.second_id not in due
         ]
         longest = max(again_s, *left, 0.0)
+        for one in flushes:
+            if one.erased is not None and one.tenant_id == tenant_id:
+                earlier_ids = tuple(dict.fromkeys((*one.earlier_ids, one.id, *earlier_ids)))
+                erased = erased or one.erased
         flush = CacheFlush.new(
             tenant_id,
             at=self._clock(),
             again_s=longest or None,
             erased=erased,
-            earlier_id=earlier_id,
+            earlier_ids=earlier_ids[-MOST_EARLIER:],
         )
         await self._state.add_flush(flush)
         return flush

@@ -235,8 +235,8 @@ class CacheFlush(msgspec.Struct, frozen=True, kw_only=True):
     # seconds after which engines repeat the flush; None: they do not repeat it
     again_s: float | None = None
     erased: ErasedTenant | None = None  # None: no tenant was deleted
-    # id of a flush of the same erasure that this flush replaces; engines may have done it already
-    earlier_id: str | None = None
+    # ids of flushes of the same erasure before this flush; engines may have done them already
+    earlier_ids: tuple[str, ...] = ()
 
     @classmethod
     def new(
@@ -246,7 +246,7 @@ class CacheFlush(msgspec.Struct, frozen=True, kw_only=True):
         at: float,
         again_s: float | None = None,
         erased: ErasedTenant | None = None,
-        earlier_id: str | None = None,
+        earlier_ids: tuple[str, ...] = (),
     ) -> CacheFlush:
         """Make a flush with a random id, which no engine has done yet."""
         return cls(
@@ -255,7 +255,7 @@ class CacheFlush(msgspec.Struct, frozen=True, kw_only=True):
             at=at,
             again_s=again_s,
             erased=erased,
-            earlier_id=earlier_id,
+            earlier_ids=earlier_ids,
         )
 
     @property

@@ -68,6 +68,38 @@ async def test_blocks_that_were_dropped_before_the_deletion_was_over_are_counted
         assert (tier.blocks, tier.num_bytes) == (2, 128)
 
 
+@pytest.mark.parametrize("last", ["first", "second"])
+async def test_two_deletions_of_a_tenant_together_are_one_erasure(last: str) -> None:
+    """The second deletion finds no tenant, after it has recorded a flush in the first one's place.
+
+    A gateway that hears of the second flush passes it on to engines.
+    """
+    rig = Rig()
+    first = await rig.erasing.record(OF)
+    if last == "first":
+        second = await rig.erasing.record(OF)
+        await rig.erasing.erase(first)
+    else:
+        await rig.erasing.erase(first)
+        second = await rig.erasing.record(OF)
+    for dropped in (first, second):
+        for engine in rig.fleet.replicas:
+            engine.erasure, engine.erasures = NOTHING, {dropped.id: OVER}
+        [tier] = (await rig.receipt()).engines["a"].tiers or ()
+        assert (tier.blocks, tier.num_bytes) == (2, 128)
+
+
+async def test_a_change_during_a_deletion_does_not_end_the_erasure() -> None:
+    rig = Rig()
+    await rig.erasing.erase(await rig.erasing.record(OF))
+    await rig.flushing.record("tn_b")
+    await rig.flushing.record("tn_a")  # a change of the group that began before the deletion
+    assert (await rig.receipt()).keys == OF.keys
+    await rig.flushing.record(None)
+    with pytest.raises(NotFound):  # the control: after a flush of everything nothing is left
+        await rig.receipt()
+
+
 async def test_the_time_until_all_gateways_know_runs_from_the_end_of_the_deletion() -> None:
     rig = Rig()
     recorded = await rig.erasing.record(OF)
