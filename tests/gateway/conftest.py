@@ -1,4 +1,4 @@
-"""Fixtures: a gateway before a fake engine, shared by the tests of a module."""
+"""Fixtures: a gateway with a fake engine, which the tests of a module share."""
 
 from __future__ import annotations
 

@@ -40,8 +40,8 @@ _MOST = 4000  # number of tokens of a walk
 HERE = ("qwen3", "gemma3")  # families whose vocabularies `make test` tests too
 CALLING = [one for one in FAMILIES if one.tools and one in SERVED]
 CALLING += [one for one in FAMILIES if one.name in CALLING_OTHERWISE]
-# Apriel is left out, since no random walk writes the text that ends its thoughts. xLAM is left out,
-# since its calls have no control token, and here the tokenizer has those of other families.
+# Apriel is left out, since no random walk writes the text that ends its thoughts. xLAM is left out:
+# its calls have no control token, but the shared vocabulary has those of other families.
 MORE_CALLING = [
     one for one in MORE if one.tools and one.tools != "apriel" and one.name != "vllm-xlam_llama"
 ]

@@ -216,8 +216,8 @@ def test_rows_learn_nothing_of_each_other() -> None:
     answer = list(range(300))
     drafting = ChosenDrafts([Oracle(answer, 0.0).begin], Payoff(lambda rows: 0.01 + 0.002 * rows))
     alone = drafting.propose([row([1], 400)])
-    play(drafting, row([1], 400), [-1] * 300)  # another row, for which all drafts are wrong
-    play(drafting, row([1], 400), answer)  # a row for which all drafts are right
+    play(drafting, row([1], 400), [-1] * 300)  # drafts for this row are always wrong
+    play(drafting, row([1], 400), answer)  # drafts for this row are always right
     assert list(drafting.propose([row([1], 400)]).values()) == list(alone.values())
 
 

@@ -40,7 +40,7 @@ ORIGIN = BlockOrigin(
 
 
 def attending(**changes: Any) -> ModelConfig:
-    """Return the model with another attention in all layers."""
+    """Return the model with these fields of the attention changed in all layers."""
     layer = replace(LAYER, mixer=replace(ATTENTION, **changes))
     return replace(MODEL, layers=(layer, layer))
 

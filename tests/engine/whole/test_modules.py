@@ -304,8 +304,9 @@ def test_a_module_that_is_awaited_by_another_flow_too_is_begun_once() -> None:
 def test_evicted_modules_do_not_wait_for_another_flows_long_answers(
     is_first_elsewhere: bool,
 ) -> None:
-    """Start evicted modules at once, even if their flow's own next sequence waits for another
-    flow's long answers.
+    """Compute evicted modules again beside another flow's long answers.
+
+    These answers fill the other flow's own slots, so only that flow's next sequence has to wait.
     """
     rig = Rig(num_blocks=96, has_modules=True, max_running=4, max_batch_tokens=16)
     rig.link.say(Partition(flows={flow: FlowQuota(floor=0.45) for flow in "xy"}))

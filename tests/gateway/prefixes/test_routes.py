@@ -1,4 +1,4 @@
-"""`/v1/cache` before a scripted engine: the fields it reads, its queries, and its refusals."""
+"""`/v1/cache` with a scripted engine: the fields that it reads, its queries, and its refusals."""
 
 from __future__ import annotations
 

@@ -56,10 +56,10 @@ async def test_what_had_not_begun_on_a_dead_replica_runs_elsewhere_unseen() -> N
 
 
 async def test_a_replica_with_too_small_a_pool_is_not_given_what_another_one_has_left() -> None:
-    """Send no request to a replica whose pool is too small for it, though that replica joined after
+    """Send a request to no replica whose pool is too small for it, even if the replica joined after
     admission.
 
-    The client is not told that its prompt is too long.
+    The client gets no error for a too long prompt, since another replica may have room.
     """
     fleet = Fleet()
     fleet["b"].max_model_len = 30

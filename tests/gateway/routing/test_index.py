@@ -269,9 +269,10 @@ def test_all_lengths_are_found(data: st.DataObject) -> None:
 def test_where_blocks_are_missing_in_between_an_answer_ends_at_one_that_is_there(
     data: st.DataObject,
 ) -> None:
-    """Find a block that is present, although blocks before it may be missing, as after a snapshot.
+    """Count up to a block that is present, even if blocks before it are missing, as after a
+    snapshot.
 
-    The answer may end before any missing block; the engine itself finds out which blocks it has.
+    The count may end before any missing block, since the engine itself knows its blocks.
     """
     total = data.draw(st.integers(1, 30))
     contents, index = [*range(total)], CacheIndex()

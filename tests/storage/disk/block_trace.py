@@ -82,13 +82,15 @@ def last_sync(entries: list[Entry], end: int) -> int:
 
 
 def after_power_cut(entries: list[Entry], end: int, loss: Loss, random: Random) -> bytes:
-    """Return the file after a power cut behind `end` entries, with a kind of loss of unsynced ones:
+    """Return the file's bytes after a power cut that follows entry number `end`.
 
-    none        no loss
-    torn        the last one is cut off
-    unordered   some are lost, in any order
-    sectors     some sectors of each are lost
-    lying       some are lost, including some from before the last sync
+    `loss` is the kind of loss of the writes that were not synced:
+
+    none        no write is lost
+    torn        the last write is cut off
+    unordered   some writes are lost, whatever their order
+    sectors     some sectors of each write are lost
+    lying       some writes are lost, including some from before the last sync
     """
     sure = 0 if loss == "lying" else last_sync(entries, end)
     changes = [entry for entry in entries[:sure] if not isinstance(entry, Sync)]

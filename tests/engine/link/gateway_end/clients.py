@@ -1,4 +1,4 @@
-"""Clients and engines behind a real socket, with only the model replaced."""
+"""Clients of engines that listen on a real socket; only the model is a double."""
 
 from __future__ import annotations
 

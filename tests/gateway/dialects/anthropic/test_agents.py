@@ -118,7 +118,7 @@ def test_another_session_of_an_agent_finds_what_it_was_told(
     session("0df", is_header=True)
     assert session("707", is_header=True) > 700
     session("0df", is_header=False)
-    # only the tools are counted: text other than a billing header is an instruction
+    # only the tools are cached, since text that is no billing header is an instruction
     assert session("707", is_header=False) < 400
 
 

@@ -1,5 +1,5 @@
-"""The texts of prompt modules: long ones are truncated, cached, or refused before they are
-tokenised.
+"""The texts of prompt modules: a text that cannot fit is not tokenised, and a long text is
+tokenised in pieces.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ STRICT = {
     "user_after_result": False,
 }
 ALL = [TemplateTraits(**values) for values in ({}, *EACH, *PAIRS, STRICT)]
-# Without `thought`: a text that a template puts into a thought disappears with that thought.
+# The traits after which texts last: a text within a thought would disappear with that thought.
 LASTING = [one for one in ALL if one.text_beside_calls != "thought"]
 
 
