@@ -1,9 +1,7 @@
 """Concurrent jobs of several processes, each process with its own GPU.
 
-    a job takes one GPU for each rank, as soon as enough are free, in the order of jobs a rank is a
-    forked process, with its result and its log in files
-
-On a CPU, places stand for GPUs.
+A job takes one GPU for each rank, as soon as enough GPUs are free; jobs wait in their order. Each
+rank is a forked process, with its result and its log in files. Without GPUs, names stand for them.
 """
 
 from __future__ import annotations

@@ -45,7 +45,8 @@ class TestOwed:
     def test_a_debt_drains_only_from_the_time_it_was_added(self) -> None:
         account = Account()
         account.owe(LIMITS, 6, 600, at(100))
-        account.owe(LIMITS, 3, 300, at(130))  # half of the debt has drained, and is owed again
+        # half of the debt has drained, and the same amount is added
+        account.owe(LIMITS, 3, 300, at(130))
         levels = account.levels(LIMITS)
         assert (levels.requests, levels.tokens) == (6 * ONE, 600 * ONE)
 

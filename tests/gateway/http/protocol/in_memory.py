@@ -1,4 +1,4 @@
-"""A connection in memory, with an application that answers 200, or with another application.
+"""A connection in memory, before an application that answers 200 unless a test gives another.
 
 The connection is made as uvicorn makes it, without network. The clock is the event loop's.
 """
