@@ -7,7 +7,7 @@
     serving       configs and state of a server
     models, supervision    a model's files, and a server's processes
     gguf          a GGUF file described by the JSON files that other models have
-    options, output, progress, request_file            flags and files in, lines out
+    options, output, progress, charts, request_file    flags and files in, lines and plots out
     commands, tables, errors, echo, json_text
 
 Each module imports only modules listed below it. `main` finds a command's module in `commands`.

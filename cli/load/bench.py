@@ -8,13 +8,14 @@ from pathlib import Path
 
 from cli.echo import echo
 from cli.errors import BadSetting, CliError
-from cli.load.found_rate import show_found
+from cli.load.comparison import BatchingReport, show_batchings, show_found
 from cli.load.options import ArrivalFlags, LoadFlags, SloFlags
+from cli.load.plots import plot_goodput, plot_runs
 from cli.load.report import LoadReport, show, warn_if_late
 from cli.load.requests.dataset import FLAG as DATASET
 from cli.load.requests.dataset import RequestSize, read_sizes
 from cli.load.requests.token_counts import token_counter
-from cli.load.runs import SizedLoad, run_closed, run_open, run_search
+from cli.load.runs import SizedLoad, run_batchings, run_closed, run_search
 from cli.load.sender import LoadTarget
 from cli.load.slo import parse_slo
 from cli.load.workload import run_workload
@@ -28,8 +29,8 @@ def bench(target: TargetFlags, load: LoadFlags, arrivals: ArrivalFlags, goal: Sl
     """Load a running server; report times, tokens/s, goodput and the run's cache hit rate.
 
     A closed loop: each of --concurrency callers sends its next request when its last has ended.
-    With --rate or --arrivals an open loop: requests arrive at set times. All prompts begin with
-    the same --shared-tokens; every run draws new prompts unless --seed is given.
+    With --rate, --arrivals or --batching an open loop: requests arrive at set times. All prompts
+    begin with the same --shared-tokens; every run draws new prompts unless --seed is given.
 
     TTFT is the time to the first chunk with text, reasoning or a call. ITL is each gap between two
     such chunks. TPOT is the time from the first to the last such chunk, divided by the output
@@ -58,36 +59,59 @@ def bench(target: TargetFlags, load: LoadFlags, arrivals: ArrivalFlags, goal: Sl
     sized = SizedLoad(server, load, arrivals, seed, slo, sizes)
     if goal.find_rate:
         search(sized, goal)
+    elif arrivals.is_open:
+        compare(sized)
     else:
-        run(sized)
+        _finish([closed(sized)])
 
 
 def check(load: LoadFlags, arrivals: ArrivalFlags, goal: SloFlags) -> None:
     """Raise BadSetting for flags that exclude each other."""
     if load.workload is not None and (
-        arrivals.is_open or goal.slo or goal.find_rate or load.dataset
+        arrivals.is_open or goal.slo or goal.find_rate or load.dataset or load.plot
     ):
-        others = "--rate, --arrivals, --slo, --find-rate and --dataset"
+        others = "--rate, --arrivals, --batching, --slo, --find-rate, --dataset and --plot"
         raise BadSetting("--workload", f"has requests and numbers of its own, without {others}")
     if goal.find_rate and goal.slo is None:
         raise BadSetting("--find-rate", "needs --slo")
+    if goal.find_rate and arrivals.batching is not None:
+        raise BadSetting("--find-rate", "sends every request when it arrives, without --batching")
     if goal.find_rate and arrivals.rate is not None and not isfinite(arrivals.rate):
         raise BadSetting("--rate", "is where --find-rate begins, and has to be finite")
 
 
-def run(load: SizedLoad) -> None:
-    """Run a closed loop, or arrivals, and report it."""
-    report = run_open(load) if load.arrivals.is_open else load.report(run_closed(load))
+def closed(load: SizedLoad) -> LoadReport:
+    """Run a closed loop and report it."""
+    outcomes = run_closed(load)
+    report = load.report(outcomes)
+    if load.flags.plot is not None:
+        plot_runs(load.flags.plot, {"": outcomes})
     print_result(report, show, as_json=load.flags.json)
-    if load.arrivals.is_open:
-        warn_if_late(report)
-    _finish([report])
+    return report
+
+
+def compare(load: SizedLoad) -> None:
+    """Run arrivals and report them: a single run, or several ways of batching side by side."""
+    runs = run_batchings(load)
+    if load.flags.plot is not None:
+        names = {name: name if len(runs) > 1 else "" for name in runs}
+        plot_runs(load.flags.plot, {names[name]: outcomes for name, (outcomes, _) in runs.items()})
+    reports = {name: report for name, (_, report) in runs.items()}
+    if len(reports) == 1:
+        print_result(next(iter(reports.values())), show, as_json=load.flags.json)
+    else:
+        print_result(BatchingReport(reports), show_batchings, as_json=load.flags.json)
+    if "continuous" in reports:
+        warn_if_late(reports["continuous"])
+    _finish(list(reports.values()))
 
 
 def search(load: SizedLoad, goal: SloFlags) -> None:
     """Find the highest rate that keeps the SLO, and report it."""
     assert load.slo is not None
     found = run_search(load, load.slo, goal)
+    if load.flags.plot is not None:
+        plot_goodput(load.flags.plot, found.probes)
     print_result(found, show_found, as_json=load.flags.json)
     _finish([probe.report for probe in found.probes if probe.report is not None])
 

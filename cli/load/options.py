@@ -60,6 +60,7 @@ class LoadFlags:
         None, "Seed of the prompts. Default: a new one, so that no run hits earlier prefixes."
     )
     timeout_s: float = _load(120.0, "Seconds of silence after which a request failed.", min=0.1)
+    plot: Path | None = _load(None, "Write plots, as SVG, into this directory.")
     json: Json = False
 
 
@@ -81,11 +82,17 @@ class ArrivalFlags:
         "to it). [dim]\\[default: poisson][/dim]",
         show_default=False,
     )
+    batching: str | None = _arrivals(
+        None,
+        "Hold requests back: 'static:32' until 32 wait and the batch before has ended, "
+        "'dynamic:32:50ms' until 32 wait or one has waited 50 ms; 'continuous': never. Several, "
+        "or 'all', are compared. Without --rate all arrive at once.",
+    )
 
     @property
     def is_open(self) -> bool:
         """True if requests arrive at times independent of answers."""
-        return self.rate is not None or self.arrivals is not None
+        return any(given is not None for given in (self.rate, self.arrivals, self.batching))
 
 
 @dataclass(frozen=True, slots=True)

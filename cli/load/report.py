@@ -93,7 +93,7 @@ def show(report: LoadReport) -> None:
         (_time_row(name, summary) for name, summary in times_of(report).items()),
     )
     print_table("Load", ("", ""), _load_rows(report))
-    _show_errors(report)
+    show_errors(report)
 
 
 def times_of(report: LoadReport) -> dict[str, Summary | None]:
@@ -102,10 +102,10 @@ def times_of(report: LoadReport) -> dict[str, Summary | None]:
     return times if report.waited_s is None else {**times, "wait": report.waited_s}
 
 
-def _show_errors(report: LoadReport) -> None:
+def show_errors(report: LoadReport, name: str = "") -> None:
     """Print the errors of failed requests on standard error."""
     for error, count in sorted(report.errors.items()):
-        echo(f"{count} failed: {error}", err=True)
+        echo(f"{name}{count} failed: {error}", err=True)
 
 
 def warn_if_late(report: LoadReport) -> None:
@@ -126,7 +126,7 @@ def _load_rows(report: LoadReport) -> list[tuple[str, str]]:
         ("wall time", f"{report.wall_s:.2f} s"),
         *([] if arrivals is None else [("arrivals/s", f"{arrivals:.2f}")]),
         ("requests/s", f"{report.requests_per_s:.2f}"),
-        *([] if met is None else [("goodput", _goodput_text(met))]),
+        *([] if met is None else [("goodput", goodput_text(met))]),
         ("output tokens/s", f"{report.output_tokens_per_s:.1f}"),
         ("output characters/s", f"{report.output_characters_per_s:.1f}"),
         ("output tokens", f"{report.output_tokens}"),
@@ -136,7 +136,7 @@ def _load_rows(report: LoadReport) -> list[tuple[str, str]]:
     ]
 
 
-def _goodput_text(met: Goodput) -> str:
+def goodput_text(met: Goodput) -> str:
     """Describe the goodput: requests a second that met the SLO, and their share."""
     return f"{met.requests_per_s:.2f} requests/s ({met.share:.1%})"
 

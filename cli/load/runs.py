@@ -1,4 +1,4 @@
-"""The runs of `ratoon bench`: a closed loop, arrivals, a rate search."""
+"""The runs of `ratoon bench`: a closed loop, arrivals, ways of batching, a rate search."""
 
 import asyncio
 import time
@@ -14,6 +14,7 @@ from cli.load.requests.dataset import RequestSize
 from cli.load.requests.prompts import draw_bodies
 from cli.load.sender import PATHS, Body, LoadTarget, RequestOutcome, Sender, load_session
 from cli.load.sending.arrivals import POISSON, arrival_times
+from cli.load.sending.batching import Batching, ContinuousBatching, parse_batchings
 from cli.load.sending.closed_loop import closed_loop
 from cli.load.sending.open_loop import Arrival, GiveUp, OpenLoad, drive_open
 from cli.load.sending.processes import LoadProcesses, wall_seconds
@@ -81,13 +82,26 @@ def run_closed(load: SizedLoad) -> list[RequestOutcome]:
     return asyncio.run(run())
 
 
-def run_open(load: SizedLoad) -> LoadReport:
-    """Send requests at their arrival times, and report on the run. Raises BadSetting."""
+def run_batchings(load: SizedLoad) -> Mapping[str, tuple[list[RequestOutcome], LoadReport]]:
+    """Run the same requests with one way of batching after another. Raises BadSetting."""
+    batchings = parse_batchings(load.arrivals.batching or "continuous")
     times = _times(load)
-    echo(f"{len(times)} requests in {times[-1]:.1f} s", err=True)
-    opened = _opened(load, tuple(map(Arrival, times, load.bodies())))
     with LoadProcesses(load.flags.processes) as processes:
-        return load.report(drive_open(opened, processes), _per_second(times))
+        return {
+            name: run_open(load, name, batching, times, processes)
+            for name, batching in batchings.items()
+        }
+
+
+def run_open(
+    load: SizedLoad, name: str, batching: Batching, times: Sequence[float], processes: LoadProcesses
+) -> tuple[list[RequestOutcome], LoadReport]:
+    """Run requests that arrive at these times."""
+    echo(f"{name}: {len(times)} requests in {times[-1]:.1f} s", err=True)
+    arrivals = tuple(map(Arrival, times, load.bodies(name)))
+    opened = _opened(load, arrivals, batching)
+    outcomes = drive_open(opened, processes)
+    return outcomes, load.report(outcomes, _per_second(times))
 
 
 def run_search(load: SizedLoad, slo: Slo, goal: SloFlags) -> FoundRate:
@@ -99,7 +113,7 @@ def run_search(load: SizedLoad, slo: Slo, goal: SloFlags) -> FoundRate:
         # Each probe has a name of its own, so that its prompts are new and none is cached.
         arrivals = tuple(map(Arrival, times, load.bodies(f"{plan.rate}", plan.requests)))
         end = GiveUp(slo, plan.most_missed, plan.after_s)
-        opened = replace(_opened(load, arrivals), give_up=end)
+        opened = replace(_opened(load, arrivals, ContinuousBatching()), give_up=end)
         outcomes = drive_open(opened, processes)
         made = _probe(load, slo, plan, outcomes)
         echo(f"{made.rate:.2f}/s: {made.met} of {made.requests} met it", err=True)
@@ -131,14 +145,19 @@ def _probe(
     )
 
 
-def _opened(load: SizedLoad, arrivals: tuple[Arrival, ...]) -> OpenLoad:
+def _opened(load: SizedLoad, arrivals: tuple[Arrival, ...], batching: Batching) -> OpenLoad:
     path = PATHS[load.flags.endpoint]
-    return OpenLoad(load.server, path, arrivals, load.every_chunk)
+    return OpenLoad(load.server, path, arrivals, load.every_chunk, batching)
 
 
 def _times(load: SizedLoad) -> list[float]:
+    """Draw arrival times.
+
+    In a comparison of batching without a rate, all requests arrive at once.
+    """
     flags, places = load.arrivals, load.places
-    times = arrival_times(flags.arrivals or POISSON, flags.rate, places[-1] + 1, load.seed)
+    rate = inf if flags.rate is None and flags.arrivals is None else flags.rate
+    times = arrival_times(flags.arrivals or POISSON, rate, places[-1] + 1, load.seed)
     return [times[place] for place in places]
 
 

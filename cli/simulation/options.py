@@ -165,10 +165,14 @@ class DraftFlags:
 
 @dataclass(frozen=True, slots=True)
 class OutputFlags:
-    """The flags for the output's sizes and form."""
+    """The flags for the output's form and place."""
 
     sizes: str = output_field(
         "",
-        "Further total sizes, divided in the same proportions: 250k,1M,2M.",
+        "Further total sizes, divided in the same proportions: 250k,1M,2M. [dim]\\[with a plot: "
+        "a quarter, half, 1, 2 and 4 times the total][/dim]",
+    )
+    plot: Path | None = output_field(
+        None, "Write an SVG of hit rate against size, beside LRU's; with replicas each router's."
     )
     json: Json = False

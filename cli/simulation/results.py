@@ -1,10 +1,11 @@
-"""The results of a replay: hit rates, bytes and estimated times, as record and tables."""
+"""The results of a replay: hit rates, bytes and estimated times, as record, tables and plot."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from msgspec import UNSET, UnsetType
 
+from cli.charts import draw_curves
 from cli.echo import echo
 from cli.load.percentiles import Summary, summarise
 from cli.output import print_table
@@ -159,6 +160,19 @@ def _show_states(states: StatesReport, input_tokens: int) -> None:
     echo(
         f"{states.cut_tokens / input_tokens:.1%} of the input tokens were cached and computed "
         "again, as no state was kept at their end"
+    )
+
+
+def draw(curves: Mapping[str, Sequence[Point]], title: str) -> bytes:
+    """Draw a curve for each policy: hit rate in percent by the tiers' total size in tokens."""
+    return draw_curves(
+        {
+            name: [(one.tokens / 1e6, 100 * one.token_hit_rate) for one in points]
+            for name, points in curves.items()
+        },
+        title=title,
+        across="tokens in all tiers (millions)",
+        up="cached input tokens (%)",
     )
 
 

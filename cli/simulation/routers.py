@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 
+from cli.charts import draw_curves
 from cli.load.percentiles import Summary, summarise
 from cli.output import print_table
 from cli.progress import Advance
@@ -163,7 +164,7 @@ class RouterComparison:
 
     @property
     def points(self) -> list[RoutedPoint]:
-        """The results of each router at this size, for lists."""
+        """The results of each router at this size, for lists and plots."""
         size = self.sizes.total
         return [RoutedPoint(r.router, size, r.token_hit_rate, r.imbalance) for r in self.routed]
 
@@ -268,6 +269,19 @@ def _row(one: RoutedTrace) -> tuple[str, ...]:
         f"{one.imbalance:.2f}",
         *(("", "") if one.ttft_ms is None else _times(one.ttft_ms)),
         *(("", "") if gaps is None else (f"{gaps.mean:.1f}", f"{gaps.p99:.1f}")),
+    )
+
+
+def draw_hit_rates(points: Sequence[RoutedPoint], title: str) -> bytes:
+    """Draw a curve for each router: hit rate in percent by a replica's size in tokens."""
+    curves: dict[str, list[tuple[float, float]]] = {}
+    for one in sorted(points, key=lambda one: one.tokens):
+        curves.setdefault(one.router, []).append((one.tokens / 1e6, 100 * one.token_hit_rate))
+    return draw_curves(
+        curves,
+        title=title,
+        across="tokens in all tiers of a replica (millions)",
+        up="cached input tokens (%)",
     )
 
 

@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from cli.charts import write_chart
 from cli.errors import BadSetting
 from cli.load.requests.trace import BlockTrace, among_tenants, faster, read_trace, session_blocks
 from cli.models.model_source import config_of
@@ -40,18 +41,21 @@ from cli.simulation.replay import (
     partition_of,
 )
 from cli.simulation.replicas import Costs
-from cli.simulation.results import Point, hit_rates, make_report, show
+from cli.simulation.results import Point, draw, hit_rates, make_report, show
 from cli.simulation.routers import (
     Replicas,
     RoutedReport,
     compare,
+    draw_hit_rates,
     show_routed,
     variants,
 )
 from cli.simulation.states import StateCosts, state_costs
 from cli.simulation.steps import SimulatedStepBounds
+from prefix_cache.names import PolicyName
 from storage.move import Tier
 
+MULTIPLES = (0.25, 0.5, 1.0, 2.0, 4.0)
 UNITS = {"": 1, "k": 1_000, "m": 1_000_000}
 
 
@@ -74,9 +78,9 @@ def simulate(
     "hash_ids": \\[one for each block]}, optionally with "tenant". Requests are replayed one after
     the other; generated tokens are unknown content and are not cached.
 
-    Example: what a host tier adds for a chat, also with other sizes:
+    Example: what a host tier adds for a chat, and a plot of other sizes:
 
-        ratoon simulate chat.jsonl --device-tokens 500000 --host-tokens 500000 --sizes 2M,4M
+        ratoon simulate chat.jsonl --device-tokens 500000 --host-tokens 500000 --plot chat.svg
 
     With --replicas, several engines with separate caches are simulated, once for each router;
     times and gaps between tokens are estimated. Here engines fetch, and two only prefill:
@@ -100,11 +104,12 @@ def simulate(
         read = among_tenants(read, tenancy.tenants, tenancy.tenant_sizes)
     partition = partition_of(read) if tenancy.cache_sharing == "partitioned" else None
     costs = _costs(model, shape)
-    _by_trace(read, tiers, replicas, costs, machine, partition, output)
+    _by_trace(read, trace.name, tiers, replicas, costs, machine, partition, output)
 
 
 def _by_trace(
     read: BlockTrace,
+    name: str,
     tiers: TierTokenFlags,
     replicas: SimulatedReplicaFlags,
     costs: tuple[ModelShape, StateCosts | None],
@@ -116,7 +121,7 @@ def _by_trace(
     if sizes.device < tiers.block_size:
         raise BadSetting("--device-tokens", f"no block of {tiers.block_size} tokens fits")
     replicas.check()
-    totals = _totals(output.sizes, sizes, tiers.block_size)
+    totals = _totals(output.sizes, sizes, tiers.block_size, is_drawn=bool(output.plot))
     each = [sizes.scaled(total) for total in totals]
     shape, states = costs
     if replicas.replicas > 1:
@@ -125,11 +130,17 @@ def _by_trace(
         common = _replicas(read, replicas, tiers, shape, machine, partition)
         _by_router(read, common, replicas, [sizes, *each], output)
         return
+    policies = dict.fromkeys((tiers.policy, "lru") if output.plot else (tiers.policy,))
     simulation = _Simulation(read, tiers, partition, shape, machine, states)
-    with progress_bar("blocks", (1 + len(each)) * read.num_blocks) as advance:
-        run = simulation.run(sizes, advance)
-        by_size = [simulation.point(one, advance) for one in each]
-    report = make_report(run, shape, machine, by_size)
+    replays = 1 + len(each) * len(policies)
+    with progress_bar("blocks", replays * read.num_blocks) as advance:
+        run = simulation.run(tiers.policy, sizes, advance)
+        curves: dict[str, list[Point]] = {
+            policy: simulation.curve(policy, each, advance) for policy in policies
+        }
+    if output.plot:
+        write_chart(output.plot, draw(curves, f"{name}: hit rate against size"))
+    report = make_report(run, shape, machine, curves[tiers.policy])
     print_result(report, show, as_json=output.json)
 
 
@@ -178,6 +189,9 @@ def _by_router(
     seconds = time.perf_counter() - started_at
     chosen.blocks_per_second = replays * trace.num_blocks / seconds
     by_size = [point for one in compared[1:] for point in one.points]
+    title = f"{replicas.count} replicas"
+    if output.plot:
+        write_chart(output.plot, draw_hit_rates(by_size, f"{title}: hit rate against size"))
     together = make_report(chosen, replicas.costs.shape, replicas.costs.machine, [])
     report = RoutedReport(replicas.count, chosen_one, compared[0].routed, by_size, together)
     print_result(report, show_routed, as_json=output.json)
@@ -217,20 +231,23 @@ class _Simulation:
         self._partition, self._states = partition, states
         self._admitted = admit(trace)
         self._num_blocks = trace.num_blocks
-        self._policy, self._block_size = tiers.policy, tiers.block_size
+        self._block_size = tiers.block_size
         self._seconds = _seconds_per_block(tiers, shape, machine)
 
-    def run(self, sizes: TierSizes, advance: Advance) -> Replayed:
+    def run(self, policy: PolicyName, sizes: TierSizes, advance: Advance) -> Replayed:
         clock = CopyClock(self._seconds)
-        replay = Replay(self._block_size, sizes, self._policy, clock, self._partition, self._states)
+        replay = Replay(self._block_size, sizes, policy, clock, self._partition, self._states)
         started_at = time.perf_counter()
         replayed = replay.run(self._admitted, advance)
         replayed.blocks_per_second = self._num_blocks / (time.perf_counter() - started_at)
         replay.check()
         return replayed
 
-    def point(self, sizes: TierSizes, advance: Advance) -> Point:
-        return Point(sizes.total, hit_rates(self.run(sizes, advance).served).token_hit_rate)
+    def curve(self, policy: PolicyName, each: Sequence[TierSizes], advance: Advance) -> list[Point]:
+        rates = [hit_rates(self.run(policy, sizes, advance).served) for sizes in each]
+        return [
+            Point(sizes.total, rate.token_hit_rate) for sizes, rate in zip(each, rates, strict=True)
+        ]
 
 
 def parse_tokens(text: str) -> int:
@@ -241,8 +258,10 @@ def parse_tokens(text: str) -> int:
     return int(float(found[1]) * UNITS[found[2].lower()])
 
 
-def _totals(listed: str, sizes: TierSizes, block_size: int) -> list[int]:
+def _totals(listed: str, sizes: TierSizes, block_size: int, is_drawn: bool) -> list[int]:
     totals = [parse_tokens(one) for one in listed.split(",")] if listed else []
+    if is_drawn and not totals:
+        totals = [int(sizes.total * multiple) for multiple in MULTIPLES]
     for total in totals:
         if sizes.scaled(total).device < block_size:
             raise BadSetting(

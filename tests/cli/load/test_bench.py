@@ -162,16 +162,44 @@ def test_all_arrive_at_once_however_few_callers_a_closed_loop_has(console: Conso
     assert double.most_running == 6
 
 
-def test_the_highest_rate_is_searched(console: Console) -> None:
+def test_ways_of_batching_stand_side_by_side_with_prompts_of_their_own(
+    console: Console, tmp_path: Path
+) -> None:
+    double = OpenAIDouble([Script((0.01, "a", "b"), usage=usage(32, 2))])
+    with served(double.app) as url:
+        words = [*small(url, "--batching", "static:2,dynamic:4:10ms,continuous")]
+        printed = console.type(*words, "--processes", "1", "--plot", str(tmp_path))
+    assert printed.status == 0
+    assert printed.out.splitlines()[1].split("\t") == [
+        "", "static:2", "dynamic:4:10ms", "continuous",
+    ]  # fmt: skip
+    assert printed.out.count("6 of 6") == 3
+    prompts = [tuple(body["prompt"]) for body in double.bodies]
+    assert len(set(prompts)) == 18
+    svg = (tmp_path / "over-time.svg").read_text()
+    assert "static:2 TTFT" in svg
+    assert "continuous TPOT" in svg
+
+
+def test_a_static_batch_is_all_that_runs(console: Console) -> None:
+    double = OpenAIDouble([Script((0.05, "a"))])
+    with served(double.app) as url:
+        report = console.type(*small(url, "--batching", "static:2", "--json")).json
+    assert double.most_running == 2
+    assert report["waited_s"]["max"] >= 0.1, "the third batch waits for two"
+
+
+def test_the_highest_rate_is_searched_and_drawn(console: Console, tmp_path: Path) -> None:
     with served(OpenAIDouble([Script(usage=usage(32, 3))]).app) as url:
         words = small(url, "--find-rate", "--slo", "ttft=60s", "--find-seconds", "1")
-        words += ["--rate", "1000", "--processes", "1"]
+        words += ["--rate", "1000", "--processes", "1", "--plot", str(tmp_path)]
         found = console.type(*words, "--json").json
         printed = console.type(*words)
     assert found["share"] == 0.9
     assert found["probes"][0]["rate"] == 1000.0
     assert found["probes"][0]["requests"] == 100
     assert "Rates at which 90.0% have to meet the SLO" in printed.out
+    assert "Goodput" in (tmp_path / "goodput.svg").read_text()
 
 
 def test_no_rate_meets_what_cannot_be_met(console: Console) -> None:
@@ -186,10 +214,12 @@ def test_no_rate_meets_what_cannot_be_met(console: Console) -> None:
     [
         (["--find-rate"], "--find-rate: needs --slo"),
         (["--slo", "ttft=2"], "--slo: '2' is not a time"),
+        (["--find-rate", "--slo", "ttft=1s", "--batching", "all"], "--find-rate: "),
         (["--find-rate", "--slo", "ttft=1s", "--rate", "inf"], "--rate: "),
         (["--workload", "mixed", "--small", "--rate", "1"], "--workload: "),
         (["--arrivals", "no-such-file"], "--arrivals: no-such-file: No such file"),
         (["--dataset", "no-such-file"], "--dataset: no-such-file: No such file"),
+        (["--batching", "some"], "--batching: 'some' is none of"),
     ],
 )
 def test_flags_that_cannot_work_are_named(console: Console, words: list[str], message: str) -> None:

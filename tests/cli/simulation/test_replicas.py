@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 
@@ -173,6 +174,17 @@ def test_the_command_prints_all_routers_and_one_cache(console: Console, sessions
     printed = console.type(*words, "--replicas", "4", "--router", "random", "--sizes", "200").out
     for word in ("4 replicas by router; above: random", "one cache", "busiest / mean", "200"):
         assert word in printed
+
+
+def test_a_plot_has_a_curve_for_each_router(
+    console: Console, sessions: Path, tmp_path: Path
+) -> None:
+    plot = tmp_path / "hits.svg"
+    sizes = ("--block-size", "10", "--device-tokens", "400", "--sizes", "200,400")
+    words = (*sizes, "--replicas", "2", "--plot", str(plot))
+    assert console.type("simulate", str(sessions), *words).status == 0
+    assert ElementTree.fromstring(plot.read_bytes()).tag == "{http://www.w3.org/2000/svg}svg"
+    assert all(name in plot.read_text() for name in (*ROUTERS, "one cache"))
 
 
 @pytest.mark.parametrize("flag", ["--fetch-gb-s", "--prefill-replicas", "--gateways"])

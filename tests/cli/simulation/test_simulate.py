@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
+from xml.etree import ElementTree
 
 import msgspec
 import pytest
@@ -70,12 +72,29 @@ def test_sizes_are_replayed_with_the_same_shares(console: Console, trace: str) -
     assert rates[0] < rates[1] <= rates[2] == report["token_hit_rate"]
 
 
+def test_the_plot_is_an_svg_with_a_curve_for_lru(
+    console: Console, trace: str, tmp_path: Path
+) -> None:
+    plot = tmp_path / "plot.svg"
+    printed = console.type("simulate", trace, "--block-size", "10", "--plot", str(plot))
+    assert printed.status == 0
+    assert ElementTree.fromstring(plot.read_bytes()).tag == "{http://www.w3.org/2000/svg}svg"
+    text = plot.read_text()
+    assert "value" in text
+    assert "lru" in text
+    assert "<script" not in text.replace('<script type="text/javascript">window.pygal', "")
+    assert all(hasattr(finder, "find_spec") for finder in sys.meta_path)
+    # Drawing must not break the lookup of installed distributions.
+    assert version("ratoon")
+
+
 @pytest.mark.parametrize(
     ("words", "says"),
     [
         (("--sizes", "1M,lots"), "'lots' is not a number of tokens"),
         (("--sizes", "5"), "not one block fits the device tier"),
         (("--device-tokens", "9"), "no block of 10 tokens fits"),
+        (("--plot", "/nowhere/at/all.svg"), "No such file"),
     ],
 )
 def test_an_impossible_setting_is_reported(

@@ -7,6 +7,12 @@ from dataclasses import dataclass, field
 import pytest
 
 from cli.load.sender import Body, RequestOutcome
+from cli.load.sending.batching import (
+    Batching,
+    ContinuousBatching,
+    DynamicBatching,
+    StaticBatching,
+)
 from cli.load.sending.open_loop import Arrival, GiveUp, OpenLoop
 from cli.load.slo import Slo
 from tests.doubles.virtual_time import now, run_virtually
@@ -37,10 +43,11 @@ class PacedServer:
 def run(
     server: PacedServer,
     times: Sequence[float],
+    batching: Batching | None = None,
     give_up: GiveUp | None = None,
 ) -> list[RequestOutcome]:
     async def main() -> list[RequestOutcome]:
-        loop = OpenLoop(server.ask, now, give_up)
+        loop = OpenLoop(server.ask, batching or ContinuousBatching(), now, give_up)
         return await loop.run([Arrival(at, {"n": number}) for number, at in enumerate(times)])
 
     return run_virtually(main())
@@ -79,7 +86,7 @@ def test_a_late_client_sends_all_and_counts_times_from_when_they_were_due() -> N
             outcome = await server.ask(body)
             return RequestOutcome(e2e_s=outcome.e2e_s, ttft_s=outcome.ttft_s, sent_at=sent_at)
 
-        loop = OpenLoop(ask, clock)
+        loop = OpenLoop(ask, ContinuousBatching(), clock)
         return await loop.run([Arrival(0.0, {"n": 0}), Arrival(0.1, {"n": 1})])
 
     outcomes = run_virtually(main())
@@ -89,6 +96,20 @@ def test_a_late_client_sends_all_and_counts_times_from_when_they_were_due() -> N
     assert late.ttft_s == pytest.approx(0.5 + late.waited_s)
     assert late.e2e_s == pytest.approx(1.0 + late.waited_s)
     assert late.arrived_at == pytest.approx(late.sent_at - late.waited_s)
+
+
+def test_a_static_batch_waits_until_the_former_one_is_done() -> None:
+    server = PacedServer(lambda number: 5.0 if number == 0 else 1.0)
+    outcomes = run(server, [0.0, 1.0, 2.0, 3.0, 4.0], StaticBatching(2))
+    assert sent(server) == [1.0, 1.0, 6.0, 6.0, 7.0], "0 takes until 6, and the last is alone"
+    waits = {round(one.arrived_at): one.waited_s for one in outcomes}
+    assert waits == {at: pytest.approx(wait, abs=1e-6) for at, wait in enumerate([1, 0, 4, 3, 3])}
+
+
+def test_a_dynamic_batch_goes_when_it_is_full_or_one_has_waited_long_enough() -> None:
+    server = PacedServer(lambda _: 100.0)
+    run(server, [0.0, 0.1, 0.2, 5.0, 5.2, 9.0], DynamicBatching(3, 0.5))
+    assert sent(server) == [0.2, 0.2, 0.2, 5.5, 5.5, 9.5]
 
 
 def test_a_run_is_given_up_when_too_many_have_missed() -> None:

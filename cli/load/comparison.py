@@ -1,10 +1,45 @@
-"""The table of a rate search: each rate, and whether enough of its requests kept the SLO."""
+"""Tables that compare several runs: one run for each way of batching, or for each tried rate."""
+
+from collections.abc import Callable
+
+import msgspec
 
 from cli.echo import echo
 from cli.load.percentiles import Summary
 from cli.load.rate_search import FoundRate, RateProbe
-from cli.load.report import times_of
+from cli.load.report import LoadReport, goodput_text, show_errors, times_of
 from cli.output import print_table
+
+_SHOWN = ("p50", "p99")
+
+
+class BatchingReport(msgspec.Struct, frozen=True):
+    """The reports of runs with the same arrivals and lengths, one for each way of batching."""
+
+    runs: dict[str, LoadReport]
+
+
+def show_batchings(report: BatchingReport) -> None:
+    """Print a column for each way of batching."""
+    runs = list(report.runs.values())
+    rows: list[tuple[str, Callable[[LoadReport], str]]] = [
+        ("requests", lambda run: f"{run.succeeded} of {run.requests}"),
+        ("wall time, s", lambda run: f"{run.wall_s:.2f}"),
+        ("requests/s", lambda run: f"{run.requests_per_s:.2f}"),
+        ("output tokens/s", lambda run: f"{run.output_tokens_per_s:.1f}"),
+        ("output characters/s", lambda run: f"{run.output_characters_per_s:.1f}"),
+    ]
+    cells = [(name, *map(cell, runs)) for name, cell in rows]
+    for kind in times_of(runs[0]):
+        for percent in _SHOWN:
+            times = [_ms(times_of(run)[kind], percent) for run in runs]
+            cells.append((f"{kind} {percent}, ms", *times))
+    if all(run.goodput is not None for run in runs):
+        met = [goodput_text(run.goodput) for run in runs if run.goodput is not None]
+        cells.append(("goodput", *met))
+    print_table("Batching", ("", *report.runs), cells)
+    for name, run in report.runs.items():
+        show_errors(run, f"{name}: ")
 
 
 def show_found(found: FoundRate) -> None:
