@@ -55,7 +55,7 @@ def test_a_stage_that_is_gone_is_an_error_and_nothing_hangs() -> None:
 
 
 def test_each_rank_gives_to_the_same_part_of_the_next_stage() -> None:
-    """Send to the rank of the same number in the next stage, but sum only within the own stage."""
+    """Send to the rank of the same number in the next stage, but sum only within its own stage."""
     grid = RankGrid(tensor=2, stages=2)
 
     def compute(rank: int, path: str) -> list[int]:

@@ -199,7 +199,7 @@ def compared(model_dir: Path, truth: Checkpoint) -> tuple[int, Tensor]:
 
 def expect_greedy(checkpoint: Checkpoint) -> None:
     """Check that all tokens and log-probabilities equal the reference's, except for a few
-    differences of `FLIP`.
+    differences up to `FLIP`.
     """
     equal, differences = compared(checkpoint.model_dir, checkpoint)
     assert equal == 64
