@@ -170,7 +170,7 @@ def message_of(message: ChatMessage, place: int) -> Message:
     where = f"messages[{place}]"
     calls = _calls_of(message, where)
     content = message.content
-    if content is None and message.role == "assistant":
+    if not content and message.role == "assistant":
         content = message.refusal or ""
     if content is None:
         raise BadRequest(f"message {place} has no content", param=f"{where}.content")
@@ -193,14 +193,15 @@ def _texts_of(content: Iterable[SaidPart]) -> list[str]:
 
 
 def _thought_in(message: ChatMessage, where: str) -> str:
-    """Join the reasoning among a message's parts; raise BadRequest if it is not the assistant's."""
+    """Join the reasoning among a message's parts; raise BadRequest for parts of other roles."""
     content = message.content if isinstance(message.content, list) else ()
-    thoughts = [(at, part) for at, part in enumerate(content) if isinstance(part, ThoughtPart)]
-    if thoughts and message.role != "assistant":
+    own = [at for at, part in enumerate(content) if not isinstance(part, TextPart)]
+    if own and message.role != "assistant":
         raise BadRequest(
-            "only the assistant thinks", param=f"{where}.content[{thoughts[0][0]}].type"
+            "only the assistant thinks or refuses", param=f"{where}.content[{own[0]}].type"
         )
-    return "".join(one.text for _, part in thoughts for one in part.thinking)
+    thoughts = (part for part in content if isinstance(part, ThoughtPart))
+    return "".join(one.text for part in thoughts for one in part.thinking)
 
 
 def _calls_of(message: ChatMessage, where: str) -> list[ToolCall]:

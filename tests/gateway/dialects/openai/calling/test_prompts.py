@@ -93,6 +93,7 @@ WITHOUT_CONTENT: dict[str, tuple[dict[str, Any], str]] = {
     "absent": ({}, ""),
     "a thought alone": ({"content": None, "reasoning_content": "Hm."}, ""),
     "a refusal": ({"content": None, "refusal": "No."}, "No."),
+    "a refusal beside an empty text": ({"content": "", "refusal": "No."}, "No."),
     "a refusal's part": ({"content": [{"type": "refusal", "refusal": "No."}]}, "No."),
 }
 
@@ -108,6 +109,18 @@ def test_an_assistants_turn_needs_no_content(
     with pytest.raises(openai.BadRequestError) as refused:
         shown(client, engine, messages=[*HI, {"role": "user", "content": None}])
     assert refused.value.param == "messages[1].content", "the control"
+
+
+@pytest.mark.parametrize("role", ["system", "user", "tool"])
+def test_only_the_assistant_refuses(client: openai.OpenAI, engine: FakeEngine, role: str) -> None:
+    text, refusal = {"type": "text", "text": "a"}, {"type": "refusal", "refusal": "No."}
+    turn: dict[str, Any] = (
+        {"role": role, "tool_call_id": "call_1"} if role == "tool" else {"role": role}
+    )
+    with pytest.raises(openai.BadRequestError) as refused:
+        shown(client, engine, messages=[*HI, {**turn, "content": [text, refusal]}])
+    assert refused.value.param == "messages[1].content[1].type"
+    shown(client, engine, messages=[*HI, {"role": "assistant", "content": [text, refusal]}])
 
 
 DEEP = '{"a":' * (MAX_INNER_DEPTH + 1) + "1" + "}" * (MAX_INNER_DEPTH + 1)
