@@ -51,7 +51,7 @@ def environment_of(messages: Sequence[Message]) -> str:
 
 
 def environment_last(messages: Sequence[Message], environment: str) -> tuple[Message, ...]:
-    """Move `environment` from the system prompt to the beginning of the first user's turn."""
+    """Move `environment` from the system prompt to the beginning of the first user turn."""
     if not environment:
         return tuple(messages)
     place = _first_turn(messages)

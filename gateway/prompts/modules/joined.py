@@ -62,7 +62,7 @@ class JoinedPrompt:
 
 @dataclass(frozen=True, slots=True)
 class ModulesBefore:
-    """The modules and parameters' values that precede the own text of a request's prompts."""
+    """The modules, and the values of their parameters, before the own text of each prompt."""
 
     modules: tuple[PromptModule, ...]
     token_ids: TokenIds  # copied tokens of the modules, and the values

@@ -5,7 +5,7 @@ Three things are changed, and the model still sees everything that it needs:
 - Claude Code's billing header, `x-anthropic-billing-header: ...`, is removed from the first line of
   a system text.
 - The keys of the JSON objects that define a tool get a fixed order.
-- The environment in an agent's system prompt moves to the beginning of the first user's turn
+- The environment in an agent's system prompt moves to the beginning of the first user turn
   (`environment.py`).
 
 Any order that may have a meaning stays: the order of tools, of every list, and of the arguments

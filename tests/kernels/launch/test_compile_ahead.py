@@ -81,7 +81,7 @@ class NamedKernel(KernelInterface):  # type: ignore[misc]
 
 @pytest.fixture(autouse=True)
 def no_device(monkeypatch: pytest.MonkeyPatch) -> NoDevice:
-    """Replace Triton's driver by a double during this test. Its current device is not device 0."""
+    """Replace Triton's driver by a double, whose current device is not device 0."""
     double = NoDevice()
     double.set_current_device(DEVICE)
     monkeypatch.setattr(driver, "_active", double)

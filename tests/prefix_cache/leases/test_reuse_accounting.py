@@ -1,4 +1,8 @@
-"""Written blocks that were never read, by owner and by label, also after they are evicted."""
+"""Counts of written and unread blocks by owner, and of first reads by the writer's label.
+
+Only a hit of the same namespace makes a block read. Evictions change no count, and a block that is
+computed again after its eviction counts as written again.
+"""
 
 from __future__ import annotations
 

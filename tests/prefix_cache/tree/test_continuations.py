@@ -1,5 +1,6 @@
-"""The continuations of a prefix in a tree, by namespace, compared with the texts put into a random
-tree.
+"""Continuations of a prefix: each is the rest of a text that the same namespace put into the tree.
+
+A prefix has no continuation if no longer text of its namespace begins with it.
 """
 
 from __future__ import annotations

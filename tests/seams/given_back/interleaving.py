@@ -129,7 +129,7 @@ class Game:
             self._random.choice((*ends, user.cancel))()
 
     async def _some_turns(self) -> None:
-        """Wait for a few iterations of the loop or none, or for one of `DELAYS`."""
+        """Wait for one of `DELAYS` or for up to three iterations of the loop, or do not wait."""
         match self._random.randrange(6):
             case 0:
                 await asyncio.sleep(self._random.choice(DELAYS))

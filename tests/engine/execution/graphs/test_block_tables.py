@@ -92,7 +92,9 @@ def test_what_a_sequence_gets_later_follows_what_it_had(device: torch.device, ot
 
 
 def test_only_what_is_new_is_sent(device: torch.device) -> None:
-    """Send only new blocks: an old entry that the test overwrote on the device keeps its zero."""
+    """Set the row on the device to zeros: an update without new blocks then changes no entry, and
+    one with a new block changes only the entry of this block.
+    """
     tables, sequence = tables_on(device), with_batch_slot(1, [10, 11])
     tables.update(rows_of(sequence))
     tables.device.zero_()
