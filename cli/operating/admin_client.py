@@ -185,10 +185,6 @@ class ResourceKind:
         """Map each resource's id to its name."""
         return {one["id"]: one["name"] for one in await client.rows(self.path, self.plural)}
 
-    def all(self, admin: AdminFlags) -> list[dict[str, Any]]:
-        """List all resources, in the server's order."""
-        return with_admin(admin, lambda client: client.rows(self.path, self.plural))
-
     def create(self, admin: AdminFlags, body: dict[str, Any]) -> Any:
         """Create a resource of this kind, and return the server's answer."""
         return with_admin(admin, lambda client: client.call("POST", self.path, body))

@@ -1,6 +1,6 @@
 """`ratoon prefixes`: published prompts that many tenants begin with."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -73,7 +73,12 @@ def list_all(admin: AdminFlags) -> None:
 
         ratoon prefixes list --json
     """
-    print_rows(_TITLE, _COLUMNS, PREFIXES.all(admin), _row, as_json=admin.json)
+
+    async def use(client: AdminClient) -> tuple[list[dict[str, Any]], dict[str, str]]:
+        return await client.rows(PREFIXES.path, PREFIXES.plural), await GROUPS.names(client)
+
+    prefixes, groups = with_admin(admin, use)
+    print_rows(_TITLE, _COLUMNS, prefixes, lambda one: _row(one, groups), as_json=admin.json)
 
 
 def show(admin: AdminFlags, prefix: PrefixArgument) -> None:
@@ -83,11 +88,17 @@ def show(admin: AdminFlags, prefix: PrefixArgument) -> None:
 
         ratoon prefixes show handbook
     """
-    print_result(PREFIXES.call(admin, "GET", prefix), _show, as_json=admin.json)
+
+    async def use(client: AdminClient) -> tuple[dict[str, Any], dict[str, str]]:
+        path = PREFIXES.path_of(await PREFIXES.find(client, prefix))
+        return await client.call("GET", path), await GROUPS.names(client)
+
+    found, groups = with_admin(admin, use)
+    print_result(found, lambda one: _show(one, groups), as_json=admin.json)
 
 
-def _show(found: dict[str, Any]) -> None:
-    print_table(_TITLE, _COLUMNS, [_row(found)])
+def _show(found: dict[str, Any], groups: Mapping[str, str]) -> None:
+    print_table(_TITLE, _COLUMNS, [_row(found, groups)])
     if found["reason"]:
         echo(found["reason"])
     for title, content in _contents(found["source"]):
@@ -150,12 +161,13 @@ def _read(flag: str, file: Path) -> str:
         raise BadSetting(flag, f"{file} cannot be read as text") from error
 
 
-def _row(prefix: dict[str, Any]) -> tuple[str, ...]:
+def _row(prefix: dict[str, Any], groups: Mapping[str, str]) -> tuple[str, ...]:
+    scope = prefix["scope"]
     return (
         prefix["name"],
         str(prefix["version"]),
         prefix["id"],
-        prefix["scope"],
+        groups.get(scope, scope),
         str(prefix["tokens"]),
         "-" if prefix["blocks"] is None else str(prefix["blocks"]),
         prefix["state"],

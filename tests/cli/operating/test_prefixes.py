@@ -43,6 +43,11 @@ def test_a_prefix_may_be_a_groups_and_made_of_messages(ratoon: Ratoon, tmp_path:
     file.write_text(f'[{{"role": "system", "content": "{TEXT}"}}]')
     made = ratoon(f"prefixes create theirs --messages {file} --scope readers --json").json
     assert made["scope"].startswith("gr_")
+    for command in ("list", "show theirs"):
+        shown = ratoon(f"prefixes {command}").out
+        assert "readers" in shown
+        assert made["scope"] not in shown
+    assert ratoon("prefixes show theirs --json").json["scope"] == made["scope"], "ids for programs"
     assert ratoon("prefixes delete theirs").status == 0
     assert ratoon("groups delete readers").status == 0
 
