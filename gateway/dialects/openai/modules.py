@@ -27,6 +27,7 @@ from gateway.prompts.modules.pml import schema_of_pml
 from gateway.prompts.modules.schema import MOST_SCHEMA_BYTES, ModuleSpecs, Name, SchemaSpec
 from gateway.prompts.pipeline.module_prompts import StoredSchema
 from gateway.requests.permits import Permit
+from gateway.state.records import ModuleSchema
 
 _PATH = "/v1/modules"
 
@@ -59,13 +60,18 @@ class PlacedModuleView(msgspec.Struct, frozen=True, kw_only=True):
     parameters: dict[str, int]
 
 
-class ModulesView(msgspec.Struct, frozen=True, kw_only=True):
-    """A stored module schema. `schema` is its JSON, absent in lists."""
+class ListedModules(msgspec.Struct, frozen=True, kw_only=True):
+    """A module schema in a list. `GET /v1/modules/{id}` also shows its modules."""
 
     id: str
     object: Literal["modules"] = "modules"
     name: str
     created_at: int
+
+
+class ModulesView(ListedModules, frozen=True, kw_only=True):
+    """A stored module schema. `schema` is its JSON."""
+
     positions: int
     modules: list[PlacedModuleView]
     schema: Raw | UnsetType = UNSET
@@ -75,18 +81,23 @@ class ModulesList(msgspec.Struct, frozen=True, kw_only=True):
     """A tenant's module schemas, the oldest first."""
 
     object: Literal["list"] = "list"
-    data: list[ModulesView]
+    data: list[ListedModules]
 
 
 class ModulesDeleted(msgspec.Struct, frozen=True, kw_only=True):
-    """A deleted module schema. Its KV blocks are dropped, and no request can reach them."""
+    """A deleted module schema. No request can reach its KV blocks."""
 
     id: str
     object: Literal["modules.deleted"] = "modules.deleted"
     deleted: Literal[True] = True
 
 
+class _Named(msgspec.Struct, frozen=True):
+    name: str = ""
+
+
 _REQUEST = msgspec.json.Decoder(ModulesRequest)
+_NAMED = msgspec.json.Decoder(_Named)  # skips the modules
 
 
 def add_modules(router: APIRouter, parts: RouteParts, permitted: Permitted) -> None:
@@ -115,11 +126,12 @@ def add_modules(router: APIRouter, parts: RouteParts, permitted: Permitted) -> N
 
     @router.get(_PATH, openapi_extra=described(ModulesList))
     async def list_modules(permit: PermitOf) -> Response:
-        shown = list[tuple[float, ModulesView]]()
-        for schema_id in await admission.module_prompts.store.schema_ids(permit.caller.tenant_id):
+        modules, flow = admission.module_prompts, permit.caller.tenant_id
+        shown = list[tuple[float, ListedModules]]()
+        for schema_id in await modules.store.schema_ids(flow):
             with suppress(NotFound):  # another request has deleted the schema meanwhile
-                stored = await stored_schema(permit, schema_id)
-                shown.append((stored.record.created_at, _view(stored)))
+                record = await modules.read(flow, schema_id, permit.body)
+                shown.append((record.created_at, _listed(record)))
             permit.body.release()  # frees the body before the next schema is read
         shown.sort(key=lambda one: (one[0], one[1].id))
         return await _replied(ModulesList(data=[view for _, view in shown]), permit)
@@ -160,6 +172,11 @@ def _schema_of(wire: ModulesRequest) -> SchemaSpec:
     if wire.scaffolds or wire.name is not None:
         raise BadRequest("a schema in PML has its name and scaffolds in there", param="pml")
     return schema_of_pml(wire.pml)
+
+
+def _listed(record: ModuleSchema) -> ListedModules:
+    name = _NAMED.decode(record.content).name
+    return ListedModules(id=record.id, name=name, created_at=int(record.created_at))
 
 
 def _view(stored: StoredSchema) -> ModulesView:
