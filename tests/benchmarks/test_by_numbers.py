@@ -1,4 +1,4 @@
-"""The engine's benchmark at its smallest size, and the arithmetic of a step's utilisation."""
+"""The engine's benchmark runs at its smallest size, and counts FLOPs by the formula."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The benchmark of checking grammars, at its smallest size."""
+"""The benchmark of checking grammars measures each kind of grammar at its smallest size."""
 
 from __future__ import annotations
 

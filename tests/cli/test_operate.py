@@ -1,4 +1,7 @@
-"""`ratoon tenants` and `ratoon cache` against a real gateway with a fake engine."""
+"""`ratoon tenants` and `ratoon cache` change and list records, or print the server's message.
+
+The gateway is real, with a fake engine.
+"""
 
 import re
 from itertools import count

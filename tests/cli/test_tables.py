@@ -1,4 +1,6 @@
-"""Tables printed to terminals of any width, and to a pipe."""
+"""Tables fit a terminal of any width without cut words. In a pipe, each row is one line of cells
+between tabs.
+"""
 
 import re
 from io import StringIO

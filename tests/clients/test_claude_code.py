@@ -1,4 +1,7 @@
-"""Claude Code, run from the command line with its own home directory."""
+"""Claude Code reads a file, shows thoughts, follows a schema, and finds its prompt in the cache.
+
+It runs from the command line with its own home directory.
+"""
 
 from __future__ import annotations
 

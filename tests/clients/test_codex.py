@@ -1,4 +1,7 @@
-"""Codex, run from the command line with its default settings and its own home directory."""
+"""Codex runs a command, searches for tools, calls them, and applies a patch.
+
+It runs from the command line with its default settings and its own home directory.
+"""
 
 from __future__ import annotations
 

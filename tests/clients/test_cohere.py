@@ -1,4 +1,4 @@
-"""Cohere's client, whose two versions rerank documents at two paths."""
+"""Cohere's client, whose two versions use different paths, reranks documents and raises errors."""
 
 from __future__ import annotations
 

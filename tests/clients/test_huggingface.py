@@ -1,4 +1,4 @@
-"""huggingface_hub's InferenceClient: chats, with its own classes for tools and response formats."""
+"""huggingface_hub's InferenceClient gets chats, streams, and its own types of tool calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""instructor, in its modes for tools and for JSON."""
+"""instructor gets typed answers, whole and in parts, in its modes for tools and for JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The node packages of OpenAI, Anthropic and LangChain."""
+"""Packages of OpenAI, Anthropic and LangChain in node get texts and objects, and call tools."""
 
 from __future__ import annotations
 

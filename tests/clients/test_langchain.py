@@ -1,4 +1,6 @@
-"""LangChain's class for OpenAI's API: tools, and structured output by each of its methods."""
+"""LangChain's class for OpenAI's API calls tools, streams, and gets structured output by each of
+its methods.
+"""
 
 from __future__ import annotations
 

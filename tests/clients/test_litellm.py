@@ -1,4 +1,6 @@
-"""litellm, under both of its provider names for OpenAI-compatible servers."""
+"""litellm calls tools, streams and gets structured output, under both of its provider names for
+OpenAI-compatible servers.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""openai-agents, with its default class (Responses) and its class for chat completions."""
+"""openai-agents calls tools, streams, hands over and gets typed output, with Responses (its
+default) and with chat completions.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""pydantic-ai, with its class for chat completions."""
+"""pydantic-ai's class for chat completions calls tools, streams, and gets typed output."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Clients generated from descriptions of other APIs, which check each field of an answer."""
+"""Clients that are generated from descriptions of other APIs accept every field of an answer."""
 
 from __future__ import annotations
 

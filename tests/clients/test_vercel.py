@@ -1,4 +1,6 @@
-"""Vercel's `ai`, with its providers for Responses, chat completions and Messages."""
+"""Vercel's `ai` gets texts, streams, objects and errors, and calls tools, with its providers for
+Responses, chat completions and Messages.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Engines that Ray places on its nodes, behind a gateway that finds them.
+"""Ray places engines on its nodes and replaces lost engines. A gateway finds them.
 
 `make test-cluster` installs Ray for this. Without Ray the tests are skipped.
 """

@@ -1,4 +1,4 @@
-"""The time to compute prompts, which a test sets instead of measuring it."""
+"""Prefill times of prompts, which a test sets instead of measuring them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class ConstantRate:
-    """Prefill times of the same seconds per token in any context. None means not measured."""
+    """Prefill times of `per_token` seconds for each token in any context. None: not measured."""
 
     per_token: float | None
 

@@ -22,7 +22,7 @@ def bitmask(allowed: Collection[int], vocab_size: int) -> Bitmask:
 
 
 class Allows(TokenConstraint):
-    """Allow the same tokens at each position, and no token after `most` generated tokens."""
+    """A constraint that allows the same tokens at each position, but at most `most` tokens."""
 
     def __init__(self, tokens: Collection[int], vocab_size: int, most: int | None = None) -> None:
         self.told: list[int] = []
@@ -38,7 +38,7 @@ class Allows(TokenConstraint):
 
 
 class Script(TokenConstraint):
-    """Allow one set of tokens for each position. The constraint ends after the last set.
+    """A constraint with a set of allowed tokens for each position. It ends after the last set.
 
     This constraint also makes masks for positions after drafts, at most `most` at a time.
     """
@@ -106,7 +106,7 @@ def all_but(token_id: int, vocab_size: int) -> set[int]:
 
 
 class Steps(TokenConstraint):
-    """Constraints that allow every third token id. The tokens so far decide where the ids begin.
+    """A constraint that allows every third token id; the tokens so far decide the first allowed id.
 
     A mask that was made one token too early, or for another sequence, therefore allows other
     tokens.

@@ -1,7 +1,7 @@
 """A small made-up dialect: answers and errors are lines of text.
 
-The dialect implements the whole protocol. Its paths, errors (with an own status), streams and
-header fields all differ from OpenAI's.
+The dialect implements the whole protocol. Its paths, errors, error statuses, streams and header
+fields all differ from OpenAI's.
 """
 # No `from __future__ import annotations`: FastAPI evaluates the handlers' annotations.
 

@@ -1,4 +1,4 @@
-"""The whole engine process with a real model, which is tiny and random."""
+"""The whole engine process with a tiny model: cached answers, settings, and lengths of steps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Changes while the next step is decided and the previous step still runs."""
+"""A step is launched before the previous one is collected. Stops, cancels and failures between them
+harm no other request.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The phases of a request's time, sent once, with its first tokens."""
+"""The phases of a request's time add up, and are sent once, with the first tokens."""
 
 from __future__ import annotations
 

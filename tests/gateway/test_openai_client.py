@@ -1,4 +1,4 @@
-"""Every route, used with the official client."""
+"""The official client gets the expected answers from every route."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Two real gateways on one real Redis, over HTTP, each with its own engine."""
+"""Two gateways on one Redis share keys, published prefixes, usage and revocations.
+
+Both are real, over HTTP, and each has its own engine.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The formulas in float64, as loops that can be checked by eye: the reference of these tests.
 
-Shares only the names of variants with `kernels`: no blocks, no tables, nothing fused. Attention
-gets the keys and values of a row as contiguous tensors.
+This module shares only the names of variants with `kernels`: it has no blocks, no tables and no
+fused operations. Attention gets the keys and values of a row as contiguous tensors.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The ops of each device."""
+"""A device chooses its set of ops. Two sets share no op, and a chosen set does not change."""
 
 from __future__ import annotations
 

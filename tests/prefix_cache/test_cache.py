@@ -1,4 +1,4 @@
-"""Leases: found blocks, copied blocks, and released blocks."""
+"""A lease finds the committed blocks of its prompt, with the right KV, and gives all back."""
 
 from __future__ import annotations
 

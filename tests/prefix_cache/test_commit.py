@@ -1,4 +1,4 @@
-"""How computed blocks enter the tree, as users of the cache see it."""
+"""Only whole computed blocks enter the tree, and of two equal blocks only the first."""
 
 from __future__ import annotations
 

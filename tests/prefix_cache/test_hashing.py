@@ -1,4 +1,4 @@
-"""The chain of block keys."""
+"""Block keys form a chain: each key depends on its block and on everything before the block."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Namespaces and paths of namespaces."""
+"""Namespaces are equal only for equal secrets, fingerprints and scopes.
+
+A path names each block's namespace.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pins: leases that only keep blocks cached."""
+"""A pin keeps a cached prefix in the cache until it is released, and takes no new block."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A cache that stops and starts again, and a cache whose disk is lost."""
+"""A restarted cache finds its valid records on disk. A cache that lost its disk forgets the blocks
+that were only there.
+"""
 
 from __future__ import annotations
 

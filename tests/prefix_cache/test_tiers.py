@@ -1,4 +1,4 @@
-"""Blocks that are offloaded and loaded, one step at a time."""
+"""Blocks are offloaded and loaded one step at a time. Only complete copies replace them."""
 
 from __future__ import annotations
 

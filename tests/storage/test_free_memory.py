@@ -1,4 +1,4 @@
-"""Free memory, read from the system's files."""
+"""Free memory is the least that system, control groups and the process's own limits leave."""
 
 from __future__ import annotations
 

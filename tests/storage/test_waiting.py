@@ -1,4 +1,4 @@
-"""Waits for file descriptors that are too large for `select`."""
+"""Waits work for file descriptors that are too large for `select`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""`ratoon cache probe` and `warm` against a real gateway with a fake engine."""
+"""`ratoon cache probe` finds the prompts that `ratoon cache warm` computed. A bad file is a
+one-line error.
+
+The gateway is real, with a fake engine.
+"""
 
 from pathlib import Path
 

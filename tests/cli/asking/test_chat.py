@@ -1,4 +1,7 @@
-"""`ratoon chat` with its output in a pipe, against a real gateway with a fake engine."""
+"""`ratoon chat` prints each turn's token counts, and each turn finds the turn before it cached.
+
+The output is a pipe. The gateway is real, with a fake engine.
+"""
 
 import re
 

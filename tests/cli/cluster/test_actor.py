@@ -1,4 +1,7 @@
-"""The engine actor that Ray runs, without Ray: a real engine on a CPU."""
+"""The engine actor registers a ready engine, drains it when asked, and reports its errors.
+
+The engine is real and runs on a CPU. There is no Ray.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The gateway that `ratoon cluster up` runs: its settings, its deaths and its end."""
+"""`ratoon cluster up` starts its gateway with the cluster's settings, restarts a dead gateway, and
+stops it at the command's own end.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The check that an address belongs to a Ray head, made before Ray itself connects."""
+"""An address that does not belong to a Ray head is refused before Ray itself connects."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""The check that Ray's machines have resources for the engines, and its message if they have
-not.
-"""
+"""The check that Ray's machines have resources for the engines, and its message if they do not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scaling of engines up and down, with a double of Ray that records its calls."""
+"""Scaling of engines up and down, with a double of Ray that records the calls to it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A burst, a lull and a steady load, with engines that only model the time of their steps.
+"""Engines are added for a burst and removed after it. Under a steady load their number settles.
 
 The engines run the real scheduling core (`tests.doubles.modelled`), and their waits are predicted
 as in a real engine. Ray is a double. An engine is ready START_S after it is placed.

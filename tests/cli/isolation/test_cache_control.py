@@ -1,4 +1,6 @@
-"""The cache-control test of `verify-isolation`, run against servers that each have one fault."""
+"""The cache-control test of `verify-isolation` finds the one fault of each server, and passes a
+server without a fault.
+"""
 
 from __future__ import annotations
 

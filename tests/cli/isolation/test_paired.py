@@ -1,5 +1,5 @@
-"""The number of tokens that pushes a prompt down a tier, and servers too small for the paired
-test.
+"""The number of tokens that pushes a prompt down a tier. The paired test is inconclusive on a
+server that is too small.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""The test of data that is stored under names, run against servers that each have one fault."""
+"""The test of data that is stored under names finds the one fault of each server, and passes a
+server without a fault.
+"""
 
 from __future__ import annotations
 

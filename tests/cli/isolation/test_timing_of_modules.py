@@ -1,4 +1,4 @@
-"""Timing of prompts with modules, for caches that separate tenants, and for a cache that does not.
+"""The timing test of prompts with modules finds a leak only in a cache that tenants share.
 
 The clock is modelled: cached prompts are fast.
 """

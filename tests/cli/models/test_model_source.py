@@ -87,7 +87,7 @@ def test_a_hub_model_without_its_files_is_refused(tmp_path: Path) -> None:
 
 
 class FakeHub:
-    """A hub with one repository, or with none; without one, it raises the real hub's errors."""
+    """A hub with one repository, or an empty hub, which raises the real hub's errors."""
 
     def __init__(self, directory: Path | None = None, error: Exception | None = None) -> None:
         self._directory = directory

@@ -1,4 +1,7 @@
-"""`ratoon audit` against a real gateway with a fake engine."""
+"""`ratoon audit` lists changes, and shows a run of `verify-isolation` as one row.
+
+The gateway is real, with a fake engine.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The cache tables, which the gateway's own code computes from an engine's counters."""
+"""The cache tables have every count in its place, and fit a narrow terminal.
+
+The gateway's own code computes the tables from an engine's counters.
+"""
 
 import sys
 from typing import Any

@@ -1,4 +1,7 @@
-"""`ratoon prefixes` against a real gateway with a fake engine."""
+"""`ratoon prefixes` publishes, lists and deletes prefixes. Bad files and names are refused.
+
+The gateway is real, with a fake engine.
+"""
 
 from __future__ import annotations
 

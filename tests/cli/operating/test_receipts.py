@@ -1,4 +1,7 @@
-"""`ratoon receipts` and `tenants delete --receipt` against a real gateway."""
+"""`ratoon tenants delete --receipt` writes a receipt, which `ratoon receipts` verifies.
+
+The gateway is real.
+"""
 
 from __future__ import annotations
 

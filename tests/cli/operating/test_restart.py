@@ -1,4 +1,4 @@
-"""Invalid uses of `ratoon restart`. `seams/faults/test_replicas` tests a real restart."""
+"""`ratoon restart` refuses invalid uses. `seams/faults/test_replicas` tests a real restart."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,7 @@
-"""`ratoon groups` and `usage` against a real gateway with a fake engine."""
+"""`ratoon groups` creates and deletes groups. `ratoon usage` prints every number in its column.
+
+The gateway is real, with a fake engine.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`ratoon simulate --drafts` from the command line."""
+"""`ratoon simulate --drafts` drafts from prompts and from a tenant's own earlier answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gateways that route separately: the state that they share, and the hits that they lose."""
+"""Gateways that route separately share the state of caches, but lose hits on concurrent prompts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`ratoon simulate` and `ratoon plan` from the command line."""
+"""`ratoon simulate` and `ratoon plan` print tables, JSON and plots, or one-line errors."""
 
 from __future__ import annotations
 

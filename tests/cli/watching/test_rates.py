@@ -1,4 +1,8 @@
-"""The rates, which the gateway's own code computes from an engine's counters."""
+"""The rates cover the time between two readings of an engine's counters, or since its start if
+there is one reading.
+
+The gateway's own code computes them.
+"""
 
 from typing import Any
 

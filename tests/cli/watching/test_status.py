@@ -1,4 +1,7 @@
-"""`ratoon status` against a real gateway with a fake engine."""
+"""`ratoon status` shows a working server on one screen, and reports each fault of a server.
+
+The gateway is real, with a fake engine.
+"""
 
 import asyncio
 

@@ -1,4 +1,7 @@
-"""`ratoon top` against a real gateway with a fake engine, once and repeatedly."""
+"""`ratoon top` prints one reading to a pipe. On a terminal, each reading replaces the one before.
+
+The gateway is real, with a fake engine.
+"""
 
 from collections.abc import AsyncIterator
 from io import StringIO

@@ -26,7 +26,7 @@ Place = tuple[Tier, int, bool]  # tier, slot, and whether the slot is for a stat
 
 @dataclass(frozen=True)
 class Faults:
-    """The ends of copies: the maximum number of polls until then, and shares of faults."""
+    """The maximum number of polls until a copy ends, and the frequency of each fault."""
 
     most_polls: int = 3
     failing: float = 0.0

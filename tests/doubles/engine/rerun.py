@@ -8,7 +8,7 @@ from engine.execution.graphs.capture import Launches
 
 
 class RerunCaptured:
-    """The function, and the tensors that its first run returned."""
+    """A captured function, and the tensors that its first run returned."""
 
     def __init__(self, launches: Launches) -> None:
         self.outputs: tuple[Tensor, ...] = launches()

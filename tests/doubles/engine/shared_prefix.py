@@ -18,7 +18,7 @@ from kernels.attention.tuning import rows_together
 
 @dataclass(frozen=True, slots=True)
 class Forest:
-    """Equal groups of rows: tokens shared by all rows, tokens shared in a group, own tokens."""
+    """Equal groups of rows: numbers of tokens shared by all rows, by a group, and by none."""
 
     groups: int
     rows_each: int

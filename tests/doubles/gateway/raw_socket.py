@@ -1,4 +1,4 @@
-"""Bytes that are sent to a port in given packets, and the answer."""
+"""A client that sends bytes to a port in given packets, and returns the answer."""
 
 from __future__ import annotations
 

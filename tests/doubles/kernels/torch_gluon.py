@@ -6,7 +6,7 @@ every tile. Barriers do nothing, layouts are ignored, and a product is computed 
 So tests check which tiles are read, masked and multiplied, but not whether groups of warps wait for
 each other.
 
-Supported are pointers, boxes of TMA, and shared memory that is swizzled by 128 bytes.
+The double supports pointers, boxes of TMA, and shared memory that is swizzled by 128 bytes.
 """
 
 from __future__ import annotations

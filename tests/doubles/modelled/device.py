@@ -1,6 +1,6 @@
-"""A modelled H200: a runner that computes nothing, but takes as long as an 8B on one H200.
+"""A modelled H200: a runner that computes nothing, but takes as long as an 8B model on one H200.
 
-Elsewhere: the clients, and the scheduler (`replay.py`).
+`replay.py` has the clients and the scheduler.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ from tests.doubles.row_owners import Running, owners_of
 
 @dataclass(frozen=True, slots=True)
 class StepModel:
-    """The seconds of a step of an 8B on one H200, fitted to results of `benchmarks.engine.step`."""
+    """The seconds of a step of an 8B model on an H200, fitted to results of
+    `benchmarks.engine.step`.
+    """
 
     of_itself: float = 4.0e-3
     token: float = 17.9e-6  # seconds of all GEMMs for one prompt token
@@ -54,7 +56,7 @@ def prompt_tokens(step: Step) -> int:
 
 @dataclass(frozen=True, slots=True)
 class OnItsWay:
-    """A launched step, which the device has computed at the time `over`."""
+    """A launched step, whose computation ends at the time `over`."""
 
     time: Time
     over: float

@@ -1,4 +1,4 @@
-"""The seconds of a step of an 8B on one H200, with a table for GEMMs.
+"""The seconds of a step of an 8B model on one H200, with a table for GEMMs.
 
 `StepModel` has a fixed time for each token. But a GEMM reads its weight once for all of a step's
 tokens, so a few prompt tokens beside decodes cost little. This model therefore reads the time of

@@ -9,7 +9,7 @@ from engine.ranks.collectives import Collectives, Rendezvous
 
 
 class NotingGroup(Collectives):
-    """A group that records each step's tokens in `sampled`, (steps, rows) int64, with -1 if unset.
+    """A group that records each step's tokens in `sampled`, (steps, rows) int64; -1: unset.
 
     On CUDA only the replay of a graph records samples, since in other steps only rank 0 samples. On
     a CPU all steps are recorded.

@@ -1,8 +1,8 @@
 """Ranks whose peer memory is ordinary memory of one process, for kernels in the interpreter.
 
 In the interpreter, a launch runs to its end before the next begins. So the data for which rank 0
-waits must be in its buffer before its launch. `arrive` writes the data that the other ranks'
-kernels would write, and these kernels later write the same data again.
+waits must be in rank 0's buffer before rank 0's launch. `arrive` writes the data that the other
+ranks' kernels would write, and these kernels later write the same data again.
 """
 
 from __future__ import annotations

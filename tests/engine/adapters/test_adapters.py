@@ -1,4 +1,4 @@
-"""Slots of adapters: requests that get one or wait for one, and adapters that are forgotten."""
+"""Adapter slots: requests that get a slot or wait for one, and adapters that are forgotten."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Drafts of the tokens that a grammar forces."""
+"""The tokens that a grammar forces are drafted. A busy constraint is not asked for them."""
 
 from __future__ import annotations
 

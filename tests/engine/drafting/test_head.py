@@ -1,4 +1,6 @@
-"""Tokens that a model's draft head proposes together with each sample."""
+"""Tokens that a draft head proposes are used after the sample with which they came. Steps wait for
+them while they are mostly right.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lengths of drafts, compared with a search through all lengths."""
+"""The chosen lengths of drafts are near the best in a search through all lengths."""
 
 from __future__ import annotations
 

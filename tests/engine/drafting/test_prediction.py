@@ -1,4 +1,4 @@
-"""Drafts from a request's `prediction`."""
+"""Drafts from a request's `prediction` begin at the first token, and after each divergence."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Drafts from the cached tree: the namespaces that they may read. Drafting leaves the tree
-unchanged.
+"""Drafts from the cached tree come only from namespaces that the request may read. Drafting leaves
+the tree unchanged.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The pool of another GPU on this host, tested without a GPU as far as possible."""
+"""Adjacent blocks of another GPU's pool are copied together. Host memory is not shared.
+
+These tests need no GPU.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The cache of compiled grammars, whose memory is limited."""
+"""The cache of compiled grammars stays within its memory, and drops those unused for longest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The process that checks grammars before they are compiled."""
+"""The process that checks grammars is limited in memory, and replaced after it dies."""
 
 from __future__ import annotations
 

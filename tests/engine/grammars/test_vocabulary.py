@@ -1,4 +1,4 @@
-"""The tokens that an answer under a grammar may contain."""
+"""Strings may contain plain tags, but control tokens only if the grammar names them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The heartbeat of an engine over a real socket, and the health check that reads it."""
+"""An engine's heartbeat over a real socket tells a running step loop from a stuck one."""
 
 from __future__ import annotations
 

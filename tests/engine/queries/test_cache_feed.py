@@ -33,7 +33,7 @@ def held_by(cache: PrefixCache) -> dict[bytes, TierName]:
 
 
 class Gateway:
-    """A gateway that takes what it is sent, unless it is slow."""
+    """A gateway that reads the events sent to it, unless it is slow."""
 
     def __init__(self, name: bytes = GATEWAY) -> None:
         self.name = name

@@ -1,4 +1,4 @@
-"""The partitions of a divided cache, and the shared area beside them."""
+"""In a divided cache, a flow with a small max_request_tokens leaves larger partitions to others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A flow's flush reports what it erased in each tier, and when that is complete."""
+"""The report on a flow's flush counts erased blocks by tier, and says when all are erased."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from storage.disk.wire import Channel
 
 
 class OneOther:
-    """A team with one other rank, whose reports are all that counts."""
+    """A team with one other rank, which exists only as the reports that a test sends."""
 
     def __init__(self) -> None:
         ours, self.end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)

@@ -27,7 +27,7 @@ LOOK_S = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """Calls `compute(rank, num_ranks, directory, *args)` on each rank; torch saves the results.
+    """A call of `compute(rank, num_ranks, directory, *args)` on each rank; torch saves the results.
 
     `compute`, and functions in `args`, must be importable. Each job has its own directory.
     """
@@ -40,7 +40,7 @@ class Job:
 
 
 class JobFailed(Exception):
-    """A rank failed; the message has the failed ranks' last log lines."""
+    """The error of a job with failed ranks. Its message has the last log lines of these ranks."""
 
 
 class Gpus:

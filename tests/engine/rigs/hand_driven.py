@@ -133,7 +133,7 @@ def last_rows(sequences: Iterable[Sequence]) -> list[Row]:
 
 
 class CountedSeeds:
-    """Gives rows without a seed the seeds 1, 2, 3, ..."""
+    """The seeds 1, 2, 3, ... for rows without a seed."""
 
     def __init__(self) -> None:
         self._last = 0

@@ -1,4 +1,4 @@
-"""Noise that is exponentially distributed, and depends only on key and token."""
+"""Noise is exponentially distributed, and depends only on key and token."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Counters of a time window, and counters of a flow."""
+"""Counters of a time window equal counts from a plain list, and counted flows are bounded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The sentinel in a whole engine with the real cache and a runner without tensors."""
+"""The sentinel computes cached answers again, reports a damaged block, and gives way to requests.
+
+The whole engine runs with the real cache and a runner without tensors.
+"""
 
 from __future__ import annotations
 

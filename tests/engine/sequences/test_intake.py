@@ -1,4 +1,4 @@
-"""Requests that become sequences, and requests that are refused."""
+"""Valid requests become sequences, and invalid requests are refused."""
 
 from __future__ import annotations
 

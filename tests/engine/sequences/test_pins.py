@@ -1,4 +1,7 @@
-"""Pinned prefixes in a whole engine: the real cache and scheduler, and a runner without tensors."""
+"""A pinned prefix is computed once and kept while others are evicted. All pins are bounded.
+
+The whole engine runs with the real cache and scheduler, and a runner without tensors.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Requests that share one computation of a prompt, and the end of leases."""
+"""Requests that begin alike wait for one computation of their common prefix. If it ends early, the
+others compute the prefix.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The choice of device and dtype."""
+"""The device and the dtype follow flags and machine, or a one-line error refuses the start."""
 
 from __future__ import annotations
 

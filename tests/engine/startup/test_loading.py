@@ -1,4 +1,4 @@
-"""Opening a model: the opened parts, and the errors."""
+"""An opened model computes and reports its sizes. A model that does not open raises its error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An engine measures its own step at the start, and logs a target that is shorter."""
+"""An engine measures one of its steps at the start, and logs a target below that time."""
 
 from __future__ import annotations
 

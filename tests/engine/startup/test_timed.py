@@ -1,4 +1,4 @@
-"""The log lines with the times of a start's phases."""
+"""A start logs the seconds of each phase when the phase is done, and nothing for a failed phase."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sequences that wait for state slots, while decodes overwrite the states that they read.
+"""Sequences that wait for state slots get right tokens; decodes overwrite their own states.
 
 Each sequence then has one slot, and a row that is computed again has no state to start from.
 """

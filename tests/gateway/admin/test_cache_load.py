@@ -1,4 +1,4 @@
-"""The `cache.load` field in a request of the operator, or of tenants if the operator allows it."""
+"""The operator may set `cache.load` in a request. Tenants may set it if the operator allows it."""
 
 from __future__ import annotations
 

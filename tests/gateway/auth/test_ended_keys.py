@@ -1,4 +1,4 @@
-"""Keys that expire, are revoked or rotated, or whose tenant is disabled."""
+"""Keys are refused once they expire, are revoked or replaced, or their tenant is disabled."""
 
 from __future__ import annotations
 

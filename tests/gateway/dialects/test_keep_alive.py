@@ -1,4 +1,4 @@
-"""Keep-alive messages before the first token of a stream."""
+"""Keep-alive messages fill pauses before a stream's first token. Clients pass over them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""CORS answers for each origin, without a server."""
+"""Only listed origins may read answers, unless all origins are allowed.
+
+These tests need no server.
+"""
 
 from __future__ import annotations
 

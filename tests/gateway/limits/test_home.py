@@ -1,4 +1,4 @@
-"""The store in which limits are kept, and its shared link to Redis."""
+"""Limits are kept in Redis if there is one, or else in a file. State and limits share a link."""
 
 from __future__ import annotations
 

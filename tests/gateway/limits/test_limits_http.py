@@ -1,4 +1,7 @@
-"""Limits over HTTP: the real gateway with a fake engine."""
+"""Requests over HTTP are refused, charged and answered with headers as their tenant's limits say.
+
+The gateway is real, with a fake engine.
+"""
 
 from __future__ import annotations
 

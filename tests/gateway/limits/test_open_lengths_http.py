@@ -1,4 +1,7 @@
-"""Chats without `max_tokens` of tenants with small limits: the real gateway with a fake engine."""
+"""Chats without `max_tokens` get answers as long as their tenant's small limits have room for.
+
+The gateway is real, with a fake engine.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Limits in a real Redis with its own clock."""
+"""Limits in a real Redis hold for many clients, and after Redis has lost scripts or data.
+
+Redis's own clock gives the times.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The file of limits; `test_contract` tests the properties of every store."""
+"""Limits in a file survive restarts, and errors of the file have their own exceptions.
+`test_contract` tests the properties of every store.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A time-out that is not shortened by a busy event loop."""
+"""A busy event loop does not shorten a time-out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The control tokens that a model's files declare."""
+"""A token is a control token if a model's files call it special, or if a template writes it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Traces of whole requests, as a trace collector receives them."""
+"""Traces of whole requests have a span for every phase, named by OpenTelemetry's conventions.
+
+A trace collector receives them.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The choice of a replica, computed from numbers alone."""
+"""The replica with the soonest first token is chosen, or the idlest of nearly equal ones."""
 
 from __future__ import annotations
 

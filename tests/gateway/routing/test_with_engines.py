@@ -1,4 +1,8 @@
-"""The router used in service, with two engines behind sockets; only the model is a double."""
+"""A prompt goes to the engine that has it cached, until this engine is gone.
+
+The router is the one used in service. Two engines listen on sockets, and only their model is a
+double.
+"""
 
 from __future__ import annotations
 

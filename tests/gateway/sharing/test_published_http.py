@@ -1,4 +1,7 @@
-"""Published prefixes over HTTP: one gateway, two tenants, and a fake engine."""
+"""Every tenant for which a prefix is published finds it, until the prefix is deleted.
+
+Two tenants use one gateway over HTTP, with a fake engine.
+"""
 
 from __future__ import annotations
 

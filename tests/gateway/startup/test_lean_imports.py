@@ -1,4 +1,4 @@
-"""Modules of libraries that a gateway's process does not import, compared with plain imports."""
+"""FastAPI's models of OpenAPI are built only when they are used, unlike after plain imports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The gateway as a separate process."""
+"""The gateway process serves before an engine exists, ends on a signal, and refuses a bad start
+with one line.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records stored before their structs had all of today's fields."""
+"""Records stored before a field existed can still be read."""
 
 from __future__ import annotations
 

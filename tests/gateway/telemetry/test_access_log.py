@@ -1,4 +1,4 @@
-"""Log entries as lines, and a log whose output nobody reads."""
+"""Log entries are whole lines, and a log that nobody reads delays no request."""
 
 from __future__ import annotations
 

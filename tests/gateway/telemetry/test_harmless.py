@@ -1,4 +1,4 @@
-"""Characters that control a terminal, and characters that a terminal only shows."""
+"""Characters that control a terminal are escaped, and no others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The experts chosen for a token, and their weights."""
+"""A token's k experts are the best by scores, biases and groups, and its scores weight them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Attention over latents, in the reference and in the kernels, absorbed and expanded."""
+"""Attention over latents by the reference and the kernels, compared with float64.
+
+It is computed in both ways: absorbed and expanded.
+"""
 
 from __future__ import annotations
 

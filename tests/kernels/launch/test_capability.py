@@ -1,4 +1,4 @@
-"""The GPU generation, read from a device."""
+"""The GPU generation is read from each device once. Devices without CUDA count as oldest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Garbage collection: it is paused, and resumed afterwards."""
+"""Garbage collection is paused, and afterwards as it was before, even after an error."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""The division of GEMMs among programs: the shapes of 8B and 70B models, with every number of
-rows.
+"""GEMMs are divided into programs that fill the device and fit a multiprocessor.
+
+The shapes are those of 8B and 70B models, with every number of rows.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The linear layer: PyTorch's, and the interpreted kernel for few rows."""
+"""The linear layer is right with PyTorch's product, and with the kernel for few rows."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The recurrences in float64, token by token: the reference of this package.
 
-Shares nothing with `kernels`. Each function takes the tokens of one row and the state before them,
-and returns outputs and the state after them.
+This module shares nothing with `kernels`. Each function takes the tokens of one row and the state
+before them, and returns outputs and the state after them.
 """
 
 from __future__ import annotations

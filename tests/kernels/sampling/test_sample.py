@@ -1,4 +1,4 @@
-"""The sampled tokens, by the reference and by the interpreted kernel."""
+"""The reference and the interpreted kernel sample the same tokens, greedily and with noise."""
 
 from __future__ import annotations
 

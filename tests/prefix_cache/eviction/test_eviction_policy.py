@@ -1,4 +1,4 @@
-"""The eviction policy, and the set of leaves from which it chooses."""
+"""The leaf unused for longest is evicted first; of equally old leaves, the deepest."""
 
 from __future__ import annotations
 

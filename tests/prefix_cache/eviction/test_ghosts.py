@@ -1,4 +1,4 @@
-"""Ghosts: the remembered keys and uses of runs that have left the cache."""
+"""Ghosts of evicted runs are found by their first keys, and the oldest ghosts are forgotten."""
 
 from __future__ import annotations
 

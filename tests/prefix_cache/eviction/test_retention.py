@@ -1,4 +1,4 @@
-"""The time until which a retained leaf is evicted after other leaves."""
+"""A retained leaf is evicted after other leaves, until its time since the last use has passed."""
 
 from __future__ import annotations
 

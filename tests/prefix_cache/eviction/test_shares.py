@@ -1,4 +1,4 @@
-"""The working area of a tier, beside its partitions."""
+"""The working area beside a tier's partitions is large enough for each longest request."""
 
 from __future__ import annotations
 

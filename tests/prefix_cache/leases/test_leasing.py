@@ -1,4 +1,4 @@
-"""Leases as users of the cache see them: granted, refused and released."""
+"""A lease gets cached blocks first and then free blocks. A refused lease changes nothing."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Refusals of a lease: they are retried from time to time, by key, and the number of keys is
-bounded.
-"""
+"""Refused leases are retried from time to time, by key, and the number of keys is bounded."""
 
 from __future__ import annotations
 

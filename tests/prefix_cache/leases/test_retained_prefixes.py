@@ -1,4 +1,4 @@
-"""Marked prefixes, as users of the cache see them."""
+"""Marked prefixes outlive pressure for their time, within their tenant's share of the cache."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Eviction and refusals as users of the cache see them."""
+"""The tails of the prefixes unused for longest are evicted first. A refusal changes nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pending copies, tested without a cache."""
+"""A pending copy ends once, with the last of its moves, in any order. These tests need no cache."""
 
 from __future__ import annotations
 

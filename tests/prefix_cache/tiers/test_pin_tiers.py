@@ -1,4 +1,4 @@
-"""Pins of another owner's blocks, some with copies in lower tiers."""
+"""A pin of another owner's blocks charges the copies in all tiers to the pin's owner."""
 
 from __future__ import annotations
 

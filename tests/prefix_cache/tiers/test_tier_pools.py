@@ -1,4 +1,4 @@
-"""The free list of a tier's slots."""
+"""A tier's free list gives out no slot twice. Freeing a slot twice raises an error."""
 
 from __future__ import annotations
 

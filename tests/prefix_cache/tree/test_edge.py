@@ -1,4 +1,4 @@
-"""Edges: runs of blocks."""
+"""Edges keep their blocks and keys when they are split, trimmed or appended to."""
 
 from __future__ import annotations
 

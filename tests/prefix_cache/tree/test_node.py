@@ -1,4 +1,6 @@
-"""A node's children, and the tiers whose last blocks a node has."""
+"""After every change a node has the right neighbours among its siblings, and is a tail in each tier
+of its last blocks.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The radix tree, tested alone."""
+"""The radix tree finds the longest cached prefix of a path, also after splits and removals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reasons for cache misses, from a whole server to official clients and in the engine's counts."""
+"""A whole server tells official clients why a prompt missed, and the engine counts the reasons."""
 
 from __future__ import annotations
 

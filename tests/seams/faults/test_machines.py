@@ -1,4 +1,6 @@
-"""Three engines and two gateways with one Redis, under load, with failing networks."""
+"""Three engines and two gateways with one Redis keep answers, limits and tenants right, although
+networks fail under load.
+"""
 
 from __future__ import annotations
 

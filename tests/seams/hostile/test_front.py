@@ -1,4 +1,6 @@
-"""Requests that the deployment's real HAProxy passes to a gateway."""
+"""The deployment's real HAProxy keeps clients from the operator's paths, and silent connections
+from shutting out others.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page `/docs` in a real Chromium, with the actions of FastAPI's own page."""
+"""The page `/docs` in a real Chromium sends requests by the actions of FastAPI's own page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An operator's actions at `/admin/ui`, in a real Chromium, with a real server."""
+"""An operator signs in, changes tenants and sees faults at `/admin/ui`, in a real Chromium."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A tenant's page at `/usage`, opened with its key."""
+"""A tenant sees its usage at `/usage` with its own key only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A rule that `make check` cannot express: which of the engine's modules the gateway imports."""
+"""The gateway imports only some of the engine's modules, which `make check` cannot test."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Two workers and two engines: `ratoon serve` with one router process for both workers.
+"""Two workers with one router process compute each prefix on one of two engines, also after the
+router dies.
 
 The model is tiny and untrained.
 """

@@ -1,4 +1,4 @@
-"""HTTP behaviour that web clients expect, with a running server and the embedded model."""
+"""A running server with the embedded model behaves as web clients expect of HTTP servers."""
 
 from __future__ import annotations
 

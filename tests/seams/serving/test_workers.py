@@ -1,4 +1,4 @@
-"""Two gateway workers and one engine: `ratoon serve` with RATOON_WORKERS=2."""
+"""Two gateway workers of `ratoon serve` with one engine serve like one gateway."""
 
 from __future__ import annotations
 

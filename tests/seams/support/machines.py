@@ -1,6 +1,6 @@
 """Engines, each as on a machine of its own, and gateways that find them by one Redis.
 
-    gateway 1, gateway 2 --Redis--> which engines there are
+    gateway 1, gateway 2 --Redis--> list of engines
          `--proxied links--> engine 0, engine 1, engine 2     a data directory and a disk each
 
 All processes are started by the users' commands: `ratoon engine --register`, `ratoon gateway`.
@@ -40,7 +40,9 @@ ENGINE = {
 
 @dataclass
 class Machine:
-    """One engine: where it listens, where gateways reach it, and its process."""
+    """An engine: the address at which it listens, the address at which gateways reach it, and its
+    process.
+    """
 
     number: int
     engine_port: int

@@ -1,4 +1,4 @@
-"""Reads and writes that have no answer yet."""
+"""Open reads and writes are answered once, or fail with their process. Late reads fail too."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Restarts of a disk process that died."""
+"""A disk process is restarted after twice the wait of its last failure, and finally given up."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Buffers shared with the disk process, including buffers that await its answer."""
+"""A buffer shared with the disk process is free again after its answer and its return, or after the
+process's death.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Counts over several disk processes, and their log lines."""
+"""Failures add up over several disk processes. A full disk is logged, but is no failure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Messages between the engine and the disk's process."""
+"""Messages between engine and disk process arrive as sent. Noise and large ones are refused."""
 
 from __future__ import annotations
 

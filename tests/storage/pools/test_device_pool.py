@@ -1,4 +1,4 @@
-"""The tensor of the device pool."""
+"""A device pool allocates the counted bytes. Blocks are contiguous, and layers are views."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The memory arena of the host pool."""
+"""A host pool is one arena with a row for each block. A failed allocation leaves nothing open."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""`ratoon tenants show` against a real gateway with a fake engine."""
+"""`ratoon tenants show` shows a tenant's settings and, if there is an engine, its cache.
+
+The gateway is real, with a fake engine.
+"""
 
 import httpx
 import pytest

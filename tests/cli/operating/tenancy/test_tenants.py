@@ -1,4 +1,7 @@
-"""`ratoon tenants quota` against a real gateway."""
+"""`ratoon tenants quota` changes each part of a quota, and refuses a floor above the ceiling.
+
+The gateway is real.
+"""
 
 from __future__ import annotations
 

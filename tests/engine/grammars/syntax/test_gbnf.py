@@ -1,4 +1,4 @@
-"""The syntax of GBNF, as llama.cpp reads it."""
+"""Grammars in GBNF are read as llama.cpp reads them, or refused with the reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Streams of requests between the client and a real engine over a real socket."""
+"""Requests from the client to a real engine over a real socket each end once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pins and recorded flushes between the client and a real engine."""
+"""A real engine keeps the client's pins, and does the flushes that it missed before it is used."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""One connection to a peer whose messages a test chooses."""
+"""A connection carries messages both ways, and ends if its peer sends nonsense or stops.
+
+A test chooses the peer's messages.
+"""
 
 from __future__ import annotations
 

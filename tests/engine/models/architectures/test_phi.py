@@ -1,4 +1,4 @@
-"""Phi-3's rope, which depends on the longest sequence, and its merged matrices."""
+"""Phi-3's merged matrices, and its rope, whose factors depend on the longest sequence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The arrival and departure of flows, on a clock that tests set."""
+"""A flow that arrives while others work is a newcomer until its first prompt is computed.
+
+Tests set the clock.
+"""
 
 from __future__ import annotations
 

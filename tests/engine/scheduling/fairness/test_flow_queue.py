@@ -1,4 +1,4 @@
-"""The wait before a retry that a refused request is given."""
+"""A refused request is told to retry after the recent time between starts, within bounds."""
 
 from __future__ import annotations
 

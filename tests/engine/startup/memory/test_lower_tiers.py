@@ -1,4 +1,4 @@
-"""The tiers below the device, opened with a host pool that was allocated ahead, or only now."""
+"""The tiers below the device use a host pool that was allocated ahead, or a new one."""
 
 from __future__ import annotations
 

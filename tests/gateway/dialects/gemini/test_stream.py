@@ -1,4 +1,4 @@
-"""Streams, read with the official client and as bytes."""
+"""Streams have the form that Google's client and a plain reader of bytes expect, also in errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""OpenAI's `prompt_cache_diagnostics` with OpenAI's client and a fake engine."""
+"""OpenAI's `prompt_cache_diagnostics` report a hit, or name the change that made a prompt miss.
+
+OpenAI's client asks a gateway with a fake engine.
+"""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 Bytes divided into other packets give the same requests. h11, another parser, finds the same
 requests. Each complete request is answered, and answers are well-formed. The number of unparsed
-bytes is bounded. No connection stays open on which nothing happens.
+bytes is bounded. No inactive connection stays open.
 """
 
 from __future__ import annotations

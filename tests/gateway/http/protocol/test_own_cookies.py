@@ -1,4 +1,4 @@
-"""The cookies of a request that the gateway reads."""
+"""The gateway reads only its own cookies from a request."""
 
 from __future__ import annotations
 

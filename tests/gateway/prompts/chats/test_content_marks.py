@@ -1,6 +1,4 @@
-"""Break characters within the control tokens that a request's text spells. A request with too many
-is refused.
-"""
+"""Break characters divide all control tokens that a text spells. Too many are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The grammars of a request's free-text tools: each is parsed once, and only a limited number."""
+"""The grammars of a request's free-text tools are each parsed once, and limited in number."""
 
 from __future__ import annotations
 

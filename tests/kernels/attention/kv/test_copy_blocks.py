@@ -1,4 +1,4 @@
-"""Copies of whole blocks within a pool."""
+"""Copies within a pool move whole blocks bit for bit, and change no other block."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The keys that seal records, and the files of these keys."""
+"""Each owner has its own data key, kept in private files. A forgotten or damaged key is gone."""
 
 from __future__ import annotations
 

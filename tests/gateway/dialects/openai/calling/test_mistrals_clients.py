@@ -1,5 +1,5 @@
-"""Answers to Mistral's clients, in the form of Mistral's API. Positive control: OpenAI's form for
-others.
+"""Answers to Mistral's clients have the form of Mistral's API. Positive control: answers to other
+clients have OpenAI's.
 """
 
 from __future__ import annotations
