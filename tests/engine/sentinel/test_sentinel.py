@@ -201,7 +201,7 @@ def test_a_long_stream_does_not_keep_later_answers_from_being_checked(
     ask(made, "long", max_tokens=400)
     made.step(20)
     made.wait(waited)
-    # At `second`, the tokens of `long` so far are taken for a check.
+    # When `second` starts, the sentinel will check only the tokens that `long` has so far.
     for later in ("second", "third"):
         answered(made, later)
         made.wait(LATE_S + 1)

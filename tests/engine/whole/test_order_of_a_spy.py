@@ -87,7 +87,7 @@ def test_a_spys_requests_come_in_the_same_order_whatever_the_victim_has_cached()
 def test_control_the_spys_own_cached_prompts_do_come_sooner() -> None:
     """Cache prompts of the spy itself (positive control): these do start sooner."""
     places = [order.index("spy 2") + order.index("spy 5") for order in orders(True, shared=False)]
-    # sum of two positions, from 0 + 1 to 6 + 7; without a cache its mean is 7
+    # The sum of two positions is between 0 + 1 and 6 + 7. Without a cache, its mean is 7.
     assert sum(places) / len(places) < 4
 
 

@@ -55,7 +55,7 @@ from tests.seams.support.replica_load import (
     wrong,
 )
 
-FEW = 6  # number of prompts, for all of which any engine has room
+FEW = 6  # number of prompts; each engine has room for all of them
 TRIES = 5  # maximum number of times that a link is held until a request that has not begun is moved
 ONE_WAY: tuple[Direction, ...] = ("back",)
 
@@ -216,7 +216,7 @@ def test_tenants_stay_apart_behind_a_router(installed: Installation) -> None:
 
     Findings about prompt modules do not count here, since modules may not fit a tenant's partition.
     """
-    delete_tenants(installed.one)  # frees their large partitions of the cache
+    delete_tenants(installed.one)  # their partitions would leave new tenants little cache
     record = verified(installed.two, *PAIRED_ONLY, *LONG)
     findings = [f for f in record["findings"] if f["dimension"] != "module"]
     assert len([f for f in findings if f["tier"] == "device"]) >= len(CASES)

@@ -18,7 +18,7 @@ HANDBOOK = Path(__file__).parents[3] / "handbook" / "model"
 CONTEXT = 131_072
 HANG_S = 2.0  # seconds; an earlier version blocked the event loop for longer
 FITS = "the support code for Berlin is 4821. " * 7500  # 280,000 characters, 120,000 tokens
-CUT_SHORT = FITS * 5  # a text of which only as much is tokenised as shows that it is too long
+CUT_SHORT = FITS * 5  # tokenised only until it is known to be too long
 REFUSED = "日本語" * 560_000  # 5 MB, which certainly exceed the context
 
 

@@ -20,7 +20,7 @@ from tests.doubles.waiting import wait_for
 from tests.seams.support.server import START_S, Server, running_server
 
 WITHIN_S = 30.0  # seconds; the documented limit is five, but this machine may be busy
-# lengths in tokens; the test's event ends answers of ENDLESS, but not answers of LENGTH
+# Lengths of answers in tokens. The revocation ends those of ENDLESS tokens, but not of LENGTH.
 ENDLESS, LENGTH = 4000, 1500
 
 

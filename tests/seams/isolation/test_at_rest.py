@@ -79,7 +79,7 @@ def settings(*, encrypted: bool) -> dict[str, str]:
 class Kept:
     """The logs, files and memory of one server, collected at its stop."""
 
-    places: Mapping[str, bytes]  # files after the stop, and shared memory before it
+    places: Mapping[str, bytes]  # files after the stop, and shared memory before the stop
     said: Said
     text: str
     core_limits: Mapping[str, tuple[int, int]]  # core dump limits of the server's processes

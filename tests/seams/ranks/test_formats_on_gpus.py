@@ -24,7 +24,7 @@ from tests.seams.ranks.formats import PROMPT, SIZES, Found, Served, compute
 STEPS = 10_000
 GPUS = visible_gpus()
 RANKS = [2, 4]
-# factor of, and addition to, the error of one GPU that are allowed for the ranks' error
+# The ranks' error may be at most one GPU's error times the first number, plus the second number.
 SLACK = 1.25, 0.002
 
 

@@ -41,7 +41,7 @@ DEVICE_BLOCKS, HOST_BLOCKS, DISK_BLOCKS = 7, 5, 40
 PATH = NamespacePath.single(Namespace(b"n" * 16))
 
 A, B, C = (np.arange(first, first + 18, dtype=np.int32) for first in (100, 200, 300))
-LIKE_A = np.concatenate([A[:10], C[:8]])  # differs from A from within a block on
+LIKE_A = np.concatenate([A[:10], C[:8]])  # equals A up to the middle of the third block
 TRAFFIC = [A, A, B, B, C, C, A, LIKE_A, LIKE_A, B, C, A]
 WAYS = {
     (Tier.DEVICE, Tier.DEVICE), (Tier.DEVICE, Tier.HOST), (Tier.HOST, Tier.DISK),
