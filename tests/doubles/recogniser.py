@@ -22,7 +22,7 @@ class Recogniser:
 
 
 class _Reading:
-    """For each place where a rule begins in one text, the places where it may end."""
+    """The places where a rule may end in one text, by the place where the rule begins."""
 
     def __init__(self, rules: Mapping[str, Expression], text: str) -> None:
         self._rules = rules

@@ -88,7 +88,7 @@ class DoublingSemaphore(PlainSemaphore):
 
 
 class DeafSemaphore(PlainSemaphore):
-    """A faulty semaphore: ignores a cancellation in the iteration that grants the place."""
+    """A faulty semaphore: it ignores a cancellation in the iteration that grants the place."""
 
     def _leaves(self, granted: asyncio.Future[None]) -> bool:
         return granted.cancelled() and super()._leaves(granted)

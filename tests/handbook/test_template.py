@@ -1,4 +1,4 @@
-"""The shipped model's chat template, in Hermes' format."""
+"""The shipped model's chat template writes chats, tools and calls in Hermes' format."""
 
 from __future__ import annotations
 

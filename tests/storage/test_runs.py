@@ -1,4 +1,4 @@
-"""Runs of blocks: the copies that they describe, and that none of them could be longer."""
+"""Runs of blocks copy the same bytes as single copies, and none of the runs could be longer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plans executed between tiers: reports, their times, and the result of a failure."""
+"""Plans executed between tiers report each move once: done, failed or lost."""
 
 from __future__ import annotations
 

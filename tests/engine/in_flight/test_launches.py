@@ -1,4 +1,7 @@
-"""Pending steps: the prompt costs learned from them, and devices without memory for a step."""
+"""Prompt costs are learned only from steps with a known start and end.
+
+A launch for which the device has no memory is repeated with a smaller step.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Models whose KV beyond the window is freed, compared with `transformers`, and the choice to free
-it.
+"""Models give the results of `transformers` although KV beyond the window is freed.
+
+KV is freed only in models where this makes room.
 """
 
 from __future__ import annotations

@@ -20,7 +20,8 @@ class Room:
     """The cache's device room, which refuses call number `refused` as if other sequences held all
     blocks.
 
-    It refuses only while there are others, since a single sequence always gets blocks if it fits.
+    A call is refused only while other sequences run, since a single sequence always gets blocks
+    if it fits.
     """
 
     def __init__(self, rig: Rig, refused: int) -> None:

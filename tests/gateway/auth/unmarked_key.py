@@ -1,4 +1,4 @@
-"""A key issued before keys had a mark, which looks like a made-up key."""
+"""A key without a mark, as issued before keys had marks. It looks like a made-up key."""
 
 from __future__ import annotations
 

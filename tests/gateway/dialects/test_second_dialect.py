@@ -1,4 +1,4 @@
-"""A dialect defined only in this test, beside OpenAI's, in the real gateway over a socket.
+"""A dialect that only this test defines works beside OpenAI's, in the real gateway over a socket.
 
 Errors at its paths are in its form. Positive control: the same errors at OpenAI's paths.
 """

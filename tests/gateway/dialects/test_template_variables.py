@@ -1,4 +1,4 @@
-"""An operator's default template variables, which keep thoughts that a template would drop."""
+"""An operator's default template variables keep thoughts that a template would drop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Reasons for a cache miss in every dialect, with the official clients and a fake engine."""
+"""Every dialect tells its official client why a prompt missed the cache.
+
+The engine is a fake.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests that are cut off when a gateway's grace period ends, or when their key ends."""
+"""Requests are cut off when the gateway's grace period ends, or when their key ends."""
 
 from __future__ import annotations
 

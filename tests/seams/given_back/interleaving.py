@@ -45,7 +45,7 @@ class Resource:
         """Check properties that always hold."""
 
     def left(self) -> object:
-        """Return what users hold or wait for now. The result is falsy if this is nothing."""
+        """Return everything that users hold or await now; falsy if that is nothing."""
         raise NotImplementedError
 
     async def use_all(self) -> None:

@@ -57,7 +57,7 @@ def record_of(directory: Path, drafting: Drafting, tier: str = NO_CELLS) -> dict
 def test_earlier_answers_are_a_tenants_own(
     tmp_path: Path, answers: type[EarlierAnswers], outcome: str | None
 ) -> None:
-    """Uses a server's drafters. Positive control: drafts from all namespaces' answers."""
+    """Draft with a server's own drafters. Positive control: drafts from all namespaces' answers."""
     record = record_of(tmp_path, LateDrafting(answers), NO_CELLS if outcome is None else "device")
     gaps = record["gaps"]
     assert gaps["control"]["auc"] > 0.9, "its own answers are drafted"

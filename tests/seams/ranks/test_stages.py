@@ -85,7 +85,7 @@ def test_every_way_to_sample_is_rank_0s_alone(checkpoint: Checkpoint) -> None:
 def test_rank_0_computes_its_stage_of_a_step_after_others_were_told_the_next(
     checkpoint: Checkpoint,
 ) -> None:
-    """So an earlier stage has work while rank 0 computes."""
+    """Send the next step before rank 0 computes, so that earlier stages have work meanwhile."""
     with closing(engine_of(checkpoint, Bounds(64, 16, 64, 4, stages=2))) as engine:
         assert isinstance(engine.runner, RanksRunner)
         own = engine.runner.own

@@ -83,7 +83,7 @@ def test_drafts_change_no_answer(saved: Checkpoint) -> None:
 
 
 def test_a_state_comes_back_from_host_memory(saved: Checkpoint) -> None:
-    """Meanwhile the states of other requests take its slot on the device."""
+    """Load a state from host memory after states of other requests took its slot on the device."""
     with closing(RealEngine(str(saved.model_dir), replace(ROOMY, host_blocks=256))) as engine:
         first = answered(engine, "first")
         for number in range(12):

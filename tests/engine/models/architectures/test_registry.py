@@ -1,4 +1,4 @@
-"""An architecture defined in a file of its own, whose layers differ from each other."""
+"""A model equals plain PyTorch, although its architecture has its own file and unlike layers."""
 
 from __future__ import annotations
 

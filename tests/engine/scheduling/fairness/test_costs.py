@@ -35,9 +35,7 @@ class Till(FairQueue):
 
 
 def decode(flow: str, *, samples: bool = True) -> ScheduledRow:
-    """Return a one-token row, whose token completes the prompt and so is followed by a sample, or
-    does not.
-    """
+    """Return a one-token row. With `samples`, the row ends the prompt, and a token is sampled."""
     sequence = waiting(flow, flow=flow)
     return row_of(sequence, 1, sequence.length - (1 if samples else 2))
 

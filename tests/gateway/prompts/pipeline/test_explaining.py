@@ -1,6 +1,4 @@
-"""Cache-miss reasons from comparing the chats of admitted requests, with templates of real
-families.
-"""
+"""The chats of admitted requests are compared to find why a prompt missed, with real templates."""
 
 from __future__ import annotations
 

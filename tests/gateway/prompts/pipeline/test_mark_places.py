@@ -1,6 +1,4 @@
-"""The positions of cache marks in the prompts of admitted requests, with templates of real
-families.
-"""
+"""Cache marks of admitted requests have the right positions in prompts, with real templates."""
 
 from __future__ import annotations
 

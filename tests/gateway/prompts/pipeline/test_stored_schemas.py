@@ -1,4 +1,4 @@
-"""The memory that stored schemas of modules use while requests read them."""
+"""Stored schemas of modules count as body memory of their tenant while requests read them."""
 
 from __future__ import annotations
 
