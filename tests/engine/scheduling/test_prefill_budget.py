@@ -1,4 +1,4 @@
-"""The number of prompt tokens in a step, decided by a table of step times, and its effects."""
+"""The number of prompt tokens in a step: its choice by a table of step times, and its effects."""
 
 from __future__ import annotations
 

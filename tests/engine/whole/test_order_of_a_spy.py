@@ -1,8 +1,8 @@
 """The whole engine's order reveals to a spy nothing about a victim's cached prompts.
 
 A spy asks for its guess of the victim's prompt among its own dummies, while the victim and a
-bystander ask too. The spy sees the order of its answers. Their times are another matter: with more
-cached tokens, everybody is done sooner.
+bystander ask too. The spy sees the order of its answers. The times of its answers may differ: with
+more cached tokens, all answers end sooner.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ _EOS = "<eos>"
 
 
 class Bytes:
-    """A tokenizer of bytes and these special tokens."""
+    """A tokenizer of bytes and special tokens, and a check of texts against grammars."""
 
     def __init__(self, llguidance: ModuleType, special_tokens: Sequence[str] = ()) -> None:
         alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())

@@ -58,7 +58,7 @@ class Running:
     lease: Lease
     computed: int
     settled: int
-    # positions at which its launched, unsettled rows end
+    # positions at which launched, unsettled rows of this sequence end
     rows: deque[int] = field(default_factory=deque)
     may_leave_out: bool = False  # whether no row has been decided since the last launch
 

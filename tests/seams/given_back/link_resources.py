@@ -107,7 +107,7 @@ class Queries(Resource):
 
 
 class _NotedQueries(EngineQueries):
-    """Queries whose replies have the number that an unpin names."""
+    """Queries that are kept in `sent`. A reply repeats the `pin_id` of its unpin in `blocks`."""
 
     def __init__(self) -> None:
         super().__init__()

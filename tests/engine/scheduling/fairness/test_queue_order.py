@@ -1,4 +1,4 @@
-"""The queue's order reveals to no tenant what another has cached.
+"""The queue's order reveals to no tenant which prompts another tenant has cached.
 
 A spy guesses a prompt, and watches when its guesses are served among its own dummies. It must see
 the same order whatever a victim has cached. As a positive control, one queue sorts all flows by
