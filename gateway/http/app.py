@@ -24,7 +24,7 @@ from gateway.errors import BadRequest, GatewayError, MethodNotAllowed, NotFound,
 from gateway.http.answers.packed import Packed
 from gateway.http.cors import Cors
 from gateway.http.direct import DirectRoutes, direct_routes
-from gateway.http.error_dialect import Dialects, error_response
+from gateway.http.error_dialect import Dialects, error_response, follow_client
 from gateway.http.openapi import JSON, complete, flattened
 from gateway.http.request_head import ClientGone, RequestHead, route_of, running_request
 from gateway.telemetry.access_log import AccessLog
@@ -110,6 +110,8 @@ def _methods_of(app: FastAPI, path: str) -> str:
 
 def _speak_errors(app: FastAPI, metrics: GatewayMetrics, refusals: LastRefusals) -> None:
     async def refused(request: Request, error: Exception) -> Response:
+        if isinstance(error, HTTPException):
+            follow_client(request.scope)
         refusal = _noted(request, error, refusals)
         metrics.refused(route_of(request.scope), refusal.code)
         allow = {"allow": _methods_of(app, request.url.path)} if refusal.status == 405 else None

@@ -2,7 +2,7 @@
 
 Errors are also raised outside of routes: before routing, in middleware, while a request is cut off.
 The dialect of a request is therefore found only by the request's path, and is fixed for the whole
-answer.
+answer. If there is no route, the client's headers may decide.
 """
 
 import math
@@ -20,6 +20,7 @@ from gateway.http.cors import Cors
 from gateway.http.request_id import client_id_of, new_id
 
 _KEY = "ratoon.dialect"
+_DIALECTS = "ratoon.dialects"
 _ID = "ratoon.request_id"
 _PATH = "ratoon.path"
 
@@ -41,6 +42,7 @@ class ErrorDialect(Protocol):
     suffixes: ClassVar[tuple[str, ...]]  # ends of the dialect's paths, with any beginning
     # patterns of other path beginnings that clients use, each with the beginning that replaces it
     elsewhere: ClassVar[Mapping[str, str]]
+    client_header: ClassVar[bytes]  # a header that only the dialect's clients send; b"": none
     error_schema: ClassVar[type[Struct]]
 
     def error_reply(self, error: GatewayError, request_id: str) -> RenderedError:
@@ -63,6 +65,7 @@ class Dialects:
         self.default = default
         owned = [(prefix, other) for other in others for prefix in other.prefixes]
         self._owned = sorted(owned, key=lambda pair: len(pair[0]), reverse=True)
+        self._clients = [(other.client_header, other) for other in others if other.client_header]
         self._ends = [(other.suffixes, other) for other in others if other.suffixes]
         known = (pair for one in (default, *others) for pair in one.elsewhere.items())
         self._elsewhere = [(re.compile(pattern), begin) for pattern, begin in known]
@@ -77,6 +80,17 @@ class Dialects:
                 return dialect
         return self.default
 
+    def of_client(self, scope: Scope) -> ErrorDialect:
+        """Return the dialect of a request without a route, by its path or else by its headers.
+
+        Google's, Anthropic's and OpenAI's clients all ask for `/v1/files`.
+        """
+        found = self.of(path_sent(scope))
+        if found is self.default:
+            sent = {name for name, _ in scope["headers"]}
+            found = next((one for header, one in self._clients if header in sent), found)
+        return found
+
     def enter(self, scope: Scope, request_id: str) -> ErrorDialect:
         """Find the dialect of a request, and store it in `scope` for `dialect_of`.
 
@@ -84,6 +98,7 @@ class Dialects:
         """
         path = scope["path"]
         dialect = scope[_KEY] = self.of(path)
+        scope[_DIALECTS] = self
         scope[_ID] = request_id
         scope[_PATH] = path
         scope["path"] = self._path_of_routes(path)
@@ -100,6 +115,11 @@ def dialect_of(scope: Scope) -> ErrorDialect:
     """Return the dialect of a request."""
     dialect: ErrorDialect = scope[_KEY]
     return dialect
+
+
+def follow_client(scope: Scope) -> None:
+    """Answer a request without a route in its client's dialect."""
+    scope[_KEY] = scope[_DIALECTS].of_client(scope)
 
 
 def path_sent(scope: Scope) -> str:

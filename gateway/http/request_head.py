@@ -23,7 +23,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gateway.errors import GatewayError, shutting_down
 from gateway.http.cors import Cors, one_field
-from gateway.http.error_dialect import Dialects, error_response
+from gateway.http.error_dialect import Dialects, dialect_of, error_response
 from gateway.http.request_id import client_id_of, new_id
 from gateway.telemetry.access_log import AccessLog, AccessLogEntry
 
@@ -127,7 +127,7 @@ class RequestHead:
         if method == "HEAD":
             scope = {**scope, "method": "GET"}
         scope[_SEND] = send
-        dialect = self._dialects.enter(scope, running.shown_id)
+        self._dialects.enter(scope, running.shown_id)
         cors = self._cors.fields(scope)
         status: int | None = None
 
@@ -136,7 +136,7 @@ class RequestHead:
             if message["type"] == "http.response.start":
                 status = message["status"]
                 spent_ms = (time.monotonic() - running.arrived) * 1000
-                fields = dialect.head_fields(running.shown_id, spent_ms)
+                fields = dialect_of(scope).head_fields(running.shown_id, spent_ms)
                 message["headers"] = [*message["headers"], *fields, *cors]
                 if running.traceresponse is not None:
                     message["headers"].append((b"traceresponse", running.traceresponse.encode()))

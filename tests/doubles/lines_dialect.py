@@ -76,6 +76,7 @@ class Lines:
     prefixes: ClassVar[tuple[str, ...]] = ("/lines",)
     suffixes: ClassVar[tuple[str, ...]] = ()
     elsewhere: ClassVar[Mapping[str, str]] = {}
+    client_header: ClassVar[bytes] = b""
     error_schema: ClassVar[type[msgspec.Struct]] = LinesError
 
     def error_reply(self, error: GatewayError, request_id: str) -> RenderedError:

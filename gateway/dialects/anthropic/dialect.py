@@ -21,6 +21,7 @@ class Anthropic:
     prefixes: ClassVar[tuple[str, ...]] = ("/v1/messages",)
     suffixes: ClassVar[tuple[str, ...]] = ()
     elsewhere: ClassVar[Mapping[str, str]] = {}
+    client_header: ClassVar[bytes] = b"anthropic-version"
     error_schema: ClassVar[type[msgspec.Struct]] = errors.MessagesError
 
     def router(self, parts: RouteParts) -> APIRouter:

@@ -26,6 +26,7 @@ class Gemini:
     prefixes: ClassVar[tuple[str, ...]] = ("/v1beta", "/v1/cachedContents")
     suffixes: ClassVar[tuple[str, ...]] = _METHODS
     elsewhere: ClassVar[Mapping[str, str]] = {}
+    client_header: ClassVar[bytes] = b"x-goog-api-key"
     error_schema: ClassVar[type[msgspec.Struct]] = errors.GeminiError
 
     def router(self, parts: RouteParts) -> APIRouter:

@@ -33,6 +33,7 @@ class OpenAI:
         BEGINNING: "/v1",
         r"/openai(?:/v1)?(?=/)(?!/deployments/)": "/v1",
     }
+    client_header: ClassVar[bytes] = b""
     error_schema: ClassVar[type[msgspec.Struct]] = openai_shape.ErrorReply
 
     def router(self, parts: RouteParts) -> APIRouter:

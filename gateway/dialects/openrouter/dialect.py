@@ -24,6 +24,7 @@ class OpenRouter:
             "/v1"
         )
     }
+    client_header: ClassVar[bytes] = b""
     error_schema: ClassVar[type[msgspec.Struct]] = RouterError
 
     def router(self, parts: RouteParts) -> APIRouter:

@@ -23,6 +23,7 @@ class Responses:
     prefixes: ClassVar[tuple[str, ...]] = ("/v1/responses",)
     suffixes: ClassVar[tuple[str, ...]] = ()
     elsewhere: ClassVar[Mapping[str, str]] = {}
+    client_header: ClassVar[bytes] = b""
     error_schema: ClassVar[type[msgspec.Struct]] = openai_shape.ErrorReply
 
     def router(self, parts: RouteParts) -> APIRouter:

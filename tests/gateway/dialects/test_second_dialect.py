@@ -234,6 +234,7 @@ class Inner(Lines):
     prefixes: ClassVar[tuple[str, ...]] = ("/lines/inner",)
     suffixes: ClassVar[tuple[str, ...]] = ()
     elsewhere: ClassVar[Mapping[str, str]] = {}
+    client_header: ClassVar[bytes] = b""
 
 
 def test_the_longest_prefix_decides() -> None:
