@@ -69,12 +69,13 @@ class ContentMarks:
         return is_token or self._joins(text)
 
     def _joins(self, text: str) -> bool:
-        """Return whether `text` may have a control token once the words to be removed are gone."""
+        """Return whether removing words from `text` may leave a control token or near-token."""
         whole = text
         for _ in range(_MOST_NESTED):
             shorter = self._removed.sub("", whole)
             if shorter == whole:
-                return whole != text and self._any.search(whole) is not None
+                is_token = self._any.search(whole) is not None or self._near.is_near(whole)
+                return whole != text and is_token
             whole = shorter
         return True
 
@@ -133,8 +134,22 @@ class ContentMarks:
         while pattern.search(text):  # repeat, since tokens may overlap
             text = pattern.sub(lambda found: found[0][0] + mark + found[0][1:], text)
         if self._joins(text):
-            text = self._removed.sub(lambda found: mark + found[0] + mark, text)
+            text = self._apart(text, mark)
         return self._near.marked(text, mark) if near else text
+
+    def _apart(self, text: str, mark: str) -> str:
+        """Put `mark` between the words to be removed and the text around them.
+
+        Spaces stay beside the words, so that a template trims them as it does without marks.
+        """
+        pieces, words = self._removed.split(text), self._removed.findall(text)
+        last = len(words)
+        for number, piece in enumerate(pieces):
+            begin, end = len(piece) - len(piece.lstrip()), len(piece.rstrip())
+            if begin < end:
+                left, right = mark if number else "", mark if number < last else ""
+                pieces[number] = piece[:begin] + left + piece[begin:end] + right + piece[end:]
+        return "".join(chain.from_iterable(zip(pieces, [*words, ""], strict=True)))
 
 
 @dataclass(frozen=True, slots=True)
