@@ -6,7 +6,7 @@ prompts.
 """
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass
 
 import msgspec
@@ -31,6 +31,7 @@ from gateway.errors import BadRequest, Forbidden, NotFound, Unavailable
 from gateway.http.request_head import request_id_of, running_request
 from gateway.processes.tenant_turns import seen_out
 from gateway.prompts.generation_request import GenerationRequest, TextRules
+from gateway.requests.answering import Answer
 from gateway.requests.permits import Permit
 from gateway.tenant_limits import Limits
 
@@ -68,8 +69,12 @@ class CachedContentWriter:
             prefix=read.prefix,
         )
         key = await self._key(marked)
-        async with self._stored(permit.caller.tenant_id, stored, seconds, key) as content:
-            await self._compute(request, permit, asked)
+        # stored once the limits admit it: room for it may take the place of other records
+        async with (
+            self._answer(request, permit, asked) as answer,
+            self._stored(permit.caller.tenant_id, stored, seconds, key) as content,
+        ):
+            await gather(answer.events)
         return content
 
     @asynccontextmanager
@@ -102,7 +107,8 @@ class CachedContentWriter:
         asked = await self._asked(
             request, permit, stored.model, found.prefix(), stored.salt, seconds
         )
-        await self._compute(request, permit, asked)
+        async with self._answer(request, permit, asked) as answer:
+            await gather(answer.events)
         return await self.contents.renew(found, seconds)
 
     async def delete(self, request: Request, permit: Permit, name: str) -> None:
@@ -159,12 +165,14 @@ class CachedContentWriter:
         admitted = await self.parts.answering.admission.admit(asked, caller)
         return admitted.generates[0]
 
-    async def _compute(self, request: Request, permit: Permit, asked: GenerationRequest) -> None:
+    def _answer(
+        self, request: Request, permit: Permit, asked: GenerationRequest
+    ) -> AbstractAsyncContextManager[Answer]:
+        """Begin an empty answer. Its prompt is computed when its events are read."""
         scope = request.scope
-        async with self.parts.answering.answer(
+        return self.parts.answering.answer(
             asked, scope["route"].path, running_request(scope), permit, is_whole=True
-        ) as answer:
-            await gather(answer.events)
+        )
 
     async def _key(self, marked: Generate) -> bytes:
         """Return the key of the last whole block of a content's KV, or zeros without a block."""
