@@ -1,4 +1,4 @@
-"""Text from servers that contains characters to control the terminal."""
+"""Characters in a server's text that control the terminal are escaped before they are printed."""
 
 from __future__ import annotations
 

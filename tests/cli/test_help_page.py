@@ -1,4 +1,4 @@
-"""The help page of every command, 80 columns wide and narrower."""
+"""Help pages show every name, option and example uncut, 80 columns wide and narrower."""
 
 from __future__ import annotations
 

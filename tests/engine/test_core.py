@@ -1,4 +1,4 @@
-"""The engine's core: queries, refusals, draining, and replies."""
+"""The engine's core answers queries, refuses a bad request once, and drains without a loss."""
 
 from __future__ import annotations
 

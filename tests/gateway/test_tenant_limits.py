@@ -1,4 +1,4 @@
-"""A tenant's limits, stored and set: their effects, and invalid values."""
+"""Valid limits of a tenant are stored as given, and invalid ones are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Random operations on three small tiers, with checks of every block's contents.
+"""Every block's contents stay right in random operations on three small tiers.
 
 Copies end late, in any order, and may fail. Meanwhile the disk is emptied and the process killed.
 Complete checks take longer than the operations, so long runs check after every eighth operation,

@@ -1,5 +1,6 @@
-"""States moved between tiers: complete, or reported as failed or lost, without changes to KV
-blocks.
+"""States moved between tiers arrive complete, or are reported as failed or lost.
+
+KV blocks do not change.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The contract of `tier_contract.py`, tested on the device, the host and the disk."""
+"""The device, the host and the disk fulfil the contract of `tier_contract.py`."""
 
 from __future__ import annotations
 

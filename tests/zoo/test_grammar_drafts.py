@@ -1,4 +1,4 @@
-"""Masks after draft tokens, and forced tokens, with published tokenizers, along random answers."""
+"""Masks after draft tokens equal those of one token at a time, with published tokenizers."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""The address that a registered engine announces to gateways, and the message when the engine
-dies.
-"""
+"""A registered engine announces its address, listened on or given. Its death is reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The eviction attack: the attacker's gain from its readings, and the results that pass."""
+"""The attacker's gain in the eviction attack is computed from readings and decides the result."""
 
 from __future__ import annotations
 

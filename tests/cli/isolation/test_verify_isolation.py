@@ -1,4 +1,4 @@
-"""The tiers that `ratoon verify-isolation --tiers` selects."""
+"""`ratoon verify-isolation --tiers` tests the named tiers in order, and refuses other names."""
 
 from __future__ import annotations
 

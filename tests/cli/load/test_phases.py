@@ -1,4 +1,4 @@
-"""The named workloads: their sizes, and the requests that share prefixes."""
+"""The named workloads have fixed sizes, and their requests share the right prefixes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The search for the highest rate that a server of known capacity sustains."""
+"""The search finds the highest rate that a server of known capacity sustains, in bounded time."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""The plan of models with latent attention: their parameters, and the bytes of a token."""
+"""Plans of models with latent attention have the makers' parameter counts and bytes a token."""
 
 from __future__ import annotations
 

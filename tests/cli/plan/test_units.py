@@ -1,4 +1,4 @@
-"""Amounts, printed in the unit that suits their size."""
+"""Amounts are printed in the unit that suits their size."""
 
 from __future__ import annotations
 

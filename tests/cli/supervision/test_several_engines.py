@@ -1,4 +1,4 @@
-"""The supervisor's decisions about several engines, and restarts one after the other."""
+"""The supervisor keeps several engines running, and restarts them one after the other."""
 
 from cli.supervision.serving_state import (
     Announce,

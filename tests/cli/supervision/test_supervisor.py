@@ -1,4 +1,4 @@
-"""The supervisor's decisions about a gateway and one engine."""
+"""The supervisor restarts a dead gateway or engine, each without the other, and stops both."""
 
 import pytest
 

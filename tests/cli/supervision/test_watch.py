@@ -1,4 +1,7 @@
-"""The supervisor with real processes: small scripts in place of the gateway and the engine."""
+"""The supervisor restarts and stops real processes.
+
+Small scripts stand in for the gateway and the engine.
+"""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""Drafts from a sequence's own text: repeated, edited, random and adversarial."""
+"""Drafts from a sequence's own text are long where it repeats, and rare where it is random."""
 
 from __future__ import annotations
 

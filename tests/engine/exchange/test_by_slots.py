@@ -1,4 +1,4 @@
-"""A prompt copied by slots between the pools of two engines, as between two GPUs."""
+"""A prompt is copied by slots between the pools of two engines, in a few messages."""
 
 from __future__ import annotations
 

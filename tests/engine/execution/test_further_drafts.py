@@ -1,4 +1,4 @@
-"""The samples after which the draft head drafts more than one token."""
+"""The draft head drafts more than one token after an accepted sample, if the row has blocks."""
 
 from __future__ import annotations
 

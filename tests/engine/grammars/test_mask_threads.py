@@ -1,6 +1,4 @@
-"""Masks computed by threads: their requests, slow masks beside others, fairness between flows, and
-shutdown.
-"""
+"""Threads compute masks. A slow mask delays no other, and flows take turns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Addresses of engines: each form's meaning, and invalid forms."""
+"""Each form of an engine's address has its meaning, and other forms are refused."""
 
 from __future__ import annotations
 

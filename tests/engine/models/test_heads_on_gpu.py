@@ -1,4 +1,6 @@
-"""Draft heads on a CUDA device: in graphs, in overlapped steps, and under memory pressure."""
+"""Draft heads on a CUDA device change no answer: in graphs, in overlapped steps, and with
+preemption.
+"""
 
 from __future__ import annotations
 

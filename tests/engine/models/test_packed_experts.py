@@ -1,4 +1,4 @@
-"""gpt-oss's experts: their biases, and gate and up columns that alternate in one tensor."""
+"""gpt-oss's experts equal those of `transformers`: biases, and alternating gate and up columns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Draft heads in published weight formats.
+"""Draft heads in published weight formats are read as their files have them, and change no answer.
 
 Qwen's fp8 files quantise the head's layer, but not its projection; its GPTQ files leave the whole
 head unquantised. Other files quantise the whole head. `--quantization fp8` reads unquantised files.

@@ -1,4 +1,4 @@
-"""Layers divided between stages by their cost, and the results of the divided model."""
+"""Layers are divided between stages by their cost, and a divided model gives the same bits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Weights in host memory on a CUDA device: the same bits, eager and in graphs."""
+"""Weights in host memory give the same bits on a CUDA device, in eager steps and in graphs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Quotas that arrive with requests, applied by the engine's cache and reported in its stats."""
+"""Quotas that arrive with requests are kept by the engine's cache and reported in its stats."""
 
 from __future__ import annotations
 

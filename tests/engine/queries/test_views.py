@@ -1,4 +1,4 @@
-"""An operator's views of an engine: a few of many entries, and no text of prompts."""
+"""An operator's views of an engine list a few of many entries, and no text of prompts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sums over ranks: the same bits on all ranks, in rank order, for any size."""
+"""Sums over ranks have the same bits on all ranks, for any size."""
 
 from __future__ import annotations
 

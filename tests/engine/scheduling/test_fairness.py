@@ -1,4 +1,4 @@
-"""Fairness between tenants in the real queue, scheduler and cache, counted in steps and tokens."""
+"""Tenants are served fairly by the real queue, scheduler and cache, counted in steps and tokens."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rows of a step: budgets, prefix hits, preemption."""
+"""Rows of a step fit its budget, reuse cached prefixes, and preempt the latest arrivals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Step times: learned from measurements, and predicted for other steps."""
+"""Step times are learned from measurements, and predicted for steps of other shapes."""
 
 from __future__ import annotations
 

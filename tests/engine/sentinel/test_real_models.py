@@ -1,4 +1,4 @@
-"""The sentinel over real models: no alarm without a fault, and an alarm for a flipped byte."""
+"""The sentinel over real models reports a flipped byte, and nothing where there is no fault."""
 
 from __future__ import annotations
 

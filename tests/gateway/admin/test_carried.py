@@ -1,4 +1,4 @@
-"""The routes that export and import prefixes: refusals, and imports that publish nothing."""
+"""Prefixes are exported and imported. An import that does not fit publishes nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keys: issuing them, recognising them, and floods of made-up keys."""
+"""Keys are random, identify their tenant, and are not delayed by floods of made-up keys."""
 
 from __future__ import annotations
 

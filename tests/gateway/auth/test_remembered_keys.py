@@ -1,4 +1,4 @@
-"""Identities cached between lookups, through changes and outages."""
+"""Identities are cached between lookups for a bounded time, also while the store is away."""
 
 from __future__ import annotations
 

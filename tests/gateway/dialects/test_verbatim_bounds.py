@@ -1,4 +1,4 @@
-"""The earlier turns that a prompt repeats token for token, and those that it renders anew.
+"""A prompt repeats generated turns token for token, but renders changed turns anew.
 
 The choice depends on the tenant, on the messages that the client sends back, on the tokens that the
 model generated, and on the template.

@@ -1,4 +1,4 @@
-"""HTTP behaviour that clients expect of any web server, tested through the real gateway."""
+"""The real gateway behaves as clients expect of any web server and of other APIs' servers."""
 
 from __future__ import annotations
 

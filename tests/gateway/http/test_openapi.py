@@ -1,4 +1,4 @@
-"""Requests generated from `/openapi.json`, valid and invalid: no 5xx, and only documented answers.
+"""Requests generated from `/openapi.json`, valid and invalid, get only documented answers, no 5xx.
 
 A request that is valid by its schema may still be refused (an unknown model, a long salt), so
 `positive_data_acceptance` is off. Invalid data must be refused.

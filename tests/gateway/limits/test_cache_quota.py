@@ -1,4 +1,4 @@
-"""A tenant's share of the cache, as the operator sets it and the engine receives it."""
+"""A tenant's share of the cache is sent to the engine as the operator sets it."""
 
 from __future__ import annotations
 

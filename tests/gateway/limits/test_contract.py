@@ -1,4 +1,4 @@
-"""Properties of every kind of store of the limits: in a process, in a file, in a real Redis."""
+"""Every kind of store keeps the limits exactly: in a process, in a file, in a real Redis."""
 
 from __future__ import annotations
 

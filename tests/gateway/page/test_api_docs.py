@@ -1,4 +1,4 @@
-"""`/docs` of a running gateway: its files, and the flag that disables it."""
+"""`/docs` of a running gateway is served without a key, unless a flag disables it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The routes of a running gateway's pages: files, sign-in, and requests with a cookie."""
+"""A signed-in cookie opens only the routes of its own page, until its key or sign-in ends."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Sign-ins: their body's form, and their limit, so that strangers' unfinished sign-ins block
-nobody.
-"""
+"""Sign-ins are limited in size and time, so that strangers' unfinished sign-ins block nobody."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The parent process of workers, with scripts in place of real workers."""
+"""The parent restarts dead workers and ends them all at a signal.
+
+Scripts stand in for real workers.
+"""
 
 from __future__ import annotations
 

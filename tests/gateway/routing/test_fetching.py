@@ -1,4 +1,4 @@
-"""The decision to fetch from another replica, the chosen source, and the measured rates."""
+"""A replica fetches blocks if this is predicted to be faster, from the source that sends least."""
 
 from __future__ import annotations
 

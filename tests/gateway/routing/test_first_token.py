@@ -1,6 +1,4 @@
-"""The router used in service: caches, queues, rates, overloaded replicas, and forgotten
-replicas.
-"""
+"""The router used in service weighs caches, queues and rates, and spreads herds of requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The published prefixes of one gateway, and the pins that it asks an engine for."""
+"""A gateway pins its published prefixes in engines, and shares only prefixes that are pinned."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The identity of an installation's state: every combination of expected and found markers."""
+"""A start is refused if the state's id is another installation's, or if the state is lost."""
 
 from __future__ import annotations
 

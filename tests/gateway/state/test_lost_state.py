@@ -1,4 +1,4 @@
-"""Lost states in both kinds of store, and with several gateways on one Redis."""
+"""The loss of a state is noticed by every gateway, in both kinds of store."""
 
 from __future__ import annotations
 

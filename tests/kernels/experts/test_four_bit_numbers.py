@@ -1,4 +1,4 @@
-"""Widened four-bit numbers: every word at every position, also with the device's instructions.
+"""Every four-bit number, at every position of a word, is widened to the right number.
 
 The interpreter has no assembly, so the instructions are emulated here, on registers of two halves.
 """

@@ -1,4 +1,4 @@
-"""GEMMs of experts in four bits: every number, every tile, and a row without others."""
+"""GEMMs of experts in four bits are right for every number, every tile, and a lone row."""
 
 from __future__ import annotations
 

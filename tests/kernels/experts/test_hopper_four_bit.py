@@ -1,6 +1,7 @@
-"""GEMMs of experts in four bits for Hopper: their results, computed in PyTorch on a CPU.
+"""GEMMs of experts in four bits for Hopper give the products of the dequantised numbers.
 
-`test_four_bits` tests the kernel on a device, including its own tile for many pairs.
+PyTorch on a CPU runs the kernel. `test_four_bits` tests the kernel on a device, including its own
+tile for many pairs.
 """
 
 from __future__ import annotations

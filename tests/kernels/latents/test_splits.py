@@ -1,4 +1,4 @@
-"""The number of programs that divide the latents of one query block among them."""
+"""The latents of one query block are divided among programs so that they fill the device."""
 
 from __future__ import annotations
 

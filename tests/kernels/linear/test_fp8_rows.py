@@ -1,4 +1,4 @@
-"""Activations in fp8: the stored numbers of a row, which the kernels and the reference share."""
+"""Activations in fp8 are rounded by half a step at most, alike in kernels and reference."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Hopper GEMM for few rows: its results, computed on a GPU."""
+"""The Hopper GEMM gives the right product for few rows on a GPU. Other shapes go to the library."""
 
 from __future__ import annotations
 

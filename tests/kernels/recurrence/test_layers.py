@@ -1,4 +1,4 @@
-"""Properties of single recurrences: shapes, roundings, and numerically difficult inputs."""
+"""Single recurrences check shapes, keep states in float32, and are right for difficult inputs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Leased and evictable blocks, on a tree of three nodes.
+"""A hold protects its node and all nodes above from eviction, until the node's last hold ends.
 
 root - top (2 blocks) - left (1 block)
                       - right (3 blocks)

@@ -1,4 +1,4 @@
-"""The choice between loading and recomputing: measured rates, choices, trials."""
+"""Blocks are loaded if this is faster than recomputing, by measured rates and rare trials."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Properties of quotas: floors, ceilings, weighted max-min fairness, no waste, no refusals."""
+"""Quotas keep floors and ceilings, share the rest by weight, and neither waste nor refuse."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Random operations on three small tiers while quotas change.
+"""Blocks and counts stay right in random operations on three small tiers while quotas change.
 
 Every block is right, every count adds up, and no sequence waits for ever.
 """

@@ -1,4 +1,7 @@
-"""Cache control through the official clients, with a running server and a small cache."""
+"""Marked prefixes are created, read, kept and hidden from others, with the official clients.
+
+The running server has a small cache.
+"""
 
 from __future__ import annotations
 

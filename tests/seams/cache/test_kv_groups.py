@@ -1,4 +1,4 @@
-"""Layers with two KV shapes in one pool: copies between all tiers, the disk, and a restart."""
+"""Blocks of layers with two KV shapes come back from all tiers, also after a restart."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The cache's tree, as shown to the operator: owners and sizes, but no tenant's text.
+"""The operator sees the owners and sizes of the cache's tree, but no tenant's text.
 
 Two tenants send prompts that continue a published prefix, in a real server. The prefix is shown
 with its text, as a positive control for the tenants' canaries, which are never shown.

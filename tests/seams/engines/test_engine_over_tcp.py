@@ -1,4 +1,4 @@
-"""Engine and gateway over TCP, as on two machines: requests, a death, and a missing key."""
+"""A gateway is served by an engine over TCP, as on two machines, and only with the link's key."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Masses of malformed, impossible and abandoned requests: one answer each, no block lost."""
+"""Masses of malformed, impossible and abandoned requests get one answer each, and lose no block."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Prime and probe: a tenant fills the cache, then infers others' tokens from its own evictions.
+"""A tenant that fills the cache cannot infer others' tokens from its own evictions.
 
-`ratoon verify-isolation` makes the attack on a real server with small pools and all three tiers.
-The attacker can read in which tiers its own blocks are. By default a trial reveals nothing: all
-readings are equal. Positive controls are the same attack within one tenant, and an attack on a
-server with shared caches.
+`ratoon verify-isolation` makes this attack (prime and probe) on a real server with small pools and
+all three tiers. The attacker can read in which tiers its own blocks are. By default a trial reveals
+nothing: all readings are equal. Positive controls are the same attack within one tenant, and an
+attack on a server with shared caches.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Remains of prompts in the disk tier and after a crash, and their removal by a deletion.
+"""No text of prompts is left on disk or after a crash, and a deleted tenant's blocks are noise.
 
 Prompts are whole blocks of token ids, so the test knows which bytes a record would contain.
 """

@@ -1,4 +1,4 @@
-"""`ratoon verify-isolation` against real servers, with and without isolation.
+"""`ratoon verify-isolation` passes real servers with isolation, and finds the leaks of others.
 
 Pools are so small that blocks reach all tiers. The model is small too, since hits do not depend on
 what it computes. The timing test has few samples. It must end, but on a busy machine its verdict

@@ -1,4 +1,4 @@
-"""Prompt modules on a whole server: stored, used, isolated, kept over a restart, deleted."""
+"""Prompt modules on a whole server are stored, used, isolated, kept over a restart and deleted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The files of the pages: their size, and their compatibility with the CSP."""
+"""The files of the pages are small, and have nothing inline or from elsewhere.
+
+The CSP forbids such contents.
+"""
 
 from __future__ import annotations
 

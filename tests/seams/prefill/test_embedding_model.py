@@ -1,4 +1,7 @@
-"""An embedding model in its published form, in a whole server, with the official client."""
+"""A published embedding model gives the embeddings of `transformers`, in a whole server.
+
+The official client asks.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The real deployment: `docker-compose.yml` with all its services, killed one by one.
+"""The real deployment of `docker-compose.yml` recovers when its services are killed one by one.
 
 The tests run only if `RATOON_TEST_COMPOSE=1` and a Docker engine exists. They build images for
 minutes, and nothing else should run on the machine.

@@ -1,4 +1,6 @@
-"""Write jobs done in order, with one failure at any position, and with a full file."""
+"""Write jobs are done in order, also after one failure at any position. A full file fails writes
+only.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The size of a block, and the offsets of layers within it."""
+"""A block's layers have the right sizes and offsets, also in slices for ranks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The layers of a pipeline stage, and their slice of a block."""
+"""Pipeline stages have all layers in order, and each has its slice of a block."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The positions of states in the pool: a slot's size, and a layer's numbers within it."""
+"""States in the pool are contiguous and aligned, and their layers share no number."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rings of blocks: their size, and separate memory for every slot and scratch block."""
+"""Rings of blocks have the right length, and every slot and scratch block its own memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Traces of requests: reading them, errors of bad traces, and their division among tenants."""
+"""Traces are read line by line and divided among tenants. A bad line is reported by its number."""
 
 from __future__ import annotations
 

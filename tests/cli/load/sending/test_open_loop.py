@@ -1,4 +1,7 @@
-"""An open loop of arrivals at a server of known speed, in virtual time."""
+"""Arrivals in an open loop do not wait for answers.
+
+The server has a known speed, in virtual time.
+"""
 
 import asyncio
 from collections.abc import Callable, Sequence

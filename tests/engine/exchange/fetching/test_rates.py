@@ -1,4 +1,4 @@
-"""The choice between fetching and computing, by measured rates and first trials."""
+"""Blocks are fetched if this is predicted to be faster than computing. Untried paths are tried."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sending of blocks: bytes up to a window, or slots of a pool in large batches."""
+"""Blocks are sent as bytes up to the window, or as slots in messages of one namespace."""
 
 from __future__ import annotations
 

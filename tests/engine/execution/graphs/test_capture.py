@@ -1,4 +1,4 @@
-"""Recording of CUDA graphs: beside other threads, after errors, and without garbage collection."""
+"""CUDA graphs are recorded beside other threads, after errors, and without garbage collection."""
 
 from __future__ import annotations
 

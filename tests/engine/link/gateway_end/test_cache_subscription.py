@@ -1,6 +1,4 @@
-"""Lost, repeated and reordered cache events: a subscription's output, and its requests for a new
-snapshot.
-"""
+"""A subscription passes on cache events in order, and asks for a snapshot after a gap."""
 
 from __future__ import annotations
 

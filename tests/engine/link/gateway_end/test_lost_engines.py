@@ -1,4 +1,4 @@
-"""Connections of the client to a real engine, and engines that stall, break or die."""
+"""Requests fail with an error when their engine stalls, breaks or dies. The next engine is used."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The limit on unauthenticated connections to the engine's TCP port."""
+"""The engine's TCP port accepts only a limited number of unauthenticated connections."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gemma 3 as published: with a vision tower, and with most fields left out."""
+"""Published configs of Gemma 3 are read, with a vision tower and with most fields left out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gemma 4 as published: with towers, older spellings, and unused projections."""
+"""Published files of Gemma 4 are read, with towers, older spellings and unused projections."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Granite 4.0: fields of its configs, and limits of time steps.
+"""Published configs of Granite 4.0 are read, and its limits of time steps are applied.
 
 The tests of all families compare its logits and tokens with those of `transformers`.
 """

@@ -1,4 +1,4 @@
-"""Nemotron-H: fields of its configs, the numbers of its layers, and limits of time steps.
+"""Published configs of Nemotron-H are read, and its limits of time steps are applied.
 
 The tests of all families compare its logits and tokens with those of `transformers`.
 """

@@ -1,4 +1,4 @@
-"""Each dense family in fp8 and in int4: logits, some tokens and their log-probabilities.
+"""Each dense family in fp8 and in int4 has the logits and tokens of its dequantised weights.
 
 `test_fp8` and `test_int4` compare the forms of files on one family. `test_fp8_experts`,
 `test_int4_experts` and `test_mxfp4` test mixtures. Families differ in how they merge matrices, in

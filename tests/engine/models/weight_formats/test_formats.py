@@ -1,4 +1,4 @@
-"""Weight formats: a checkpoint's tensors, the ranks' shards, and the matrix products."""
+"""Every weight format gives the products of the dequantised numbers, also divided among ranks."""
 
 from __future__ import annotations
 

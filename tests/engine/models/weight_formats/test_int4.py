@@ -1,4 +1,4 @@
-"""Weights in int4: the forms of checkpoints, and logits of the dequantised weights."""
+"""Every form of int4 checkpoints has the logits of its dequantised weights."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Experts in mxfp4: known bytes, and logits of a checkpoint in gpt-oss's form.
+"""Experts in mxfp4, in gpt-oss's form, have the logits of the numbers that their bits encode.
 
 The reference is the model of `transformers`, with every number computed from its bits.
 """

@@ -1,4 +1,4 @@
-"""The queue: turns of flows, order within a flow, bounds, debts, and newcomers."""
+"""The queue serves flows in turns, orders each flow's requests, and counts debts and newcomers."""
 
 from __future__ import annotations
 

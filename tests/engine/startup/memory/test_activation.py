@@ -1,4 +1,4 @@
-"""The memory for the split outputs of decodes: its bound, and the memory really used."""
+"""The split outputs of decodes never take more memory than their bound, also on a device."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Tools added and removed in a conversation, and Anthropic's own tools, with Anthropic's client."""
+"""Tools may be added and removed in a conversation.
+
+Tools that Anthropic defines are described to the model if the client runs them, or left out.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Errors in Anthropic's form, whatever raised them, and the official client's exceptions."""
+"""All errors have Anthropic's form, and raise the official client's exceptions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""`cache_control` with Anthropic's client: the marked prefix, its lifetime, and its usage."""
+"""`cache_control` marks all text up to its block, and usage counts created and read tokens.
+
+Anthropic's client asks.
+"""
 
 from __future__ import annotations
 

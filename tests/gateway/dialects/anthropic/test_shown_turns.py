@@ -1,4 +1,7 @@
-"""System messages that apply only to one turn of the user, with Anthropic's client."""
+"""System messages for one turn of the user are shown until the user's next turn.
+
+Anthropic's client asks.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Streamed messages: the order of events, and the message that the official client assembles."""
+"""Streamed messages have events in Anthropic's order, and add up to the whole message.
+
+The official client reads them.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Threads with the official client: conversations that the gateway stores, in a file or in Redis.
+"""In a thread, the client sends only new messages, and the model reads all of them.
 
-The client sends only a turn's new messages, and the model reads the whole conversation.
+The gateway stores threads in a file or in Redis. The official client asks.
 """
 
 from __future__ import annotations

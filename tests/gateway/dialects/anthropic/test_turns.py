@@ -1,4 +1,4 @@
-"""Turns and system blocks, as they appear in the prompt."""
+"""Turns and system blocks reach the prompt complete and in order."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Cached contents with the official client: creating, listing, naming in a request, renewing,
-deleting.
+"""Cached contents are created, used, listed, renewed and deleted by their own tenant only.
+
+The official client asks.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Unstreamed answers with the official client: parts, finish reasons, and usage."""
+"""Unstreamed answers have the parts, finish reasons and usage that the official client expects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Log-probabilities with the official client: unstreamed, streamed, and their greatest number."""
+"""Log-probabilities, unstreamed and streamed, are given only if asked for, up to a limit.
+
+The official client asks.
+"""
 
 from __future__ import annotations
 

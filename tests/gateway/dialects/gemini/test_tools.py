@@ -1,4 +1,6 @@
-"""Functions with the official client: declared, called and answered; and tools hosted by Google."""
+"""Functions are declared, called and answered with the official client. Google's own tools are
+ignored.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""OpenAI's prompt-cache fields in chats, text completions and responses."""
+"""OpenAI's prompt-cache fields mark prefixes in chats, text completions and responses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""OpenAI's `prediction`: the tokens from which the engine drafts, and their usage."""
+"""The tokens of OpenAI's `prediction` are sent to the engine, and rejected drafts are charged."""
 
 from __future__ import annotations
 

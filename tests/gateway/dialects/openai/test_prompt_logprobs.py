@@ -1,4 +1,4 @@
-"""A prompt's log-probabilities: echoed as in OpenAI's completions, or in vLLM's form."""
+"""A prompt's log-probabilities are echoed as in OpenAI's completions, or told in vLLM's form."""
 
 from __future__ import annotations
 

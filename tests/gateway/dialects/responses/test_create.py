@@ -1,4 +1,4 @@
-"""`/v1/responses` with the official client: requests and unstreamed answers."""
+"""`/v1/responses` answers the official client's requests without streams."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Streams of `/v1/responses`: every event, in order, numbered without a gap."""
+"""Streams of `/v1/responses` have every event in order, numbered without a gap."""
 
 from __future__ import annotations
 

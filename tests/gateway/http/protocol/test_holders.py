@@ -1,4 +1,4 @@
-"""The choice of the connection to close for a new one, by each owner's number of connections."""
+"""A new connection closes one of the owner with the most connections, or is itself refused."""
 
 from __future__ import annotations
 

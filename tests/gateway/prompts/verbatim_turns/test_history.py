@@ -1,4 +1,4 @@
-"""Chats after earlier generated tokens, with templates that rewrite the text before a turn."""
+"""Generated tokens stand in a prompt between the texts that the template has around the turn."""
 
 from __future__ import annotations
 

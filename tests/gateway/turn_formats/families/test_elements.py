@@ -1,4 +1,4 @@
-"""Calls in MiniMax-M3's XML elements: nested values, and repeated markers."""
+"""MiniMax-M3's XML elements become arguments by the schema, also nested or cut off."""
 
 from __future__ import annotations
 

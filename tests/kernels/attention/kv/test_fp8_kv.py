@@ -1,4 +1,7 @@
-"""Keys and values in fp8: the stored numbers, their slots, and attention over them."""
+"""Keys and values in fp8 are rounded by at most half a step.
+
+Attention equals attention over the rounded numbers.
+"""
 
 from __future__ import annotations
 

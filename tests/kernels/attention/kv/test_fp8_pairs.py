@@ -1,4 +1,4 @@
-"""Pairs of fp8 numbers, widened by moving their bits: every pair, by both methods."""
+"""Pairs of fp8 numbers are widened by moving their bits: every pair is right, by both methods."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Real files of LMDB on simulated file systems, so that the tests need no root privileges."""
+"""The file leaves the head room free, whatever other programs write.
+
+The files are LMDB's. Their file systems are simulated, so the tests need no root privileges.
+"""
 
 from __future__ import annotations
 

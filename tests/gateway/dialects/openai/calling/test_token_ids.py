@@ -1,4 +1,4 @@
-"""`return_token_ids`, as in vLLM: the tokens of the prompt and of the answer."""
+"""`return_token_ids` adds the tokens of the prompt and of the answer, as in vLLM."""
 
 from __future__ import annotations
 

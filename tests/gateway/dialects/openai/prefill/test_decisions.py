@@ -1,4 +1,7 @@
-"""Decisions with the official client: answers, prompts, and refusals."""
+"""Each question gets probabilities of its answers, and the common input is cached.
+
+The official client asks.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Embeddings with the official client: their form and limits, and the tenant's own cache."""
+"""Every input gets its embedding, and only its own tenant's cache is used.
+
+The official client asks.
+"""
 
 from __future__ import annotations
 
