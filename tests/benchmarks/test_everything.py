@@ -1,4 +1,7 @@
-"""The command that runs all benchmarks: its output, failing benchmarks, and the smallest sizes."""
+"""The command that runs all benchmarks collects their output, failures and exit status.
+
+Every benchmark runs at its smallest size.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Accepted settings of cluster.yaml, and the messages that refuse the others."""
+"""Valid settings of cluster.yaml are accepted. Others are refused with one line."""
 
 from __future__ import annotations
 

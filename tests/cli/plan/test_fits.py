@@ -1,6 +1,4 @@
-"""The models and caches that fit a GPU: weights in each format, KV in each dtype, and mixtures of
-experts.
-"""
+"""A plan counts the memory of weights and KV in every format, and says if they do not fit."""
 
 from __future__ import annotations
 

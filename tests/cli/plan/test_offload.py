@@ -1,4 +1,4 @@
-"""`ratoon plan --cpu-offload-gb`: the models that fit with weights in host memory, and the
+"""`ratoon plan --cpu-offload-gb` counts the room that weights in host memory leave, and the
 slowdown.
 """
 

@@ -1,4 +1,4 @@
-"""`ratoon plan --tensor-parallel`: each rank's weights, and the tokens that fit on all ranks."""
+"""`ratoon plan --tensor-parallel` counts each rank's weights, and the tokens that all hold."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`ratoon plan --pipeline-parallel`: each stage's layers, the tokens that fit, and the slowdown."""
+"""`ratoon plan --pipeline-parallel` counts tokens by the fullest stage, and tells the slowdown."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The plan of a model with recurrent layers: the size of a state, and how many states fit."""
+"""The plan of a model with recurrent layers divides memory between states and tokens."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The shares of one machine's resources that several engines get."""
+"""Several engines of one machine divide its host memory, GPUs and threads."""
 
 from pathlib import Path
 

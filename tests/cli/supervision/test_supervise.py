@@ -1,4 +1,7 @@
-"""The small process that `ratoon serve` becomes, which reads its orders from an unnamed file."""
+"""The small process that `ratoon serve` becomes loads few modules and passes on no key.
+
+It reads its orders from an unnamed file.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The text of a namespace's answers: what is found in it, what is erased, and its size."""
+"""The text of a namespace's answers finds them by their tokens, in a bounded memory."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""The choice of drafts: their sources, their lengths, and sequences for which no source is
-asked.
-"""
+"""Drafts come from the source that is right most often, and only where they pay."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Messages as bytes: those that the codec encodes and decodes, and those that it refuses."""
+"""Every message is decoded as it was encoded, and damaged or foreign bytes are refused."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""A model's metadata before loading: a rank's share of freed windows, and models whose windows are
-not freed.
-"""
+"""Metadata before loading gives each rank its part of a freed window. Stages keep windows whole."""
 
 from __future__ import annotations
 

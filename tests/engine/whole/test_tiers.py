@@ -1,5 +1,5 @@
-"""Lower tiers during steps: prefixes that load, that fail to load, or that nobody needs any
-more.
+"""Prefixes load from lower tiers during steps, delay no other request, and are computed on a
+failure.
 """
 
 from __future__ import annotations

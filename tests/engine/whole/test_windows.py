@@ -1,6 +1,4 @@
-"""Models with windows, whose older blocks are freed: the same tokens, from a pool with more
-room.
-"""
+"""Models whose older blocks are freed give the same tokens, from a pool with more room."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The longest answers with which a request still fits, exact to one token."""
+"""The longest answers with which a request still fits are found, exact to one token."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Workers that ask each other for data, so that any worker's page shows the data of all."""
+"""Workers ask each other for data, so that any worker's page shows the data of all."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Signed cookies and CSRF tokens: the requests that they allow, and the requests that they do
-not.
-"""
+"""Signed cookies allow reading, and changes only with a CSRF token, for one page and key."""
 
 from __future__ import annotations
 

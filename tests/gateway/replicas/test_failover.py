@@ -1,4 +1,4 @@
-"""Requests whose replica dies, hangs, stops or is full."""
+"""Requests that have not begun move when their replica dies, hangs, stops or is full."""
 
 from __future__ import annotations
 

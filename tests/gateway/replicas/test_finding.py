@@ -1,4 +1,4 @@
-"""Replicas that join and leave the set as engines are registered and deregistered."""
+"""Replicas join the set when engines are registered, and leave it when they are removed."""
 
 from __future__ import annotations
 

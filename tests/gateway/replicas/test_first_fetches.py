@@ -1,4 +1,4 @@
-"""Blocks that a new replica fetches before it gets requests to pin published prefixes."""
+"""A new replica fetches the hottest published prefixes before it gets requests to pin them."""
 
 from __future__ import annotations
 

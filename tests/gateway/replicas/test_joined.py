@@ -1,4 +1,4 @@
-"""Several engines' counters and views, merged like one engine's, and as the operator sees them."""
+"""Several engines' counters and views are merged like one engine's, and also shown alone."""
 
 from __future__ import annotations
 

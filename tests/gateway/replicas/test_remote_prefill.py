@@ -1,4 +1,4 @@
-"""Prompts that one engine computes for another: the choice of both engines, and faults."""
+"""One engine computes a prompt and another answers. Faults of the first reach no client."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The reserved disk space, on a disk that is really full, and on a disk with free space."""
+"""Disk space is reserved, and given up when the disk is really full."""
 
 from __future__ import annotations
 

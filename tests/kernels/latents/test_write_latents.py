@@ -1,6 +1,4 @@
-"""The kernel between GEMMs and latent attention: its result, and the numbers that it writes to the
-pool.
-"""
+"""The kernel before latent attention rotates queries, and writes latents to the pool."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Runs: consecutive tokens of one sequence, which a step decodes in order and which write one
-state.
-"""
+"""A run of tokens of one sequence has the bits of single tokens, and writes one state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The choice of the owner that gives up blocks first, worked out by hand."""
+"""The owner that gives up blocks first is the one worked out by hand."""
 
 from __future__ import annotations
 

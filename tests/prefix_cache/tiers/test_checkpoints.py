@@ -1,4 +1,4 @@
-"""Checkpoints as the end of a match, as the start of a lease, and their order of eviction."""
+"""A match ends at a checkpoint, and the checkpoints that save least are evicted first."""
 
 from __future__ import annotations
 

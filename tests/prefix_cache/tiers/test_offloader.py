@@ -1,4 +1,4 @@
-"""Blocks for which there is no room: each line of the table in `offloader`."""
+"""Blocks for which there is no room are treated as each line of the table in `offloader` says."""
 
 from __future__ import annotations
 

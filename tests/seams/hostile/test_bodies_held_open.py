@@ -1,7 +1,6 @@
-"""Request bodies that never end, sent by a tenant with or without a low rate limit.
+"""Request bodies that never end use bounded memory and are refused with an answer.
 
-Such bodies use no more memory than their bounds allow, and are refused with an answer. A
-neighbour's request is answered meanwhile.
+A tenant with or without a low rate limit sends them. A neighbour's request is answered meanwhile.
 """
 
 from __future__ import annotations

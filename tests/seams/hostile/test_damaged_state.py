@@ -1,7 +1,7 @@
-"""A real server whose state on disk is damaged, emptied, deleted or exchanged.
+"""Damage to a real server's state on disk is noticed and answered with a typed 503.
 
-Before the gateway had its checks, it went on with untyped 500s and resets, or silently without
-tenants.
+The state is damaged, emptied, deleted or exchanged. Before the gateway had its checks, it went on
+with untyped 500s and resets, or silently without tenants.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A real server whose state is on a full file system.
+"""A real server on a full file system still revokes keys, serves tenants and starts.
 
 Before the server reserved room, keys could not be revoked, tenants with limits were refused, usage
 was lost and the next start failed.

@@ -1,8 +1,8 @@
-"""A light tenant (visitor) beside a flood: the real scheduling core, and a device that only waits.
+"""A light tenant (visitor) beside a flood waits only for the rest of one small step.
 
-The visitor's wait is the number of other tenants' tokens in the steps between its arrival and its
-first token. All tokens of the running step count. `tests.doubles.modelled` has the device and the
-virtual clock.
+The scheduling core is real; the device only waits. The visitor's wait is the number of other
+tenants' tokens in the steps between its arrival and its first token. All tokens of the running step
+count. `tests.doubles.modelled` has the device and the virtual clock.
 """
 
 from __future__ import annotations

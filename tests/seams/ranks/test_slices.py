@@ -1,7 +1,6 @@
-"""One tree for several ranks, each of which has a slice of every block in its own pools and disk.
+"""The joined slices of two ranks equal the blocks of one rank, bit for bit, in every tier.
 
-Two ranks, and one rank with all heads, carry out the plans of a PrefixCache. In every slot of every
-tier, the joined slices of the two ranks equal the block of the one rank, bit for bit.
+One tree plans for all ranks. Each rank has its slice of every block in its own pools and disk.
 """
 
 from __future__ import annotations

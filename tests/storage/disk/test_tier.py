@@ -1,4 +1,4 @@
-"""The disk process as the engine sees it: restarts, deadlines, and every failure."""
+"""The disk process restarts and keeps deadlines, and no failure gives the engine wrong blocks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The thread that sends blocks: windows, lost askers, and invalid frames."""
+"""The thread that sends blocks keeps to its windows, and drops askers that leave or are silent."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Embeddings with Google's client, which sends batches, and with the older method for a single
-content.
+"""Each content gets its embedding, in batches and by the older method for one content.
+
+Google's client sends batches.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Prompts with modules: positions, block keys, and the tokens that a request computes itself."""
+"""Modules have the same positions in every prompt. All that decides their bits is in the key."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The position where an activated adapter starts, and the namespaces of a prompt's blocks."""
+"""The model's blocks end where an activated adapter starts, in another namespace."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The position at which a prompt's question begins, with templates of real families."""
+"""A prompt's question begins where two prompts differ, with templates of real families."""
 
 from __future__ import annotations
 

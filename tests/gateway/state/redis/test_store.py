@@ -1,4 +1,4 @@
-"""The contract of stores on a real Redis, and faults that only Redis has."""
+"""A real Redis fulfils the contract of stores, also with faults that only Redis has."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Databases that are damaged, deleted, emptied, replaced or full, before opening or while open."""
+"""Databases that are damaged, deleted, replaced or full are detected, before and after opening."""
 
 from __future__ import annotations
 

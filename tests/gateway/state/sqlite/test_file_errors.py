@@ -1,4 +1,4 @@
-"""SQLite's result codes, and the typed errors that they become."""
+"""Each of SQLite's result codes becomes one typed error."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""The kernel between the QKV product and attention: its result, and the numbers that it writes to
-the pool.
-"""
+"""The kernel after the QKV product returns q, and writes k and v to the given slots only."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Prefill attention for Hopper: its results, computed in PyTorch on a CPU, and the cases that use
-it.
+"""Prefill attention for Hopper gives the right results, computed in PyTorch on a CPU.
 
 `test_on_gpu` tests the kernel itself.
 """

@@ -1,4 +1,4 @@
-"""Damage that LMDB does not notice and that would make a scan endless, and limits of the size."""
+"""Damage that LMDB does not notice is found, and the file's size limit is kept."""
 
 from __future__ import annotations
 

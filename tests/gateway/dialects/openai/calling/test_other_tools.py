@@ -1,4 +1,4 @@
-"""Chats' tools that are not functions: custom tools, whose input is text, and hosted tools."""
+"""Custom tools in chats are called with text. Hosted tools cannot be called."""
 
 from __future__ import annotations
 

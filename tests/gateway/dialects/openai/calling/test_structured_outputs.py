@@ -1,4 +1,4 @@
-"""The grammar that the engine gets, for each way to ask for a structured output."""
+"""Each way to ask for a structured output gives the engine a grammar, or is refused."""
 
 from __future__ import annotations
 
