@@ -128,6 +128,7 @@ class RealEngine:
         start_ranks: Callable[[EngineConfig], StartedRanks] = ThreadRanks,
         over: Callable[[EngineConfig], EngineConfig] = as_it_is,
         drafting: Drafting | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Start an engine. `disk` is the directory of its disk tier, if `bounds` has disk bytes.
 
@@ -188,6 +189,7 @@ class RealEngine:
             self.exchange,
             patience=None if exchange is None else exchange.patience,
             drafting=drafting,
+            clock=clock,
         )
         runner.running = lambda: self.core.components.scheduler.running
         self.cache = self.core.components.cache
