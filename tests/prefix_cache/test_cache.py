@@ -1,4 +1,4 @@
-"""A lease finds the committed blocks of its prompt, with the right KV, and gives all back."""
+"""A lease finds the committed blocks of its prompt with the right KV, and frees all in the end."""
 
 from __future__ import annotations
 

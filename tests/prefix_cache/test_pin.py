@@ -1,4 +1,4 @@
-"""A pin keeps a cached prefix in the cache until it is released, and takes no new block."""
+"""A pin keeps a cached prefix in the cache until the pin is released, and takes no new block."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """A prompt of prompt modules and a request's own text, in the form that the engine takes.
 
-    | head | module | module | ... |  other tokens of these  |  values  |  own text  |
-    `--- modules: each in a namespace of its own ---'  `--- the request's tokens ---'
+    | head | module | module | ... |  tokens copied from these  |  parameter values  |  own text  |
+    `- each in its own namespace -'  `------------------- the request's tokens --------------------'
 
 The head is the chat template's text before the modules, and the schema's text before its first
 named module. The head is a module as well, and every other module attends to it. A model makes
@@ -65,10 +65,10 @@ class ModulesBefore:
     """The modules, and the values of their parameters, before the own text of each prompt."""
 
     modules: tuple[PromptModule, ...]
-    token_ids: TokenIds  # copied tokens of the modules, and the values
+    token_ids: TokenIds  # tokens copied from the modules, then the parameters' values
     positions: TokenIds
     namespace: Namespace  # namespace of the tokens after the modules
-    end: int
+    end: int  # position of the own text's first token
 
     def joined(self, own: TokenIds) -> JoinedPrompt:
         """Join the modules and the `own` tokens of one prompt."""

@@ -1,4 +1,4 @@
-"""In a divided cache, a flow with a small max_request_tokens leaves larger partitions to others."""
+"""In a divided cache, a flow with a small max_request_tokens leaves larger parts to others."""
 
 from __future__ import annotations
 

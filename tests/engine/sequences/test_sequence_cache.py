@@ -1,5 +1,6 @@
-"""Requests that begin alike wait for one computation of their common prefix. If it ends early, the
-others compute the prefix.
+"""Requests that begin alike wait for one computation of their common prefix.
+
+If this computation ends early, the others compute the prefix.
 """
 
 from __future__ import annotations

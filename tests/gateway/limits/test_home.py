@@ -1,4 +1,7 @@
-"""Limits are kept in Redis if there is one, or else in a file. State and limits share a link."""
+"""Limits are kept in Redis if there is one, or else in a file.
+
+Limits and state share a link to Redis.
+"""
 
 from __future__ import annotations
 

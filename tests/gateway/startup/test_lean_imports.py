@@ -1,4 +1,4 @@
-"""FastAPI's models of OpenAPI are built only when they are used, unlike after plain imports."""
+"""FastAPI's models of OpenAPI are built when they are used. Plain imports build them at once."""
 
 from __future__ import annotations
 

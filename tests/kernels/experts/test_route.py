@@ -1,4 +1,4 @@
-"""A token's k experts are the best by scores, biases and groups, and its scores weight them."""
+"""A token's k experts are the best by scores, biases and groups. Scores weight their outputs."""
 
 from __future__ import annotations
 

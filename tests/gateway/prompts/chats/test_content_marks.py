@@ -1,4 +1,7 @@
-"""Break characters divide all control tokens that a text spells. Too many are refused."""
+"""Break characters divide all control tokens that a text spells.
+
+A request with too many control tokens is refused.
+"""
 
 from __future__ import annotations
 
