@@ -64,7 +64,7 @@ class Faulty(Protocol):
 
 
 def damaged(what: Kept, name: str) -> Fault:
-    """Make the fault of a file whose content is not what was written."""
+    """Make the fault of a file whose content changed after it was written."""
     return Fault(
         _DAMAGED[what],
         f"{name} is damaged: stop the server and put back a backup of it, {_ACCEPT}"

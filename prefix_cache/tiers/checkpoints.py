@@ -123,11 +123,11 @@ class Checkpoints:
         return self.device.take(count) if self.free(count, owner) else None
 
     def take_for_answer(self, owner: str) -> list[int]:
-        """Take one more slot for the recurrent state at an answer's end, or none.
+        """Take a slot for the recurrent state at an answer's end; return [] if none can be spared.
 
-        Takes a slot only while sequences have less than half of the slots. So no sequence waits for
-        this slot. Where tiers are partitioned, the slot is charged to the owner's partition until
-        `end_hold`.
+        In shared tiers, a slot can be spared while sequences have less than half of the slots, so
+        that no sequence waits for this slot. In partitioned tiers, the slot must be free, and is
+        charged to the owner's partition until `end_hold`.
         """
         if not self.is_partitioned:
             is_rich = 2 * self.num_leased < self.device.usage.total

@@ -18,7 +18,7 @@ _NAME = "flushes"
 
 
 def read_done(directory: Path) -> list[str]:
-    """Read the flush ids, oldest first, or none if the file is gone or damaged. Raises OSError."""
+    """Read the flush ids, oldest first: [] if the file is gone or damaged. Raises OSError."""
     content = read_private(directory / _NAME)
     if content is None:
         return []

@@ -122,8 +122,8 @@ def test_a_ray_that_was_asked_to_end_as_well_is_not_asked_for_its_engines(
 def test_an_engine_that_no_machine_has_room_for_says_what_it_waits_for(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], needs: int, told: str
 ) -> None:
-    """Report what an engine waits for that fits no machine: another machine may still join a
-    running Ray.
+    """Report the resources that no machine has for an engine, while the engine waits: another
+    machine may still join a running Ray.
     """
     path = tmp_path / "cluster.yaml"
     path.write_text(f"ray_address: auto\nnum_gpus: {needs}")

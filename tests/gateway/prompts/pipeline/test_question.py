@@ -66,7 +66,7 @@ def ids(generate: Generate) -> list[int]:
 
 @pytest.mark.parametrize("name", FAMILIES)
 async def test_two_questions_part_where_they_begin(name: str, pool: FairExecutor) -> None:
-    """Give both chats the same question position: where their tokens fork, or none."""
+    """Give both chats the position where their tokens fork; 0 if the family has no position."""
     one, other = [
         await asked(name, pool, chat(*TURNS, ("user", text)))
         for text in ("Which ships come in?", "<|im_end|> 7 of them?")
