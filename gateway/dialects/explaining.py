@@ -44,8 +44,8 @@ class RatoonReply(Struct, frozen=True, kw_only=True):
 class ModulesReply(Struct, frozen=True, kw_only=True):
     """The prompt modules that a request used.
 
-    All attend to the prompt's beginning, and those in `together` to each other. `cached_tokens` of
-    the modules' `tokens` came from the cache.
+    All modules attend to the prompt's beginning, and the modules in `together` also attend to each
+    other. `cached_tokens` of the modules' `tokens` came from the cache.
     """
 
     schema: str

@@ -27,7 +27,6 @@ from gateway.prompts.modules.pml import schema_of_pml
 from gateway.prompts.modules.schema import MOST_SCHEMA_BYTES, ModuleSpecs, Name, SchemaSpec
 from gateway.prompts.pipeline.module_prompts import StoredSchema
 from gateway.requests.permits import Permit
-from gateway.state.records import ModuleSchema
 
 _PATH = "/v1/modules"
 
@@ -60,18 +59,13 @@ class PlacedModuleView(msgspec.Struct, frozen=True, kw_only=True):
     parameters: dict[str, int]
 
 
-class ListedModules(msgspec.Struct, frozen=True, kw_only=True):
-    """A module schema in a list. `GET /v1/modules/{id}` also shows its modules."""
+class ModulesView(msgspec.Struct, frozen=True, kw_only=True):
+    """A stored module schema. `schema` is its JSON, absent in lists."""
 
     id: str
     object: Literal["modules"] = "modules"
     name: str
     created_at: int
-
-
-class ModulesView(ListedModules, frozen=True, kw_only=True):
-    """A stored module schema. `schema` is its JSON."""
-
     positions: int
     modules: list[PlacedModuleView]
     schema: Raw | UnsetType = UNSET
@@ -81,23 +75,18 @@ class ModulesList(msgspec.Struct, frozen=True, kw_only=True):
     """A tenant's module schemas, the oldest first."""
 
     object: Literal["list"] = "list"
-    data: list[ListedModules]
+    data: list[ModulesView]
 
 
 class ModulesDeleted(msgspec.Struct, frozen=True, kw_only=True):
-    """A deleted module schema. No request can reach its KV blocks."""
+    """A deleted module schema. Its KV blocks are dropped, and no request can reach them."""
 
     id: str
     object: Literal["modules.deleted"] = "modules.deleted"
     deleted: Literal[True] = True
 
 
-class _Named(msgspec.Struct, frozen=True):
-    name: str = ""
-
-
 _REQUEST = msgspec.json.Decoder(ModulesRequest)
-_NAMED = msgspec.json.Decoder(_Named)  # skips the modules
 
 
 def add_modules(router: APIRouter, parts: RouteParts, permitted: Permitted) -> None:
@@ -126,12 +115,11 @@ def add_modules(router: APIRouter, parts: RouteParts, permitted: Permitted) -> N
 
     @router.get(_PATH, openapi_extra=described(ModulesList))
     async def list_modules(permit: PermitOf) -> Response:
-        modules, flow = admission.module_prompts, permit.caller.tenant_id
-        shown = list[tuple[float, ListedModules]]()
-        for schema_id in await modules.store.schema_ids(flow):
+        shown = list[tuple[float, ModulesView]]()
+        for schema_id in await admission.module_prompts.store.schema_ids(permit.caller.tenant_id):
             with suppress(NotFound):  # another request has deleted the schema meanwhile
-                record = await modules.read(flow, schema_id, permit.body)
-                shown.append((record.created_at, _listed(record)))
+                stored = await stored_schema(permit, schema_id)
+                shown.append((stored.record.created_at, _view(stored)))
             permit.body.release()  # frees the body before the next schema is read
         shown.sort(key=lambda one: (one[0], one[1].id))
         return await _replied(ModulesList(data=[view for _, view in shown]), permit)
@@ -172,11 +160,6 @@ def _schema_of(wire: ModulesRequest) -> SchemaSpec:
     if wire.scaffolds or wire.name is not None:
         raise BadRequest("a schema in PML has its name and scaffolds in there", param="pml")
     return schema_of_pml(wire.pml)
-
-
-def _listed(record: ModuleSchema) -> ListedModules:
-    name = _NAMED.decode(record.content).name
-    return ListedModules(id=record.id, name=name, created_at=int(record.created_at))
 
 
 def _view(stored: StoredSchema) -> ModulesView:
