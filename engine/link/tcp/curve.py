@@ -117,7 +117,7 @@ class _Holders:
 
 @contextmanager
 def only_holders(context: zmq.Context[Socket], key: LinkKey) -> Iterator[None]:
-    """Admit only peers that have `key` to this context's sockets. Enter before binding."""
+    """Admit to this context's sockets only peers that have `key`. Enter before binding."""
     authenticator = ThreadAuthenticator(context)
     authenticator.start()
     try:

@@ -128,7 +128,7 @@ class PostNormLayer(DecoderLayer):
         memory: Memory,
     ) -> tuple[Entered, Tensor]:
         if hidden is not None:
-            # `hidden` is always one tensor, because products are not in parts.
+            # `hidden` is one tensor: `finish` adds the products of all ranks (`of_all_ranks`).
             residual = residual + cast("Tensor", hidden)
         return self.mixer.enter(ops, residual, layout, memory, residual.dtype), residual
 

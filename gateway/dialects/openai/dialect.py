@@ -16,7 +16,7 @@ from gateway.http.error_dialect import RenderedError
 
 
 class OpenAI:
-    """The default dialect. Other paths, such as the operator's, belong to it too."""
+    """The default dialect. Paths of no dialect, such as the operator's, belong to it too."""
 
     prefixes: ClassVar[tuple[str, ...]] = (
         "/v1",

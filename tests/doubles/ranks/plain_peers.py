@@ -16,7 +16,7 @@ from kernels.collectives.peer_rows import TURNS, PeerRows, open_rows
 
 
 class PlainPeers:
-    """`num_ranks` ranks with buffers of these sizes; `rows` has each rank's view of the buffers."""
+    """A double of ranks that write to each other. `rows` has each rank's view of all buffers."""
 
     def __init__(self, num_ranks: int, num_rows: int, columns: int, ints: torch.dtype) -> None:
         self.ints = ints

@@ -209,7 +209,10 @@ def _apart(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _of_truth(made: Checkpoint, name: str) -> Tensor:
-    """Return the reference's matrix for a name in the file; experts are slices of one tensor."""
+    """Return the reference model's matrix for a name in the checkpoint.
+
+    In the reference model an expert's matrix is a slice of one tensor of all experts.
+    """
     found = _EXPERT.fullmatch(name)
     if found is None:
         whole: Tensor = made.truth.get_parameter(in_truth(name)).data

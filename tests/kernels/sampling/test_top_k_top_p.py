@@ -1,4 +1,4 @@
-"""The tokens left by the filters, by sorting and by searching, compared with a plain version."""
+"""The tokens that the filters keep, by sorting or by searching, compared with a plain version."""
 
 from __future__ import annotations
 

@@ -84,7 +84,8 @@ def test_a_pin_while_its_blocks_are_copied_down_leaves_the_books_right() -> None
 def test_a_prefix_that_was_pinned_can_be_read_from_disk_afterwards() -> None:
     """Read a pinned prefix from the disk.
 
-    A record is sealed for its owner, so it could not be read as another owner's.
+    Each disk record is sealed for one owner. Pinning changes the owner, so the records of the
+    earlier owner go, and the blocks are written again.
     """
     scene = TierScene(3, disk=8)
     on_both(scene)

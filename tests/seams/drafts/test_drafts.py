@@ -87,7 +87,10 @@ def test_windows_and_fp8_kv_say_the_same(
 
 
 def test_nothing_is_drafted_from_another_namespace(checkpoint: Checkpoint) -> None:
-    """Positive control: the test above, with the same prompt in the same namespace."""
+    """Draft nothing from another namespace.
+
+    The first test of this file is the positive control: there the namespace is the same.
+    """
     one = engine(checkpoint)
     wish = WISHES["drawn"]
     one.submit("mine", PROMPT, wish, namespace=NAMESPACE)

@@ -54,10 +54,9 @@ def test_refuses_a_part_of_a_part_and_another_models_stages() -> None:
 
 
 def test_each_stage_and_each_split_has_a_fingerprint_of_its_own() -> None:
-    """Give each stage of each split another fingerprint, even if a stage has the same layers among
-    others.
+    """Give each stage of each split its own fingerprint, even if two splits have an equal stage.
 
-    Its blocks are then not found.
+    A stage therefore does not find the blocks of a stage of another split.
     """
     layouts = [MODEL, *(MODEL.stage_of(stage) for stage in STAGES)]
     layouts.append(MODEL.stage_of(Stage(1, (3, 5))))
