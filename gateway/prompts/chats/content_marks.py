@@ -65,8 +65,10 @@ class ContentMarks:
         return _free(strings)
 
     def _needs_mark(self, text: str) -> bool:
-        is_token = self._any.search(text) is not None or self._near.is_near(text)
-        return is_token or self._joins(text)
+        return self._has_token(text) or self._joins(text)
+
+    def _has_token(self, text: str) -> bool:
+        return self._any.search(text) is not None or self._near.is_near(text)
 
     def _joins(self, text: str) -> bool:
         """Return whether removing words from `text` may leave a control token or near-token."""
@@ -74,8 +76,7 @@ class ContentMarks:
         for _ in range(_MOST_NESTED):
             shorter = self._removed.sub("", whole)
             if shorter == whole:
-                is_token = self._any.search(whole) is not None or self._near.is_near(whole)
-                return whole != text and is_token
+                return whole != text and self._has_token(whole)
             whole = shorter
         return True
 
