@@ -190,12 +190,10 @@ def _of_prompt(usage: Usage) -> GeminiUsage:
 
 def usage_of(usage: Usage) -> GeminiUsage:
     """Write usage in Gemini's shape."""
-    return GeminiUsage(
-        prompt_token_count=usage.prompt_tokens,
-        cached_content_token_count=usage.cached_tokens,
+    return msgspec.structs.replace(
+        _of_prompt(usage),
         candidates_token_count=usage.completion_tokens - usage.reasoning_tokens,
         thoughts_token_count=usage.reasoning_tokens or UNSET,
         total_token_count=usage.prompt_tokens + usage.completion_tokens,
-        prompt_tokens_details=[ModalityTokenCount(token_count=usage.prompt_tokens)],
         ratoon=DraftUsage.of(usage),
     )
