@@ -10,6 +10,7 @@ their partial outputs. Decodes are query blocks of one token.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import torch
 import triton
@@ -236,6 +237,7 @@ def decode_splits(programs: int, most: int) -> int:
     return max(min(4 * _MULTIPROCESSORS // programs, most), 1)
 
 
+@lru_cache(maxsize=256)  # every layer of a step asks for the same
 def prompt_splits(programs: int, most: int) -> int:
     """Choose the number of programs, 1 to `most`, that divide the latents of a query block.
 
