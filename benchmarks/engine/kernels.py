@@ -4,11 +4,11 @@
 
 On a GPU this measures the engine's kernels: decode as a share of the measured copy bandwidth, and
 prefill in TFLOP/s. Both numbers are compared with torch's flash and cuDNN attention over contiguous
-keys. Other lines have prefill of wide heads, decode over latents, decode with shared prefixes (read
-once per group, or per row), and top-k and top-p. Decode counts the bytes of each row's keys and
-values once. Prefill counts the multiplications and additions below the diagonal. Launches are
-replayed from a CUDA graph, so the host's time does not count. On a CPU, or with --quick, the shapes
-are few and small.
+keys. Other lines have prefill of wide heads, decode and prefill over latents, decode with shared
+prefixes (read once per group, or per row), and top-k and top-p. Decode counts the bytes of each
+row's keys and values once. Prefill counts the multiplications and additions below the diagonal.
+Launches are replayed from a CUDA graph, so the host's time does not count. On a CPU, or with
+--quick, the shapes are few and small.
 """
 
 from __future__ import annotations
@@ -52,7 +52,15 @@ PREFILLS = [  # numbers of rows, of new tokens and of context tokens
     (1, 64, 32_832),
 ]
 WIDE_PREFILLS = [(1_024, 1_024), (8_192, 8_192), (8_192, 32_768), (512, 16_384)]
-LATENT_DECODES = [(1, 1_100), (32, 1_100), (128, 1_100), (64, 8_200)]
+# rows, new tokens of each row, context
+LATENT_BATCHES = [
+    (1, 1, 1_100),
+    (32, 1, 1_100),
+    (128, 1, 1_100),
+    (64, 1, 8_200),
+    (1, 64, 32_832),
+    (1, 1_024, 32_768),
+]
 SMALL_DECODES, SMALL_PREFILLS = [(1, 64), (4, 96)], [(1, 48, 64)]
 GROUPS_OF_FOUR = Forest(groups=16, rows_each=4, of_all=1_024, of_group=3_072, own=256)
 BACKENDS = {"flash": SDPBackend.FLASH_ATTENTION, "cudnn": SDPBackend.CUDNN_ATTENTION}
@@ -81,8 +89,8 @@ def main(quick: bool = False) -> None:
             for new, context in WIDE_PREFILLS:
                 _emit_prefill(1, new, context, ceilings, device, heads)
         progress("latents")
-        for rows, context in LATENT_DECODES:
-            _emit_latents(rows, context, ceilings)
+        for rows, new, context in LATENT_BATCHES:
+            _emit_latents(rows, new, context, ceilings)
         progress("shared prefixes")
         _emit_shared()
     progress("filters")
@@ -210,12 +218,18 @@ def _emit_prefill(
     )
 
 
-def _emit_latents(rows: int, context: int, ceilings: Ceilings) -> None:
-    shape = GLM_LATENTS
-    _, pool, layout = make_batch([context] * rows, 1, heads=Heads(1, 1, shape.latent))
-    q = torch.randn(rows, GLM_EXPANDED.query, shape.latent, dtype=DTYPE, device="cuda")
+def _emit_latents(rows: int, new: int, context: int, ceilings: Ceilings) -> None:
+    shape, heads = GLM_LATENTS, GLM_EXPANDED.query
+    _, pool, layout = make_batch([context] * rows, new, heads=Heads(1, 1, shape.latent))
+    q = torch.randn(rows * new, heads, shape.latent, dtype=DTYPE, device="cuda")
     latents = pool[:, :1].contiguous()
     took = replayed_seconds(lambda: attend_latents.launch(q, latents, layout, shape, 0, rows))
+    if new > 1:
+        pairs = rows * (new * context - new * (new - 1) // 2)
+        work = 2 * pairs * heads * (shape.latent + shape.rank)
+        name = f"prefill {rows} x {new} of {context}, latents"
+        emit(name, us=took * 1e6, tflops=work / took / 1e12, share=work / took / ceilings.flops)
+        return
     size = rows * context * shape.latent * DTYPE.itemsize
     emit(
         f"decode {rows} x {context}, latents",
