@@ -13,7 +13,7 @@ import jinja2.nodes
 from jinja2.visitor import NodeTransformer
 
 from gateway.prompts.templates.meter import MOST_STEPS, Meter, TooMuchWork
-from gateway.prompts.templates.sandbox import MADE, METER, STEP, WHOLE, Refused, environment
+from gateway.prompts.templates.sandbox import MADE, METER, OWN, STEP, WHOLE, Refused, environment
 from gateway.prompts.tokens.tokenizer import ModelFileBroken
 
 
@@ -92,6 +92,10 @@ class _Metered(NodeTransformer):
         self.generic_visit(node)
         node.nodes = [_whole(one) for one in node.nodes]
         return _filtered(node, MADE)
+
+    def visit_List(self, node: jinja2.nodes.List) -> jinja2.nodes.Node:
+        self.generic_visit(node)
+        return node if node.items else _filtered(node, OWN)
 
     def visit_Tuple(self, node: jinja2.nodes.Tuple) -> jinja2.nodes.Node:
         self.generic_visit(node)

@@ -104,6 +104,11 @@ def listed(value: Any, *_: Any, **__: Any) -> None:
         check_count(len(value))
 
 
+def appended(items: list[Any], *_: Any, **__: Any) -> None:
+    """Check the length of a list with one more item."""
+    check_count(len(items) + 1)
+
+
 def written(value: Any, *_: Any, **__: Any) -> None:
     """Check the size of `value` written as text or sorted."""
     listed(value)

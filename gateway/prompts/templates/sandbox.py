@@ -3,7 +3,8 @@
 Other filters and methods cannot be called, but a template may name them in a branch that is not
 taken. If a result can be much larger than its inputs, `growth.py` checks the size beforehand. The
 clock is read at each call. All filters take the context, so that no filter runs while the template
-is compiled.
+is compiled. Templates made for llama.cpp append items to lists that begin as `[]`, and take items
+from them. No template can change another list.
 """
 
 import json
@@ -27,7 +28,7 @@ from gateway.prompts.templates.growth import Growth
 from gateway.prompts.templates.meter import Meter, check_count, check_size, extent
 
 # Names with spaces, which no template can use.
-METER, STEP, MADE, WHOLE = "the meter", "a step", "what was made", "a whole"
+METER, STEP, MADE, WHOLE, OWN = "the meter", "a step", "what was made", "a whole", "own"
 
 
 def _words(listed: str) -> list[str]:
@@ -60,7 +61,8 @@ _PLAIN_METHODS = _words("""
     values copy is_integer bit_length
 """)
 _METHODS: Mapping[str, Growth | None] = {
-    **dict.fromkeys(_PLAIN_METHODS),
+    **dict.fromkeys((*_PLAIN_METHODS, "pop")),
+    "append": growth.appended,
     **dict.fromkeys(("center", "ljust", "rjust", "zfill"), growth.padded),
     **dict.fromkeys(("rsplit", "split", "splitlines"), growth.split),
     "format": growth.formatted,
@@ -86,8 +88,17 @@ class _GenerationTag(jinja2.ext.Extension):
         return parser.parse_statements(("name:endgeneration",), drop_needle=True)
 
 
+class _OwnList(list[Any]):
+    """A list that a template began as `[]`."""
+
+
 class _Environment(ImmutableSandboxedEnvironment):
     intercepted_binops = frozenset(growth.OF_OPERATORS)
+
+    def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
+        if isinstance(obj, _OwnList) and attr in ("append", "pop"):
+            return True
+        return super().is_safe_attribute(obj, attr, value)
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
         growth.OF_OPERATORS[operator](left, right)
@@ -178,6 +189,12 @@ def _whole(context: Context, value: Any) -> Any:
 
 
 @jinja2.pass_context
+def _own(context: Context, value: list[Any]) -> list[Any]:
+    del context  # is taken so that each rendering makes a list of its own
+    return _OwnList(value)
+
+
+@jinja2.pass_context
 def _written(context: Context, value: Any) -> Any:
     _meter(context).wrote(len(value) if isinstance(value, str) else extent(value))
     return value
@@ -212,7 +229,7 @@ def environment() -> ImmutableSandboxedEnvironment:
     runs = {**made.filters, "tojson": to_json}
     made.filters = {name: _refused(name) for name in runs}
     made.filters |= {name: _bounded(runs[name], grows) for name, grows in _FILTERS.items()}
-    made.filters |= {STEP: _step, MADE: _made, WHOLE: _whole}
+    made.filters |= {STEP: _step, MADE: _made, WHOLE: _whole, OWN: _own}
     tests: dict[str, Any] = {**made.tests}
     made.tests |= {name: _bounded(tests[name], growth.compared) for name in _TESTS}
     made.globals = {name: made.globals[name] for name in _GLOBALS}

@@ -74,3 +74,14 @@ def test_kimis_first_template_counts_in_each_turn() -> None:
     text = ChatTemplate(source, {}).render(chat(), add_generation_prompt=True, tools=TOOLS).text
     for one in ("get_time:0", "get_time:1", "get_day:0"):
         assert text.count(f"functions.{one}") == 2
+
+
+@pytest.mark.zoo
+@pytest.mark.parametrize("name", ["kimi-k2-instruct", "kimi-k2-thinking"])
+def test_llama_cpps_templates_for_kimi_keep_a_list_of_ids(name: str) -> None:
+    source = next(one for one in MORE if one.name == name).template()
+    assert ".append(" in source
+    text = ChatTemplate(source, {}).render(chat(), add_generation_prompt=True, tools=TOOLS).text
+    for one in ("get_time:0", "get_time:1", "get_day:2"):
+        assert f"<|tool_call_begin|>functions.{one}<|tool_call_argument" in text
+        assert f"## Return of functions.{one}\n" in text

@@ -64,6 +64,11 @@ def render(source: str, **given: Any) -> str:
         ("{{ strftime_now('%Nd') }}", 10, 100),
         ("{% for a in range(N) %}" + "x" * 100 + "{% endfor %}", 40, 41),
         ("{% for a in range(N) %}{{ text }}{% endfor %}", 50, 51),
+        (
+            "{% set x = [] %}{% for a in range(N) %}{{ x.append(a) }}{% endfor %}",
+            VALUES,
+            VALUES + 1,
+        ),
     ],
 )
 def test_what_grows_is_bounded_before_it_has_grown(source: str, most: Any, over: Any) -> None:
@@ -102,6 +107,19 @@ def test_what_stands_in_itself_many_times_counts_each_time(times: int) -> None:
 def test_what_no_published_template_calls_cannot_be_called(source: str) -> None:
     with pytest.raises(CannotRender):
         render(source, message={"role": "user"})
+
+
+OWN = "{% set n = namespace(x=[]) %}{% for m in messages %}{% set _ = n.x.append(m) %}{% endfor %}"
+
+
+def test_a_template_changes_only_lists_that_it_began() -> None:
+    messages = ["a", "b"]
+    template = CompiledTemplate(OWN + "{{ n.x.pop(0) }}{{ n.x }}", {})
+    assert [template.render({"messages": messages}) for _ in range(2)] == 2 * ["a['b']"]
+    for source in ("{{ messages.append(1) }}", "{{ messages.pop() }}", "{{ n.x.clear() }}"):
+        with pytest.raises(CannotRender):
+            CompiledTemplate(OWN + source, {}).render({"messages": messages})
+    assert messages == ["a", "b"]
 
 
 @pytest.mark.parametrize("name", ["batch(2)", "slice(2)", "wordwrap(2)", "urlize", "pprint"])
