@@ -10,12 +10,10 @@ from cli.load.requests.trace import TenantSizes
 from cli.options.engine_options import ENGINE_DEFAULTS
 from cli.options.flags import ConfigFlags, field, plain_field
 from cli.options.options import Json
-from cli.plan.machine import MachineModel, ModelShape
-from cli.plan.options import CACHE, RATES, cache_field, machine_field, machine_flag
+from cli.plan.machine import MachineModel
+from cli.plan.options import CACHE, RATES, cache_field, machine_field
 from gateway.routing.by_name import RouterName
 from prefix_cache.names import PolicyName
-
-SettleName = Literal["at-once", "in-time"]
 
 replica_field = partial(field, panel="Replicas")
 drafts_field = partial(field, panel="Drafts")
@@ -27,7 +25,9 @@ class SimulatedModelFlags:
     """The flags for the model that gives the simulation its costs."""
 
     model: str | None = machine_field(
-        None, "A model, as 'ratoon plan' takes it: its costs, and its recurrent states."
+        None,
+        "A model, as 'ratoon plan' takes it: its costs, and its recurrent states. "
+        "[dim]\\[an 8B of Llama 3's shape][/dim]",
     )
     state_cache_ratio: float = cache_field(
         ENGINE_DEFAULTS.cache.state_cache_ratio,
@@ -53,9 +53,6 @@ class TierTokenFlags:
         rich_help_panel=CACHE,
         min=1,
     )
-    settle: SettleName = cache_field(
-        "at-once", "When copies between tiers end; in-time: after the time that their bytes take."
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,23 +76,6 @@ class TenancyFlags:
 
 
 MachineFlags = Annotated[MachineModel, ConfigFlags(MachineModel(), RATES)]
-ShapeFlags = Annotated[
-    ModelShape,
-    ConfigFlags(
-        ModelShape(),
-        {
-            "parameters": machine_flag("Parameters that each token is multiplied with.", min=1.0),
-            "kv_bytes_per_token": machine_flag(
-                "A token's bytes of KV, as 'ratoon plan' prints.", min=1
-            ),
-            "attention_flops": machine_flag(
-                "FLOPs of one token and one position before it: 4 x layers x query heads x head "
-                "size.",
-                min=0.0,
-            ),
-        },
-    ),
-]
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,16 +8,13 @@ token is always computed. Generated tokens are unknown, so they are not cached a
 hit rate. A prompt that is longer than the device tier is computed but not cached.
 With recurrent layers, a request starts from a cached recurrent state (`states`).
 
-Copies between tiers end at once, or after the time that their bytes take. Copies between the same
-two tiers run one after another.
+Copies between tiers take no time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from heapq import heappop, heappush
-from itertools import count
 from typing import NamedTuple
 
 from cli.load.requests.trace import BlockTrace, Request
@@ -30,9 +27,7 @@ from prefix_cache.leases.lease import Lease
 from prefix_cache.names import PolicyName
 from prefix_cache.namespace import NamespacePath, derive_namespace
 from prefix_cache.tiers.tier_pools import Tiers
-from storage.move import DISK_TIER, HOST_TIER, Move, Tier
-
-Way = tuple[Tier, Tier]
+from storage.move import DISK_TIER, HOST_TIER, Tier
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,14 +50,13 @@ class TierSizes:
 
 
 class ServedRequest(NamedTuple):
-    """The number of a request's tokens from each source, and the request's wait in seconds."""
+    """The number of a request's tokens from each source."""
 
     tenant: str
     input_tokens: int
     from_device: int
     from_host: int
     from_disk: int
-    waited_s: float
     fetched: int = 0
 
     @property
@@ -109,56 +103,6 @@ def admit(trace: BlockTrace) -> list[KeyedRequest]:
     ]
 
 
-class CopyClock:
-    """The simulated clock and the running copies. Waiting for a copy advances the clock."""
-
-    def __init__(self, seconds_per_block: Mapping[Way, float] | None = None) -> None:
-        """Set the seconds in which a block is copied, by direction. None: copies end at once."""
-        self.now = 0.0
-        self._seconds = seconds_per_block
-        self._free_at: dict[Way, float] = {}
-        self._serial: Iterator[int] = count()
-        self._under_way: list[tuple[float, int, tuple[Move, ...]]] = []
-
-    def arrive(self, at: float, cache: PrefixCache) -> float:
-        """Advance the clock to `at` if this is later, and complete ended copies. Returns `at`."""
-        self._begin(cache)
-        while self._under_way and self._under_way[0][0] <= at:
-            self._settle_next(cache)
-        self.now = max(self.now, at)
-        return at
-
-    def wait(self, cache: PrefixCache) -> bool:
-        """Advance the clock until the next copies end. Returns False if no copy is running."""
-        self._begin(cache)
-        if not self._under_way:
-            return False
-        self._settle_next(cache)
-        return True
-
-    def _begin(self, cache: PrefixCache) -> None:
-        moves = cache.moves.take_plan().moves
-        if not moves:
-            return
-        if self._seconds is None:
-            heappush(self._under_way, (self.now, next(self._serial), moves))
-            return
-        by_way: dict[Way, list[Move]] = {}
-        for move in moves:
-            by_way.setdefault((move.source_tier, move.target_tier), []).append(move)
-        for way, batch in by_way.items():
-            start = max(self.now, self._free_at.get(way, 0.0))
-            state_blocks = cache.capacity.tiers.state_blocks
-            blocks = sum(state_blocks if move.is_state else 1 for move in batch)
-            self._free_at[way] = end = start + blocks * self._seconds.get(way, 0.0)
-            heappush(self._under_way, (end, next(self._serial), tuple(batch)))
-
-    def _settle_next(self, cache: PrefixCache) -> None:
-        end, _, moves = heappop(self._under_way)
-        self.now = max(self.now, end)
-        cache.moves.complete(done=moves)
-
-
 def _tiers(sizes: TierSizes, block_size: int, states: StateCosts | None) -> Tiers:
     host, disk = sizes.host // block_size, sizes.disk // block_size
     return Tiers(
@@ -194,7 +138,6 @@ class Replay:
         block_size: int,
         sizes: TierSizes,
         policy: PolicyName,
-        clock: CopyClock,
         partition: EqualParts | None = None,
         states: StateCosts | None = None,
     ) -> None:
@@ -216,8 +159,8 @@ class Replay:
             parts = dict.fromkeys(partition.tenants, Quota())
             longest = dict.fromkeys(parts, partition.longest)
             self.cache.quotas.partition(parts, longest)
-        self._clock = clock
         self._states = states
+        self._now = 0.0
         self._result = Replayed(policy, block_size, sizes)
 
     def run(self, admitted: Sequence[KeyedRequest], advance: Callable[[int], None]) -> Replayed:
@@ -254,42 +197,49 @@ class Replay:
         return served
 
     def _serve(self, admitted: KeyedRequest) -> ServedRequest:
-        cache, clock, request = self.cache, self._clock, admitted.request
-        arrived = clock.arrive(request.at, cache)
+        cache, request = self.cache, admitted.request
+        self._now = max(self._now, request.at)
+        self._copy()
         loaded = cache.eviction_log.loaded
         host, disk = loaded[HOST_TIER], loaded[DISK_TIER]
         lease = self._lease(admitted.path, request)
         if lease is None:
             self._result.too_long += 1
-            return ServedRequest(request.tenant, request.input_tokens, 0, 0, 0, 0.0)
-        host, disk, now = loaded[HOST_TIER] - host, loaded[DISK_TIER] - disk, clock.now
+            return ServedRequest(request.tenant, request.input_tokens, 0, 0, 0)
+        host, disk = loaded[HOST_TIER] - host, loaded[DISK_TIER] - disk
         size, cached = self._block_size, lease.cached_tokens
         whole = request.input_tokens // size
         for end in rows(cache, lease, len(request.ids), size):
-            cache.commit(lease, request.ids, min(end, whole), admitted.keys, now=now)
-        cache.release(lease, now=now)
+            cache.commit(lease, request.ids, min(end, whole), admitted.keys, now=self._now)
+        cache.release(lease, now=self._now)
         return ServedRequest(
             tenant=request.tenant,
             input_tokens=request.input_tokens,
             from_device=(cached - host - disk) * size,
             from_host=host * size,
             from_disk=disk * size,
-            waited_s=now - arrived,
         )
 
     def _lease(self, path: NamespacePath, request: Request) -> Lease | None:
-        """Acquire a lease, waiting for copies. Returns None if the prompt can never fit."""
-        cache, clock = self.cache, self._clock
+        """Acquire a lease, after copies that it needs. Returns None if the prompt never fits."""
+        cache = self.cache
         if not cache.fits(len(request.ids)):
             return None
         while True:
-            lease = cache.acquire(path, request.ids, owner=request.tenant, now=clock.now)
-            if lease is None and not clock.wait(cache):
+            lease = cache.acquire(path, request.ids, owner=request.tenant, now=self._now)
+            if lease is None and not self._copy():
                 return None
-            while lease is not None and not lease.ready and clock.wait(cache):
+            while lease is not None and not lease.ready and self._copy():
                 pass
             if lease is not None:
                 return lease
+
+    def _copy(self) -> bool:
+        """Complete the planned copies between tiers. Returns False if none are planned."""
+        moves = self.cache.moves.take_plan().moves
+        if moves:
+            self.cache.moves.complete(done=moves)
+        return bool(moves)
 
 
 def _path(tenant: str) -> NamespacePath:

@@ -67,8 +67,7 @@ class SimulatedReplica:
         """Replay a request. Return its tokens' sources, and the seconds to load cached tokens."""
         served = self.replay.serve(admitted)
         shape, machine = self._costs.shape, self._costs.machine
-        load = served.waited_s or machine.load_seconds(shape, served.from_host, served.from_disk)
-        return served, load
+        return served, machine.load_seconds(shape, served.from_host, served.from_disk)
 
     def has(self, admitted: KeyedRequest) -> int:
         """Count the tokens of a prompt that other replicas may fetch from this replica."""

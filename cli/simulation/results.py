@@ -185,11 +185,9 @@ def _moved_bytes(run: Replayed, shape: ModelShape) -> dict[str, MovedBytes]:
 
 
 def _ttft(one: ServedRequest, shape: ModelShape, machine: MachineModel) -> float:
-    host, disk = one.from_host, one.from_disk
-    if one.waited_s:
-        host = disk = 0
-    cached_above = one.cached - host - disk
-    return one.waited_s + machine.ttft_seconds(shape, one.input_tokens, cached_above, host, disk)
+    return machine.ttft_seconds(
+        shape, one.input_tokens, one.from_device, one.from_host, one.from_disk
+    )
 
 
 def _rates(name: str, rates: HitRates) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 
@@ -11,15 +11,7 @@ from cli.load.percentiles import Summary, summarise
 from cli.output import print_table
 from cli.progress import Advance
 from cli.simulation.gateways import GatewaysRouter
-from cli.simulation.replay import (
-    CopyClock,
-    EqualParts,
-    KeyedRequest,
-    Replay,
-    Replayed,
-    TierSizes,
-    Way,
-)
+from cli.simulation.replay import EqualParts, KeyedRequest, Replay, Replayed, TierSizes
 from cli.simulation.replicas import Costs, ReplicaSet, SimulatedReplica
 from cli.simulation.results import SimulationReport, hit_rates, show
 from cli.simulation.steps import Gap, VirtualClock, gap_at
@@ -106,8 +98,6 @@ class Replicas:
     costs: Costs
     # number of leading blocks from which the session router tells sessions apart
     session_blocks: int
-    # seconds to copy a block, by direction; None: copies end at once
-    seconds_per_block: Mapping[Way, float] | None
     partition: EqualParts | None
     gateways: int = 1
 
@@ -150,8 +140,7 @@ class Replicas:
         return ["prefill" if number < prefill else other for number in range(self.count)]
 
     def _replay(self, sizes: TierSizes) -> Replay:
-        clock = CopyClock(self.seconds_per_block)
-        return Replay(self.costs.block_size, sizes, self.policy, clock, self.partition)
+        return Replay(self.costs.block_size, sizes, self.policy, self.partition)
 
 
 @dataclass(frozen=True, slots=True)

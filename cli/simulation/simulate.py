@@ -24,22 +24,12 @@ from cli.simulation.options import (
     DraftFlags,
     MachineFlags,
     OutputFlags,
-    ShapeFlags,
     SimulatedModelFlags,
     SimulatedReplicaFlags,
     TenancyFlags,
     TierTokenFlags,
 )
-from cli.simulation.replay import (
-    CopyClock,
-    EqualParts,
-    Replay,
-    Replayed,
-    TierSizes,
-    Way,
-    admit,
-    partition_of,
-)
+from cli.simulation.replay import EqualParts, Replay, Replayed, TierSizes, admit, partition_of
 from cli.simulation.replicas import Costs
 from cli.simulation.results import Point, draw, hit_rates, make_report, show
 from cli.simulation.routers import (
@@ -53,7 +43,6 @@ from cli.simulation.routers import (
 from cli.simulation.states import StateCosts, state_costs
 from cli.simulation.steps import SimulatedStepBounds
 from prefix_cache.names import PolicyName
-from storage.move import Tier
 
 MULTIPLES = (0.25, 0.5, 1.0, 2.0, 4.0)
 UNITS = {"": 1, "k": 1_000, "m": 1_000_000}
@@ -64,7 +53,6 @@ def simulate(
     tenancy: TenancyFlags,
     model: SimulatedModelFlags,
     replicas: SimulatedReplicaFlags,
-    shape: ShapeFlags,
     machine: MachineFlags,
     drafts: DraftFlags,
     output: OutputFlags,
@@ -95,7 +83,7 @@ def simulate(
     if drafts.drafts is not None:
         if trace is not None:
             raise BadSetting("TRACE", "texts are replayed in place of a trace; see --drafts")
-        _by_draft(drafts.drafts, drafts, tiers.device_tokens, shape, machine, as_json=output.json)
+        _by_draft(drafts.drafts, drafts, tiers.device_tokens, model, machine, as_json=output.json)
         return
     if trace is None:
         raise BadSetting("TRACE", "name a trace, or texts with --drafts")
@@ -103,7 +91,7 @@ def simulate(
     if tenancy.tenants:
         read = among_tenants(read, tenancy.tenants, tenancy.tenant_sizes)
     partition = partition_of(read) if tenancy.cache_sharing == "partitioned" else None
-    costs = _costs(model, shape)
+    costs = _costs(model)
     _by_trace(read, trace.name, tiers, replicas, costs, machine, partition, output)
 
 
@@ -131,7 +119,7 @@ def _by_trace(
         _by_router(read, common, replicas, [sizes, *each], output)
         return
     policies = dict.fromkeys((tiers.policy, "lru") if output.plot else (tiers.policy,))
-    simulation = _Simulation(read, tiers, partition, shape, machine, states)
+    simulation = _Simulation(read, tiers.block_size, partition, states)
     replays = 1 + len(each) * len(policies)
     with progress_bar("blocks", replays * read.num_blocks) as advance:
         run = simulation.run(tiers.policy, sizes, advance)
@@ -144,15 +132,10 @@ def _by_trace(
     print_result(report, show, as_json=output.json)
 
 
-def _costs(flags: SimulatedModelFlags, shape: ModelShape) -> tuple[ModelShape, StateCosts | None]:
-    """Return a model's costs, or `shape` without a model.
-
-    Raises BadSetting if a model and a shape are given.
-    """
+def _costs(flags: SimulatedModelFlags) -> tuple[ModelShape, StateCosts | None]:
+    """Return a model's costs, or those of an 8B without a model."""
     if flags.model is None:
-        return shape, None
-    if shape != ModelShape():
-        raise BadSetting("--model", "its config.json has the costs that other flags give, too")
+        return ModelShape(), None
     decoder = read_decoder(config_of(flags.model))
     return decoder.shape, state_costs(decoder, flags.state_cache_ratio)
 
@@ -161,13 +144,14 @@ def _by_draft(
     file: Path,
     flags: DraftFlags,
     device_tokens: int,
-    shape: ModelShape,
+    model: SimulatedModelFlags,
     machine: MachineModel,
     *,
     as_json: bool,
 ) -> None:
     tokenizer = flags.tokenizer or Path(str(files("handbook") / "model"))
     texts = read_texts(file, tokenizer)
+    shape, _ = _costs(model)
     reports = replay_drafts(texts, flags.runs, device_tokens, shape, machine)
     print_result(reports, partial(show_drafts, file), as_json=as_json)
 
@@ -212,7 +196,6 @@ def _replicas(
         policy=tiers.policy,
         costs=Costs(shape, machine, tiers.block_size, flags.fetch_gb_s, step=step),
         session_blocks=session_blocks(trace),
-        seconds_per_block=_seconds_per_block(tiers, shape, machine),
         partition=partition,
         gateways=flags.gateways,
     )
@@ -222,21 +205,17 @@ class _Simulation:
     def __init__(
         self,
         trace: BlockTrace,
-        tiers: TierTokenFlags,
+        block_size: int,
         partition: EqualParts | None,
-        shape: ModelShape,
-        machine: MachineModel,
         states: StateCosts | None,
     ) -> None:
         self._partition, self._states = partition, states
         self._admitted = admit(trace)
         self._num_blocks = trace.num_blocks
-        self._block_size = tiers.block_size
-        self._seconds = _seconds_per_block(tiers, shape, machine)
+        self._block_size = block_size
 
     def run(self, policy: PolicyName, sizes: TierSizes, advance: Advance) -> Replayed:
-        clock = CopyClock(self._seconds)
-        replay = Replay(self._block_size, sizes, policy, clock, self._partition, self._states)
+        replay = Replay(self._block_size, sizes, policy, self._partition, self._states)
         started_at = time.perf_counter()
         replayed = replay.run(self._admitted, advance)
         replayed.blocks_per_second = self._num_blocks / (time.perf_counter() - started_at)
@@ -268,19 +247,3 @@ def _totals(listed: str, sizes: TierSizes, block_size: int, is_drawn: bool) -> l
                 "--sizes", f"with {total} tokens in all, not one block fits the device tier"
             )
     return totals
-
-
-def _seconds_per_block(
-    tiers: TierTokenFlags, shape: ModelShape, machine: MachineModel
-) -> dict[Way, float] | None:
-    if tiers.settle == "at-once":
-        return None
-    host = machine.load_seconds(shape, tiers.block_size)
-    disk = machine.load_seconds(shape, 0, tiers.block_size)
-    return {
-        (Tier.DEVICE, Tier.HOST): host,
-        (Tier.HOST, Tier.DEVICE): host,
-        (Tier.DEVICE, Tier.DISK): disk,
-        (Tier.HOST, Tier.DISK): disk,
-        (Tier.DISK, Tier.DEVICE): disk,
-    }

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from cli.load.requests.trace import BlockTrace, read_trace
-from cli.simulation.replay import CopyClock, Replay, Replayed, TierSizes, admit
+from cli.simulation.replay import Replay, Replayed, TierSizes, admit
 from cli.simulation.results import hit_rates
 from prefix_cache.names import PolicyName
 from storage.move import Tier
@@ -25,10 +25,9 @@ def replay(tmp_path: Any) -> Any:
         rows: Sequence[Row],
         sizes: TierSizes,
         policy: PolicyName = "lru",
-        clock: CopyClock | None = None,
     ) -> Replayed:
         trace = read_trace(write(tmp_path / "t", rows), 10)
-        replay = Replay(10, sizes, policy, clock or CopyClock())
+        replay = Replay(10, sizes, policy)
         replayed = replay.run(admit(trace), lambda _: None)
         replay.check()
         return replayed
@@ -95,20 +94,6 @@ def test_the_rates_are_of_input_tokens(replay: Any) -> None:
     assert rates.by_tier == {"device": pytest.approx(20 / 45), "host": 0.0, "disk": 0.0}
 
 
-def test_in_time_a_request_waits_for_what_it_loads(replay: Any) -> None:
-    ways = {(Tier.DEVICE, Tier.HOST): 0.5, (Tier.HOST, Tier.DEVICE): 0.25}
-    rows = [row(0, [1, 2, 3]), row(10_000, [4, 5, 6]), row(20_000, [1, 2, 3])]
-    at_once, in_time = (
-        replay(rows, TierSizes(30, 60), clock=CopyClock(seconds)) for seconds in (None, ways)
-    )
-    assert found(at_once) == found(in_time) == [(0, 0, 0), (0, 0, 0), (0, 20, 0)]
-    assert [one.waited_s for one in at_once.served] == [0.0, 0.0, 0.0]
-    # The second request waits until three blocks are offloaded. The third request waits for that
-    # too, and for two loads.
-    assert [one.waited_s for one in in_time.served] == pytest.approx([0.0, 1.5, 1.5 + 0.5], abs=0.6)
-    assert in_time.served[2].waited_s > in_time.served[1].waited_s - 0.5
-
-
 def least_recently_used(trace: BlockTrace, capacity: int) -> list[int]:
     """Return each prompt's hits in a plain LRU cache of blocks; a prompt uses its deepest blocks
     first.
@@ -135,7 +120,7 @@ def test_lru_is_as_good_as_a_plain_one(seed: int, tmp_path: Any) -> None:
         session, turns = random.randrange(40), random.randrange(1, 9)
         rows.append(row(at, [100 * session + n for n in range(turns)], tail=random.randrange(10)))
     trace = read_trace(write(tmp_path / "t", rows), 10)
-    ours = Replay(10, TierSizes(600), "lru", CopyClock()).run(admit(trace), lambda _: None)
+    ours = Replay(10, TierSizes(600), "lru").run(admit(trace), lambda _: None)
     plain = 10 * sum(least_recently_used(trace, 60))
     # Ratoon reserves room for a request's own last block, unlike the plain cache.
     assert sum(one.cached for one in ours.served) == pytest.approx(plain, rel=0.05)
@@ -145,7 +130,7 @@ def test_lru_is_as_good_as_a_plain_one(seed: int, tmp_path: Any) -> None:
 def test_progress_is_reported_in_blocks(tmp_path: Any) -> None:
     told: list[int] = []
     trace = read_trace(write(tmp_path / "t", [row(0, [1]), row(1, [1, 2, 3])]), 10)
-    Replay(10, TierSizes(100), "value", CopyClock()).run(admit(trace), told.append)
+    Replay(10, TierSizes(100), "value").run(admit(trace), told.append)
     assert told == [1, 3]
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from cli.load.requests.trace import faster, read_trace, session_blocks
 from cli.plan.machine import MachineModel, ModelShape
-from cli.simulation.replay import CopyClock, Replay, TierSizes, admit
+from cli.simulation.replay import Replay, TierSizes, admit
 from cli.simulation.replicas import Costs, ReplicaSet, SimulatedReplica
 from cli.simulation.steps import VirtualClock, gap_at
 from engine.link.messages import Role
@@ -41,9 +41,7 @@ def replayed(
     roles: list[Role] = ["prefill" if prefill else "both"] * (prefill or count)
     roles += ["decode"] * (count - len(roles))
     members = [
-        SimulatedReplica(
-            f"r{n}", Replay(10, TierSizes(size), "lru", CopyClock()), costs, clock, role
-        )
+        SimulatedReplica(f"r{n}", Replay(10, TierSizes(size), "lru"), costs, clock, role)
         for n, role in enumerate(roles)
     ]
     replicas = ReplicaSet(router, clock, members, costs)

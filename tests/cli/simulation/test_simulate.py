@@ -52,12 +52,9 @@ def test_json_is_one_object_with_the_rates(console: Console, trace: str) -> None
 
 
 @pytest.mark.parametrize("policy", ["lru", "value"])
-@pytest.mark.parametrize("settle", ["at-once", "in-time"])
-def test_every_policy_and_clock_gives_a_table(
-    console: Console, trace: str, policy: str, settle: str
-) -> None:
+def test_every_policy_gives_a_table(console: Console, trace: str, policy: str) -> None:
     tiers = ("--device-tokens", "50", "--host-tokens", "50", "--disk-tokens", "50")
-    words = ("--block-size", "10", "--policy", policy, "--settle", settle)
+    words = ("--block-size", "10", "--policy", policy)
     printed = console.type("simulate", trace, *tiers, *words)
     assert printed.status == 0
     for name in ("cached", "Estimated TTFT", "Copied, GB", "all", "blocks replayed a second"):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cli.load.requests.trace import read_trace
-from cli.simulation.replay import CopyClock, Replay, Replayed, TierSizes, admit
+from cli.simulation.replay import Replay, Replayed, TierSizes, admit
 from cli.simulation.states import StateCosts
 from tests.cli.console import Console
 from tests.cli.simulation.traces import row, write
@@ -19,7 +19,7 @@ PARTING = [row(at, [1, 2, last, 30 + at]) for at, last in enumerate([7, 8, 9, 10
 
 def replayed(tmp_path: Path, rows: list[dict[str, object]], states: StateCosts | None) -> Replayed:
     trace = read_trace(write(tmp_path / "t", rows), 10)
-    replay = Replay(10, TierSizes(1000), "lru", CopyClock(), None, states)
+    replay = Replay(10, TierSizes(1000), "lru", None, states)
     found = replay.run(admit(trace), lambda _: None)
     replay.check()
     return found
@@ -76,10 +76,3 @@ class TestTyped:
         assert bare.keys() == plain.keys()
         assert "states" not in bare
         assert bare["token_hit_rate"] == plain["token_hit_rate"] == 60 / 160
-
-    def test_costs_are_given_once(self, console: Console, model: str, trace: str) -> None:
-        words = ("simulate", trace, "--block-size", "10", "--parameters", "7e9")
-        assert console.type(*words).status == 0
-        refused = console.type(*words, "--model", model)
-        assert refused.status == 2
-        assert "other flags give, too" in refused.err
