@@ -22,7 +22,7 @@ CHECK_BYTES = 512 << 20  # maximum address space of a checking worker, not count
 CHECK_STACK_BYTES = 1 << 20
 COMPILE_STACK_BYTES = 16 << 20
 # The memory of compiled grammars in bytes. A grammar grows while its masks reach new parser states,
-# by at most 64 MiB for each second spent on masks (`benchmarks.engine.grammar_check`).
+# by at most 64 MiB for each second spent on masks.
 LEAST_BYTES = 100_000  # minimum size counted for a grammar; each takes 80 kB or more
 REFUSED_BYTES = 8192  # size counted for a refused grammar: a digest and up to 4,000 bytes of error
 MAX_BYTES = 64 << 20  # size beyond which a grammar is compiled again
