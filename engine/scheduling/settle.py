@@ -69,9 +69,11 @@ class Settler:
             if sent.state_out:
                 end = row.state_end or row.end
                 self._sequence_cache.launched(row.sequence, end, sent.state_out)
-            row.sequence.num_computed = row.end
+            sequence = row.sequence
+            sequence.num_computed = row.end
+            sequence.prompt_end = max(sequence.prompt_end, min(row.end, sequence.prompt_len))
             if row.kind is not SCORE:
-                row.sequence.num_pending += row.num_samples
+                sequence.num_pending += row.num_samples
 
     def leave_out(self, row: ScheduledRow, now: float) -> None:
         """Undo the sampling of a launched row that was left out.
@@ -169,11 +171,9 @@ class Settler:
 
     def _advance(self, row: ScheduledRow, now: float) -> None:
         self._uncommitted.append(row)
-        sequence = row.sequence
-        if row.start < sequence.prompt_len:
-            end = min(row.end, sequence.prompt_len)
+        if row.start < row.sequence.prompt_len:
+            end = min(row.end, row.sequence.prompt_len)
             self._counters.computed(end - row.start, now)
-            sequence.prompt_end = max(sequence.prompt_end, end)
 
     def _score(
         self, row: ScheduledRow, values: tuple[Sampled, ...], now: float

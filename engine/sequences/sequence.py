@@ -57,7 +57,9 @@ class Sequence:
     # The number of tokens that have been computed, if larger than `num_computed`. It can be larger
     # because tokens after an earlier recurrent state are computed again after rejected drafts.
     num_verified: int = 0
-    prompt_end: int = 0  # number of the prompt's leading tokens that settled steps have computed
+    # The number of the prompt's leading tokens that launched steps compute. They are charged, also
+    # if the request is cancelled before the steps are settled.
+    prompt_end: int = 0
     loads: Loads = "auto"
     # Limits the next token; every generated token advances it.
     constraint: TokenConstraint | None = None

@@ -119,6 +119,21 @@ class TestEndsInFlight:
         rig.expect_output(other)
         rig.expect_nothing_left()
 
+    @pytest.mark.parametrize(("launched", "computed"), [(0, 0), (1, 8), (2, 16)])
+    def test_a_cancel_reports_the_prompt_tokens_of_launched_steps(
+        self, launched: int, computed: int
+    ) -> None:
+        """The device computes these tokens, also if the client leaves during each step."""
+        rig = ahead(max_batch_tokens=8)
+        rig.submit(generate("a", range(40)))
+        rig.step(launched)
+        assert len(rig.runner.steps) == launched
+        rig.link.say(Cancel("a"))
+        rig.run()
+        assert len(rig.runner.steps) == launched
+        assert rig.finished("a").computed_tokens == computed
+        rig.expect_nothing_left()
+
     def test_cancel_and_ask_again_at_once(self) -> None:
         rig = ahead(max_running=1)
         request = generate("a", range(6), max_tokens=6)
