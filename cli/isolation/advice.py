@@ -4,7 +4,8 @@ import math
 from collections.abc import Iterator, Sequence
 
 from cli.isolation.eviction import LEVELS, EvictionFinding
-from cli.isolation.timing import Separation, TimingFinding
+from cli.isolation.timing.separation import Separation
+from cli.isolation.timing.trials import TimingFinding
 from cli.isolation.verdict import (
     CONTROL_AUC,
     CONTROL_BITS,

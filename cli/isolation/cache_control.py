@@ -19,7 +19,8 @@ from secrets import token_hex
 
 from cli.isolation.cases import IDS
 from cli.isolation.fixtures import TenantFixture
-from cli.isolation.server import OwnPrefix, Reading, ServerUnderTest
+from cli.isolation.reading import Reading
+from cli.isolation.server import OwnPrefix, ServerUnderTest
 from cli.isolation.verdict import Finding, outcome_of
 from cli.progress import progress_bar
 

@@ -12,13 +12,8 @@ from typing import Any
 
 from cli.errors import ServerRefused
 from cli.isolation.cases import Cell
-from cli.isolation.server import (
-    MODULE,
-    ProbePrompt,
-    ServerUnderTest,
-    opening_messages,
-    using_module,
-)
+from cli.isolation.reading import ProbePrompt
+from cli.isolation.server import MODULE, ServerUnderTest, opening_messages, using_module
 from cli.operating.admin_client import GROUPS, PREFIXES, TENANTS, AdminClient, ResourceKind
 from cli.operating.audit import MARK
 from cli.operating.cache import FLUSH

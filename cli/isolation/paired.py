@@ -26,7 +26,8 @@ from cli.echo import echo
 from cli.errors import ServerRefused
 from cli.isolation.cases import IDS, Cell, TierCase, cells_of
 from cli.isolation.fixtures import HEAVY, LIGHT, Fixture, Fixtures, flush, until_warm, weigh
-from cli.isolation.server import Reading, ServerFacts, ServerUnderTest
+from cli.isolation.reading import Reading
+from cli.isolation.server import ServerFacts, ServerUnderTest
 from cli.isolation.verdict import Finding, Outcome, judged, untested
 from cli.operating.admin_client import TENANTS
 from cli.progress import progress_lines

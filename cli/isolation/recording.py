@@ -8,7 +8,8 @@ from cli.isolation.cases import TierCase
 from cli.isolation.eviction import EvictionFinding
 from cli.isolation.report import Record
 from cli.isolation.server import ServerFacts
-from cli.isolation.timing import TimingFinding, TimingFindings
+from cli.isolation.timing.time_tenants import TimingFindings
+from cli.isolation.timing.trials import TimingFinding
 from cli.isolation.verdict import Finding, Outcome, eviction_outcome, overall, timing_outcome
 from cli.output import utc_now
 

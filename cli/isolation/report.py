@@ -8,7 +8,7 @@ import msgspec
 from cli.echo import echo
 from cli.isolation.eviction import LEVELS, EvictionFinding
 from cli.isolation.server import ServerFacts
-from cli.isolation.timing import TimingFinding
+from cli.isolation.timing.trials import TimingFinding
 from cli.isolation.verdict import CONTROL_AUC, CONTROL_BITS, MOST_BITS, TOLERANCE, Finding, Outcome
 from cli.output import print_table
 

@@ -16,8 +16,8 @@ import msgspec
 
 from cli.isolation.cases import Cell, TierCase
 from cli.isolation.eviction import EvictionFinding
-from cli.isolation.server import Reading
-from cli.isolation.timing import TimingFinding
+from cli.isolation.reading import Reading
+from cli.isolation.timing.trials import TimingFinding
 
 TOLERANCE = 0.03  # maximum distance of an AUC from 0.5 that is no leak
 CONTROL_AUC = 0.95

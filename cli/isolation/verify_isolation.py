@@ -25,7 +25,8 @@ from cli.isolation.recording import MODULES, TIMING, record_of, untested
 from cli.isolation.report import Record, markdown, show
 from cli.isolation.server import ServerFacts, ServerUnderTest
 from cli.isolation.stored import STORED, StoredTest
-from cli.isolation.timing import TimingFinding, TimingFindings, time_tenants
+from cli.isolation.timing.time_tenants import TimingFindings, time_tenants
+from cli.isolation.timing.trials import TimingFinding
 from cli.isolation.verdict import Finding, Outcome
 from cli.operating.admin_client import AdminClient
 from cli.operating.server_target import admin_target, checked_url, service_url

@@ -5,7 +5,8 @@ from msgspec.structs import replace
 from cli.isolation.advice import advice
 from cli.isolation.cases import CASES, ENTRY_POINTS, Cell, TierCase
 from cli.isolation.eviction import LEVELS, EvictionFinding, Learnt
-from cli.isolation.timing import Separation, TimingFinding
+from cli.isolation.timing.separation import Separation
+from cli.isolation.timing.trials import TimingFinding
 from cli.isolation.verdict import Outcome, untested
 
 CELL = untested(Cell(CASES[0], TierCase.DEVICE, ENTRY_POINTS[0]), Outcome.PASSED, "")

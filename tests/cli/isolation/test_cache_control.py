@@ -11,7 +11,8 @@ import pytest
 from cli.isolation.cache_control import A_DAY, CacheControlTest
 from cli.isolation.cases import EntryPoint
 from cli.isolation.fixtures import TenantFixture
-from cli.isolation.server import OwnPrefix, ProbePrompt, Reading, ServerFacts, ServerUnderTest
+from cli.isolation.reading import ProbePrompt, Reading
+from cli.isolation.server import OwnPrefix, ServerFacts, ServerUnderTest
 from cli.isolation.verdict import Outcome
 
 ADA, BOB = TenantFixture("ada", "key-a"), TenantFixture("bob", "key-b")

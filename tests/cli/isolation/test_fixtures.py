@@ -11,7 +11,7 @@ import pytest
 from cli.errors import ServerRefused
 from cli.isolation.cases import CASES, IDS, PUBLISHED_CASES, Case, Cell, TierCase
 from cli.isolation.fixtures import Fixture, Fixtures
-from cli.isolation.server import ProbePrompt
+from cli.isolation.reading import ProbePrompt
 
 CASE = {case.name: case for case in (*CASES, *PUBLISHED_CASES)}
 

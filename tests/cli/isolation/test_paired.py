@@ -23,7 +23,8 @@ from cli.isolation.cases import (
 )
 from cli.isolation.fixtures import HEAVY, LIGHT, Fixture, TenantFixture
 from cli.isolation.paired import PairedTest, squeeze
-from cli.isolation.server import ProbePrompt, ServerFacts, ServerUnderTest
+from cli.isolation.reading import ProbePrompt
+from cli.isolation.server import ServerFacts, ServerUnderTest
 from cli.isolation.verdict import Finding, Outcome, untested
 
 PROMPT = 120

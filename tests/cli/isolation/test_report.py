@@ -7,8 +7,9 @@ from msgspec.structs import replace
 
 from cli.isolation.cases import CASES, Cell, TierCase, cells_of
 from cli.isolation.eviction import EvictionFinding, Learnt
+from cli.isolation.reading import Reading
 from cli.isolation.report import Record, markdown, show
-from cli.isolation.server import Reading, ServerFacts
+from cli.isolation.server import ServerFacts
 from cli.isolation.verdict import Finding, Outcome, judged, overall, untested
 
 FULL = Reading(72, 64, {"device": 64})

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from cli.isolation.fixtures import TenantFixture
-from cli.isolation.server import ProbePrompt, ServerFacts, ServerUnderTest
+from cli.isolation.reading import ProbePrompt
+from cli.isolation.server import ServerFacts, ServerUnderTest
 from cli.isolation.stored import KINDS, StoredTest
 from cli.isolation.verdict import Outcome
 

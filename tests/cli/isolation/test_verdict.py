@@ -13,8 +13,9 @@ from cli.isolation.cases import (
     TierCase,
     cells_of,
 )
-from cli.isolation.server import Reading
-from cli.isolation.timing import Separation, TimingFinding
+from cli.isolation.reading import Reading
+from cli.isolation.timing.separation import Separation
+from cli.isolation.timing.trials import TimingFinding
 from cli.isolation.verdict import Finding, Outcome, judged, overall, timing_outcome, untested
 
 FULL = Reading(72, 64, {"device": 64, "host": 0, "disk": 0})

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 
-from cli.isolation.server import MODULES, ProbePrompt, ServerUnderTest, using_module
+from cli.isolation.reading import ProbePrompt
+from cli.isolation.server import MODULES, ServerUnderTest, using_module
 
 _PROMPTS_A_TRIAL = 3
 _MODULES = 10 * _PROMPTS_A_TRIAL  # number of prompt modules of a schema

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from cli.isolation.timing import auc, best_advantage, bootstrap_interval, separation
+from cli.isolation.timing.separation import auc, best_advantage, bootstrap_interval, separation
 
 RANDOM = 20261121
 

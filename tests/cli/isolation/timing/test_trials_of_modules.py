@@ -12,9 +12,11 @@ from typing import Any, cast
 
 import pytest
 
-from cli.isolation.server import ProbePrompt, ServerUnderTest
-from cli.isolation.timing import Timed, Trials, taken
-from cli.isolation.trial_prompts import PromptsOfModules
+from cli.isolation.reading import ProbePrompt
+from cli.isolation.server import ServerUnderTest
+from cli.isolation.timing.timed_requests import Timed
+from cli.isolation.timing.trial_prompts import PromptsOfModules
+from cli.isolation.timing.trials import Trials, taken
 from cli.isolation.verdict import Outcome, timing_outcome
 
 LENGTH, SAMPLES = 8, 40

@@ -1,0 +1,1 @@
+"""The timing test of isolation: requests, trials, and how well times tell hits from misses."""
