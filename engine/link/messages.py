@@ -10,6 +10,7 @@ Elsewhere: the encoding and the maximum size (`codec.py`).
 
 from __future__ import annotations
 
+from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import msgspec
@@ -21,7 +22,7 @@ from engine.link.query_messages import QueryMessage, ReplyMessage
 from prefix_cache.names import Loads as Loads
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     import numpy.typing as npt
 
@@ -144,9 +145,9 @@ class PromptModule(msgspec.Struct, frozen=True, array_like=True):
 
     The tokens of a module attend to the module itself, and in some modules also to the head, which
     is the first module of the request. Such a module begins with copies of the head's last tokens,
-    those that do not fill a block. A prompt's other tokens attend to the tokens of all its modules.
-    The whole blocks of a module are read in place. Its remaining tokens are copied to the beginning
-    of the prompt.
+    those that do not fill a block. A prompt's other tokens attend to the tokens of all its modules,
+    except scaffolds. Blocks that have only such tokens are read in place. The remaining such tokens
+    are copied to the beginning of the prompt.
     """
 
     token_ids: bytes  # int32, little endian, padded to whole blocks; no token attends to padding
@@ -156,11 +157,23 @@ class PromptModule(msgspec.Struct, frozen=True, array_like=True):
     block_keys: bytes  # the blocks' keys, 16 bytes each
     # Number of leading tokens that are copies of the head's; None: no head.
     head_tokens: int | None = None
+    # Parameters' scaffolds, in order, each as (first, end). Only the module itself attends to them.
+    scaffolds: tuple[tuple[int, int], ...] = ()
 
     @property
     def own_tokens(self) -> int:
-        """The number of the module's tokens, without padding and the head module's tokens."""
-        return self.num_tokens - (self.head_tokens or 0)
+        """The number of the module's tokens to which prompts attend, without the head module's."""
+        return self.own_between(0, self.num_tokens)
+
+    def own_between(self, first: int, end: int) -> int:
+        """Count those of `own_tokens` whose index is at least `first` and less than `end`."""
+        texts = self._texts()
+        return sum(max(min(end, stop) - max(first, start), 0) for start, stop in texts)
+
+    @property
+    def unread_tokens(self) -> int:
+        """The number of tokens to which no prompt attends: scaffolds and padding."""
+        return self.padded_tokens - self.own_tokens - (self.head_tokens or 0)
 
     @property
     def padded_tokens(self) -> int:
@@ -168,17 +181,23 @@ class PromptModule(msgspec.Struct, frozen=True, array_like=True):
         return len(self.token_ids) // _ID_BYTES
 
     @property
-    def whole(self) -> range:
+    def whole(self) -> tuple[range, ...]:
         """The indices of the module's tokens that fill whole blocks, which are read in place."""
         size = len(self.token_ids) // _ID_BYTES // (len(self.block_keys) // _KEY_BYTES)
-        start = min(-(-(self.head_tokens or 0) // size) * size, self.num_tokens)
-        return range(start, max(self.num_tokens // size * size, start))
+        starts = ((min(-(-start // size) * size, end), end) for start, end in self._texts())
+        return tuple(range(start, max(end // size * size, start)) for start, end in starts)
 
     @property
     def copied(self) -> tuple[int, ...]:
         """The indices of the module's tokens that are copied, without those of the head module."""
-        whole = self.whole
-        return (*range(self.head_tokens or 0, whole.start), *range(whole.stop, self.num_tokens))
+        texts = zip(self._texts(), self.whole, strict=True)
+        parts = ((*range(a, part.start), *range(part.stop, end)) for (a, end), part in texts)
+        return tuple(chain.from_iterable(parts))
+
+    def _texts(self) -> Iterator[tuple[int, int]]:
+        """Yield (first, end) of the module's own tokens before, between and after its scaffolds."""
+        edges = [(0, self.head_tokens or 0), *self.scaffolds, (self.num_tokens, 0)]
+        return ((start, end) for (_, start), (end, _) in pairwise(edges))
 
 
 class Generate(msgspec.Struct, frozen=True, kw_only=True, tag="generate"):
@@ -228,7 +247,7 @@ class Generate(msgspec.Struct, frozen=True, kw_only=True, tag="generate"):
     @property
     def prompt_tokens(self) -> int:
         """The number of the prompt's tokens, including tokens of its modules."""
-        before = sum(len(one.whole) for one in self.modules)
+        before = sum(len(part) for one in self.modules for part in one.whole)
         return before + len(self.token_ids) // _ID_BYTES
 
 

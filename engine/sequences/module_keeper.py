@@ -282,5 +282,5 @@ def _charge(computing: _Computing) -> None:
     if sequence is not None and modules is not None:
         module = computing.blocks.module
         start, seconds = sequence.prompt_end, sequence.engine_seconds
-        work = ModuleWork(sequence, module.num_tokens, module.head_tokens or 0, start, seconds)
+        work = ModuleWork(sequence, module, start, seconds)
         modules.work.setdefault(module.namespace, []).append(work)

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Protocol
 
 import numpy as np
@@ -46,7 +47,7 @@ class ModuleBlocks:
     module: PromptModule
     path: NamespacePath
     token_ids: TokenIds
-    whole: range  # indices of the tokens that are read in place
+    whole: tuple[range, ...]  # indices of the tokens that are read in place
     copied: tuple[int, ...]  # indices of the tokens that are copied
 
 
@@ -78,24 +79,22 @@ class ModulePrefill(Protocol):
 class ModuleWork:
     """The work on a prompt module for which one sequence is charged.
 
-    `tokens` is the number of the module's tokens without padding. The first `head_tokens` of them
-    belong to the head module. Tokens before `start` are not charged.
+    Tokens before `start` are not charged.
     """
 
     computing: ModulePrefill
-    tokens: int
-    head_tokens: int
+    module: PromptModule
     start: int = 0
     seconds_before: float = 0.0
 
     @property
     def computed(self) -> int:
-        """The number of tokens computed so far at or after `start`, without padding."""
-        return max(min(self.computing.prompt_end, self.tokens) - self._first, 0)
+        """The number of tokens computed so far at or after `start` to which prompts attend."""
+        return self.module.own_between(self._first, self.computing.prompt_end)
 
     @property
     def charged(self) -> int:
-        """The number of tokens computed so far at or after `start`, with padding."""
+        """The number of all tokens computed so far at or after `start`."""
         return max(self.computing.prompt_end - self._first, 0)
 
     @property
@@ -106,8 +105,9 @@ class ModuleWork:
     def loaded(self) -> TierTokens:
         """The module's tokens that were loaded from lower tiers."""
         host, disk = self.computing.found.host, self.computing.found.disk
-        of_host = min(host, self.head_tokens)
-        return TierTokens(0, host - of_host, max(disk - self.head_tokens + of_host, 0))
+        head_tokens = self.module.head_tokens or 0
+        of_host = min(host, head_tokens)
+        return TierTokens(0, host - of_host, max(disk - head_tokens + of_host, 0))
 
     @property
     def seconds(self) -> float:
@@ -134,7 +134,7 @@ class SequenceModules:
     @property
     def num_tokens(self) -> int:
         """The number of tokens in the prompt modules' whole blocks."""
-        return sum(len(one.whole) for one in self.blocks)
+        return sum(len(part) for one in self.blocks for part in one.whole)
 
     @property
     def padded_tokens(self) -> int:
@@ -154,8 +154,8 @@ class SequenceModules:
 
     def whole_ids(self) -> TokenIds:
         """Return the tokens in the modules' whole blocks."""
-        parts = ((one.token_ids, one.whole) for one in self.blocks)
-        return np.concatenate([ids[whole.start : whole.stop] for ids, whole in parts])
+        parts = ((one.token_ids, part) for one in self.blocks for part in one.whole)
+        return np.concatenate([ids[part.start : part.stop] for ids, part in parts])
 
     def copies(self, own: BlockIds, first: int, block_size: int) -> tuple[TokenCopy, ...]:
         """Return the copies of module tokens to the blocks `own`. Skip the first `first` tokens."""
@@ -188,8 +188,9 @@ class SequenceModules:
         self.leases = tuple(held)
         size = cache.block_size
         whole = [
-            lease.blocks[blocks.whole.start // size : blocks.whole.stop // size]
+            lease.blocks[part.start // size : part.stop // size]
             for blocks, lease in zip(self.blocks, held, strict=True)
+            for part in blocks.whole
         ]
         self.block_ids = np.concatenate(whole)
         return True
@@ -207,7 +208,7 @@ class SequenceModules:
 
     @property
     def charged(self) -> int:
-        """The tokens of `computed` and their padding, which takes as long to compute."""
+        """The tokens of `computed`, scaffolds and padding, which take as long to compute."""
         return sum(max(one.charged for one in rounds) for rounds in self.work.values())
 
     @property
@@ -250,7 +251,9 @@ def _check_heads(modules: tuple[PromptModule, ...], block_size: int) -> None:
     last = first.num_tokens % block_size
     if first.head_tokens is not None or any(one.head_tokens not in (None, last) for one in others):
         raise InvalidRequest("a module begins with the last tokens of the request's first module")
-    if any(one.own_tokens < 1 for one in others):
+    if first.scaffolds and any(one.head_tokens is not None for one in others):
+        raise InvalidRequest("a module to which others attend has no scaffolds")
+    if any(one.own_tokens < 1 for one in modules):
         raise InvalidRequest("a module has a token of its own")
 
 
@@ -262,5 +265,8 @@ def _blocks(module: PromptModule, token_ids: TokenIds, block_size: int) -> Modul
         raise InvalidRequest("a module is padded by less than a block")
     if len(module.namespace) != NAMESPACE_BYTES or len(module.block_keys) != size * KEY_BYTES:
         raise InvalidRequest("a module's namespace or block keys have a wrong length")
+    edges = [module.head_tokens or 0, *chain.from_iterable(module.scaffolds), module.num_tokens]
+    if edges != sorted(edges):
+        raise InvalidRequest("a module's scaffolds are of its own tokens, in order")
     path = NamespacePath.single(Namespace(module.namespace))
     return ModuleBlocks(module, path, token_ids, module.whole, module.copied)

@@ -264,10 +264,10 @@ class AdmittedRequest:
 
     @property
     def most_computed(self) -> int:
-        """The tokens of all prompts if each choice computes its own, and the modules' padding."""
+        """The tokens of all prompts if each choice computes its own, and modules' unread tokens."""
         modules = (module for one in self.generates[:: self.choices] for module in one.modules)
-        padding = sum(module.padded_tokens - module.num_tokens for module in modules)
-        return self.prompt_tokens * self.sharing + padding
+        unread = sum(module.unread_tokens for module in modules)
+        return self.prompt_tokens * self.sharing + unread
 
     def shortened(self, most: int) -> AdmittedRequest:
         """Return a copy of the request with answers of at most `most` tokens."""

@@ -172,7 +172,7 @@ def _view(stored: StoredSchema) -> ModulesView:
             PlacedModuleView(
                 name=one.name,
                 position=one.first,
-                tokens=len(one.token_ids),
+                tokens=one.num_tokens,
                 parameters={name: room.length for name, room in one.parameters.items()},
             )
             for one in stored.placed.modules

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import takewhile
 
@@ -43,7 +43,7 @@ class JoinedPrompt:
     @property
     def num_tokens(self) -> int:
         """The number of the prompt's tokens, including the modules' tokens."""
-        return sum(len(one.whole) for one in self.modules) + len(self.token_ids)
+        return sum(len(part) for one in self.modules for part in one.whole) + len(self.token_ids)
 
     @property
     def held(self) -> int:
@@ -116,8 +116,8 @@ class _Keyed:
 def _keyed(begin: TokenIds, selection: Selection, block_size: int) -> list[_Keyed]:
     """Return the head, if any, and then the other runs, each after the head's last tokens."""
     placed = [
-        Run((), begin, np.arange(len(begin), dtype=np.int32)),
-        *(Run(one.names, one.token_ids, one.positions + len(begin)) for one in selection.runs),
+        Run((), begin, np.arange(len(begin), dtype=np.int32), np.zeros(len(begin), np.bool_)),
+        *(replace(one, positions=one.positions + len(begin)) for one in selection.runs),
     ]
     unnamed = [*takewhile(lambda one: not any(one.names), placed)]
     head, others, schema = reduce(Run.then, unnamed), placed[len(unnamed) :], selection.digest
@@ -139,7 +139,7 @@ def _module(keyed: _Keyed, namespace: Namespace, block_size: int) -> PromptModul
     positions = np.concatenate([run.positions, np.full(padding, run.positions[-1], np.int32)])
     keys = block_keys(NamespacePath.single(namespace), ids, block_size)
     packed = pack_token_ids(ids), count, pack_token_ids(positions)
-    return PromptModule(*packed, namespace, keys, keyed.head_tokens)
+    return PromptModule(*packed, namespace, keys, keyed.head_tokens, run.scaffolds)
 
 
 def _digest(schema: bytes, run: Run, head: str = "") -> str:

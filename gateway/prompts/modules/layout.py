@@ -2,6 +2,8 @@
 
 | module | union: the longest of its modules | module with a parameter |
 0        first of all its modules            first    ^ free positions   `length`
+
+A parameter's scaffold stands at the first of the free positions.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from gateway.errors import BadRequest
 from gateway.processes.fair_executor import Steps
@@ -19,6 +22,9 @@ from gateway.prompts.tokens.tokenizer import TokenIds
 # A function that returns a text's tokens. The function returns None as soon as it finds more tokens
 # than a given number.
 Encode = Callable[[str, int], Steps[TokenIds | None]]
+
+# one for each token: whether it is of a parameter's scaffold
+IsScaffold = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,12 +37,13 @@ class FreePositions:
 
 @dataclass(frozen=True, slots=True)
 class PlacedModule:
-    """A module's tokens without parameters' values, and their positions in the schema."""
+    """A module's tokens, with scaffolds for parameters' values, and their positions."""
 
     name: str | None  # None: an unnamed module, part of every prompt
     place: int  # index of the module's place in the schema; modules of a union share a place
     token_ids: TokenIds
     positions: TokenIds
+    is_scaffold: IsScaffold
     parameters: dict[str, FreePositions]
     first: int
     end: int
@@ -45,6 +52,11 @@ class PlacedModule:
     def length(self) -> int:
         """The number of the module's positions."""
         return self.end - self.first
+
+    @property
+    def num_tokens(self) -> int:
+        """The number of the module's tokens without scaffolds."""
+        return len(self.token_ids) - int(self.is_scaffold.sum())
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,25 +92,38 @@ def placed_schema(schema: SchemaSpec, encode: Encode, most: int) -> Steps[Placed
 def _placed(
     module: ModuleSpec, place: int, first: int, encode: Encode, most: int
 ) -> Steps[PlacedModule]:
-    token_ids, positions = list[TokenIds](), list[TokenIds]()
+    token_ids, positions, scaffolds = list[TokenIds](), list[TokenIds](), list[IsScaffold]()
     parameters, at = dict[str, FreePositions](), first
     for piece in module.pieces:
         if isinstance(piece, Parameter):
+            ids, end = (yield from _scaffold(piece, encode)), at + piece.length
             parameters[piece.parameter] = FreePositions(at, piece.length)
-            at += piece.length
-            continue
-        ids = yield from encode(piece, most)
-        if ids is None:
-            raise BadRequest(
-                f"a module has more than {most} tokens",
-                code="context_length_exceeded",
-                param="modules",
-            )
+        else:
+            ids = yield from _text(piece, encode, most)
+            end = at + len(ids)
         token_ids.append(ids)
         positions.append(np.arange(at, at + len(ids), dtype=np.int32))
-        at += len(ids)
-    ids, places = joined(token_ids), joined(positions)
-    return PlacedModule(module.name, place, ids, places, parameters, first, at)
+        scaffolds.append(np.full(len(ids), isinstance(piece, Parameter)))
+        at = end
+    is_scaffold = np.concatenate([np.empty(0, np.bool_), *scaffolds])
+    tokens = joined(token_ids), joined(positions), is_scaffold
+    return PlacedModule(module.name, place, *tokens, parameters, first, at)
+
+
+def _text(text: str, encode: Encode, most: int) -> Steps[TokenIds]:
+    ids = yield from encode(text, most)
+    if ids is None:
+        message = f"a module has more than {most} tokens"
+        raise BadRequest(message, code="context_length_exceeded", param="modules")
+    return ids
+
+
+def _scaffold(parameter: Parameter, encode: Encode) -> Steps[TokenIds]:
+    ids = yield from encode(parameter.scaffold, parameter.length)
+    if ids is None:
+        message = f"the scaffold of `{parameter.parameter}` has more than {parameter.length} tokens"
+        raise BadRequest(message, code="parameter_too_long", param="modules")
+    return ids
 
 
 def joined(arrays: Sequence[TokenIds]) -> TokenIds:

@@ -34,15 +34,14 @@ _ATTRIBUTES = {
     # in Prompt Cache the name of a member to which other modules attend; ignored here
     "union": {"scaffold"},
     "scaffold": set[str](),
-    "param": {"name", "len"},
-    "parameter": {"name", "length"},
+    "param": {"name", "len", "scaffold"},
+    "parameter": {"name", "length", "scaffold"},
     "system": set[str](),
     "user": set[str](),
     "assistant": set[str](),
 }
 # attributes of Prompt Cache's elements that are refused here, and why
 _REFUSED = {
-    "scaffold": ": nothing stands at a parameter's positions until a request gives its value",
     "cache": ": every module is cached",
     "src": ": a module's text is in the schema",
 }
@@ -147,7 +146,7 @@ def _parameter(element: ET.Element) -> Parameter:
     length = element.get(_LENGTHS[tag], "")
     if len(element) or not (length.isascii() and length.isdecimal() and len(length) < 6):
         raise _wrong("a parameter has a name, a length in tokens (`len`), and no content")
-    return Parameter(element.get("name", ""), int(length))
+    return Parameter(element.get("name", ""), int(length), element.get("scaffold", ""))
 
 
 def _contents(element: ET.Element) -> Iterator[str | ET.Element]:

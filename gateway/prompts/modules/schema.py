@@ -4,6 +4,7 @@ modules    in the order of their positions; unnamed modules are always part of t
 union      modules that begin at the same position: a prompt has at most one of them
 parameter  positions within a module that are left free for a request's own tokens
 scaffold   modules that attend to each other if a prompt has one at each of their places
+           of a parameter: text at its positions to which only the module's later text attends
 
 A named module may have no text: it has only parameters, or is the outer module of others in PML.
 """
@@ -28,11 +29,15 @@ NAME_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9_.:\-]{0,63}$(?!\n)"
 Name = Annotated[str, Meta(pattern=NAME_PATTERN)]
 
 
-class Parameter(Struct, frozen=True, forbid_unknown_fields=True):
-    """A place in a module for at most `length` tokens that a request supplies."""
+class Parameter(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A place in a module for at most `length` tokens that a request supplies.
+
+    The module is computed with `scaffold` at this place. No prompt attends to the scaffold.
+    """
 
     parameter: Name
     length: Annotated[int, Meta(ge=1, le=MOST_PARAMETER_TOKENS)]
+    scaffold: str = ""
 
 
 class ModuleSpec(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):

@@ -17,6 +17,7 @@ from gateway.processes.fair_executor import Steps
 from gateway.prompts.modules.layout import (
     Encode,
     FreePositions,
+    IsScaffold,
     PlacedModule,
     PlacedSchema,
     joined,
@@ -49,10 +50,17 @@ class Run:
     names: tuple[str | None, ...]
     token_ids: TokenIds
     positions: TokenIds
+    is_scaffold: IsScaffold
+
+    @property
+    def scaffolds(self) -> tuple[tuple[int, int], ...]:
+        """The indices (first, end) of parameters' scaffolds, in order."""
+        changes = np.flatnonzero(np.diff(self.is_scaffold, prepend=False, append=False))
+        return tuple((int(first), int(end)) for first, end in changes.reshape(-1, 2))
 
     def since(self, token: int) -> Run:
         """Return the run's tokens from `token` on, without names."""
-        return Run((), self.token_ids[token:], self.positions[token:])
+        return Run((), self.token_ids[token:], self.positions[token:], self.is_scaffold[token:])
 
     def then(self, other: Run) -> Run:
         """Return a run with this run's tokens and then the tokens of `other`."""
@@ -60,6 +68,7 @@ class Run:
             self.names + other.names,
             np.concatenate([self.token_ids, other.token_ids]),
             np.concatenate([self.positions, other.positions]),
+            np.concatenate([self.is_scaffold, other.is_scaffold]),
         )
 
 
@@ -69,7 +78,7 @@ class Selection:
 
     digest: bytes  # SHA-256 of the module schema
     used: tuple[str, ...]  # names of the modules, in the order of their positions
-    runs: tuple[Run, ...]  # runs of at least one token each
+    runs: tuple[Run, ...]  # runs of text, of at least one token each
     value_ids: TokenIds
     value_positions: TokenIds
     end: int
@@ -101,7 +110,7 @@ def select(schema: PlacedSchema, option: ModulesOption, encode: Encode) -> Steps
     return Selection(
         schema.digest,
         tuple(module.name for module in chosen if module.name is not None),
-        tuple(run for run in _runs(chosen, schema) if len(run.token_ids)),
+        tuple(run for run in _runs(chosen, schema) if not run.is_scaffold.all()),
         joined(values),
         joined(positions),
         max(module.end for module in chosen),
@@ -161,4 +170,5 @@ def _run(modules: Sequence[PlacedModule]) -> Run:
         tuple(module.name for module in modules),
         np.concatenate([module.token_ids for module in modules]),
         np.concatenate([module.positions for module in modules]),
+        np.concatenate([module.is_scaffold for module in modules]),
     )

@@ -23,12 +23,16 @@ from tests.engine.rigs.rig import generate
 
 @dataclass(frozen=True)
 class Part:
-    """A module before padding: its tokens, which begin at a position and may have a gap."""
+    """A module before padding: its tokens, which begin at a position and may have a gap.
+
+    Prompts do not attend to the tokens of `scaffold`, (first, end).
+    """
 
     token_ids: list[int]
     first: int
     gap_at: int | None = None  # number of tokens before a gap
     gap: int = 0
+    scaffold: tuple[int, int] = (0, 0)
 
     @property
     def positions(self) -> list[int]:
@@ -37,6 +41,12 @@ class Part:
 
     def __len__(self) -> int:
         return len(self.token_ids)
+
+    @property
+    def texts(self) -> list[tuple[int, int]]:
+        """The tokens to which prompts attend, (first, end) before and after the scaffold."""
+        first, end = self.scaffold
+        return [(0, first), (end, len(self))] if first < end else [(0, len(self))]
 
     def module(self, block_size: int, head: Part | None = None) -> PromptModule:
         """Return the module for a request; its namespace is derived from its contents and those of
@@ -52,7 +62,9 @@ class Part:
         keys = block_keys(NamespacePath.single(namespace), ids, block_size)
         last = None if head is None else len(head) % block_size
         packed = pack_token_ids(ids), len(own), pack_token_ids(positions)
-        return PromptModule(*packed, namespace, keys, last)
+        first, end = (len(own) - len(self) + at for at in self.scaffold)
+        scaffolds = ((first, end),) if first < end else ()
+        return PromptModule(*packed, namespace, keys, last, scaffolds)
 
     def after(self, head: Part | None, block_size: int) -> tuple[list[int], list[int]]:
         """Return the module's tokens and positions, after the last tokens of its head."""
@@ -110,8 +122,8 @@ def in_truth(
 ) -> Tensor:
     """Return the reference's logits (own tokens, V).
 
-    The request's own tokens attend to all tokens, a module's only to that module. `has_head`: all
-    modules also attend to the first.
+    The request's own tokens attend to all tokens except scaffolds, a module's only to that module.
+    `has_head`: all modules also attend to the first.
     """
     ids = [one for part in parts for one in part.token_ids] + own
     positions = [one for part in parts for one in part.positions]
@@ -121,6 +133,7 @@ def in_truth(
     for part in parts:
         end = start + len(part)
         allowed[start:end, read_by_all:start] = False
+        allowed[end:, start:end][:, slice(*part.scaffold)] = False
         start = end
     mask = torch.zeros(len(ids), len(ids)).masked_fill(~allowed, torch.finfo(torch.float32).min)
     with torch.inference_mode():
@@ -146,10 +159,12 @@ def expected(
     for part, head in with_heads(parts, has_head):
         before = [] if head is None else head.token_ids
         chain = list(accumulate([*before, *part.token_ids], next_kv, initial=0))[1:]
-        start = -(-len(before) // block_size) * block_size
-        end = max(len(chain) // block_size * block_size, start)
-        whole += chain[start:end]
-        copied += chain[len(before) : start] + chain[end:]
+        for first, last in part.texts:
+            first, last = len(before) + first, len(before) + last
+            start = min(-(-first // block_size) * block_size, last)
+            end = max(last // block_size * block_size, start)
+            whole += chain[start:end]
+            copied += chain[first:start] + chain[end:last]
     kv, generated = whole + copied, list[int]()
     for token_id in own:
         kv.append(next_kv(kv[-1] if kv else 0, token_id))

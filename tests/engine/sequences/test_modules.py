@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace as replace_part
 from typing import Any
 
 import numpy as np
@@ -116,6 +117,37 @@ def test_modules_attend_to_one_head(checkpoint: MakeCheckpoint, head: Part) -> N
     assert other.reused.tokens == len(head) + len(WHOLE) + len(SHORT)
     assert torch.equal(engine.kv(WHOLE, head), kept[0])
     assert torch.equal(engine.kv(head), kept[1])
+
+
+def test_only_a_modules_own_text_attends_to_its_scaffold(checkpoint: MakeCheckpoint) -> None:
+    """Leave out a scaffold within a block, over whole blocks, and at a module's end."""
+    saved, head = checkpoint("llama"), Part(random_prompt(21, seed=7), 0)
+    engine, ids = Engine(saved.model_dir), random_prompt(70, seed=6)
+    for scaffold in ((3, 9), (5, 45), (11, 12), (16, 32), (60, 70), (0, 69)):
+        part = Part(ids, 40, scaffold=scaffold)
+        first = engine.end(
+            reading(f"first{scaffold}", [head, part, SHORT], OWN, 200, has_head=True)
+        )
+        truth = in_truth(saved, [head, part, SHORT], OWN, 200, has_head=True)
+        assert (logits(first) - truth[-1][: len(VOCABULARY)]).abs().max() < 1e-4
+        attended = in_truth(saved, [head, replace_part(part, scaffold=(0, 0)), SHORT], OWN, 200)
+        assert (truth - attended).abs().max() > 1e-3, "the control: prompts attend to it"
+        left_out = len(range(*scaffold))
+        assert first.prompt_tokens == len(head) + 70 - left_out + len(SHORT) + len(OWN)
+
+
+def test_a_module_with_a_scaffold_is_the_same_bits_wherever_it_is_used(
+    checkpoint: MakeCheckpoint,
+) -> None:
+    engine, scaffold = Engine(checkpoint("llama").model_dir), (14, 23)
+    part = replace_part(LONG, scaffold=scaffold)
+    first = engine.end(reading("first", [part, WHOLE], OWN, 200))
+    assert (first.reused.tokens, first.computed_tokens) == (0, 48 + 32 + 6)
+    assert torch.equal(engine.kv(part), engine.kv(LONG)), "the scaffold is computed with the rest"
+    kept = engine.kv(part)
+    other = engine.end(reading("other", [WHOLE, SHORT, part], OWN, 190))
+    assert (other.reused.tokens, other.computed_tokens) == (37 - 9 + 32, 16 + 6)
+    assert torch.equal(engine.kv(part), kept)
 
 
 def test_tokens_after_modules_are_those_of_transformers(checkpoint: MakeCheckpoint) -> None:

@@ -4,6 +4,7 @@ refused.
 
 from __future__ import annotations
 
+from dataclasses import replace as replace_part
 from random import Random
 
 import pytest
@@ -36,10 +37,16 @@ def parts_of(random: Random) -> list[Part]:
     ]
 
 
+def with_scaffold(part: Part, random: Random) -> Part:
+    """Make some of the part's tokens a scaffold, but not all."""
+    first = random.randrange(len(part))
+    return replace_part(part, scaffold=(first, random.randint(first, len(part) - (not first))))
+
+
 @pytest.mark.parametrize("seed", range(24))
 def test_any_mix_gives_the_tokens_of_each_alone(seed: int) -> None:
     random = Random(seed)
-    parts = parts_of(random)
+    parts = [with_scaffold(one, random) for one in parts_of(random)]
     tiers = Tiers(host_blocks=random.choice([8, 40])) if seed % 2 else Tiers()
     rig = Rig(
         num_blocks=random.randint(26, 60),
@@ -425,6 +432,9 @@ SOUND = modular("r", [Part([1, 2, 3, 4, 5], 0)], [4, 4], 8)
 [MODULE] = SOUND.modules
 # a module that has only its head's last token
 EMPTY = Part([], 5).module(4, head=Part([1, 2, 3, 4, 5], 0))
+# a module with a scaffold, to which no other may attend
+SCAFFOLD = replace(MODULE, scaffolds=((1, 2),))
+BEHIND_IT = Part([6], 5).module(4, head=Part([1, 2, 3, 4, 5], 0))
 
 
 def _with(module: PromptModule) -> Generate:
@@ -447,6 +457,11 @@ def _with(module: PromptModule) -> Generate:
         (replace(SOUND, modules=(MODULE, replace(MODULE, head_tokens=2))), InvalidRequest.code),
         (replace(SOUND, modules=(MODULE, replace(MODULE, head_tokens=-1))), InvalidRequest.code),
         (replace(SOUND, modules=(MODULE, EMPTY)), InvalidRequest.code),
+        (_with(replace(MODULE, scaffolds=((3, 2),))), InvalidRequest.code),
+        (_with(replace(MODULE, scaffolds=((3, 6),))), InvalidRequest.code),
+        (_with(replace(MODULE, scaffolds=((2, 3), (1, 2)))), InvalidRequest.code),
+        (_with(replace(MODULE, scaffolds=((0, 5),))), InvalidRequest.code),
+        (replace(SOUND, modules=(SCAFFOLD, BEHIND_IT)), InvalidRequest.code),
         (replace(SOUND, positions=b"\0" * 4), InvalidRequest.code),
         (replace(SOUND, positions=b"\xff" * 12), PromptTooLong.code),
         (replace(SOUND, use_cache=False), InvalidRequest.code),

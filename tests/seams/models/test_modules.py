@@ -302,6 +302,31 @@ def test_unions_and_parameters(client: httpx.Client) -> None:
         assert (refused.status_code, refused.json()["error"]["code"]) == (400, code), refused.text
 
 
+def test_a_value_replaces_its_parameters_scaffold(client: httpx.Client) -> None:
+    def parts(**more: str) -> list[Any]:
+        code = {"parameter": "code", "length": 6, **more}
+        return ["The support code for Paris is ", code, ". The alarm code for Oslo is 4242. "]
+
+    def stored(**more: str) -> str:
+        return store(client, {"modules": [{"name": "visitor", "parts": parts(**more)}]})
+
+    schema, without = stored(scaffold="1234"), stored()
+    shown = [client.get(f"/v1/modules/{one}").json() for one in (schema, without)]
+    assert shown[0]["schema"]["modules"][0]["parts"] == parts(scaffold="1234")
+    assert shown[0]["modules"] == shown[1]["modules"], "the same tokens and positions"
+    for code in ("8361", "2847"):
+        visitor = {"name": "visitor", "values": {"code": code}}
+        answer = ask(client, schema, [visitor], "support code for Paris", max_tokens=4)
+        assert said(answer) == code
+        usage = ask(client, without, [visitor], "support code for Paris")["usage"]
+        assert answer["usage"]["prompt_tokens"] == usage["prompt_tokens"]
+    assert answer["ratoon"]["modules"]["cached_tokens"] == answer["ratoon"]["modules"]["tokens"]
+    assert "1234" not in said(ask(client, schema, ["visitor"], "support code for Paris"))
+    wrong = {"modules": [{"name": "visitor", "parts": parts(scaffold="1234567")}]}
+    refused = client.post("/v1/modules", json=wrong)
+    assert (refused.status_code, refused.json()["error"]["code"]) == (400, "parameter_too_long")
+
+
 def test_a_scaffold_attends_across_its_modules(client: httpx.Client) -> None:
     """A module that refers to the module before it needs both to be computed together."""
     schema = store(client, {**HANDBOOK, "scaffolds": [["door", "alarm"]]})

@@ -86,7 +86,54 @@ def test_a_head_of_whole_blocks_is_copied_into_no_module() -> None:
     head, b = made.modules
     assert (head.num_tokens, b.head_tokens, b.num_tokens) == (8, 0, 7)
     assert made.token_ids.tolist() == [*b"bbb", 1, 2]
-    assert (list(b.whole), list(b.copied)) == ([0, 1, 2, 3], [4, 5, 6])
+    assert (b.whole, b.copied) == ((range(4),), (4, 5, 6))
+
+
+def test_a_parameters_scaffold_is_in_its_module_and_in_no_prompt() -> None:
+    parts = ("123456", Parameter("n", 9, "........"), "abcdefg")
+    schema = SchemaSpec(modules=(ModuleSpec(name="p", parts=parts),))
+    made = prompt(ModuleUse("p", {"n": "=="}), schema=schema, head=HEAD[:2])
+    head, p = made.modules
+    assert unpack_token_ids(p.token_ids)[:23].tolist() == [7, 8, *b"123456........abcdefg"]
+    assert unpack_token_ids(p.positions)[:23].tolist() == [*range(16), *range(17, 24)]
+    assert (p.scaffolds, p.own_tokens, p.unread_tokens) == (((8, 16),), 13, 8 + 1)
+    assert p.whole == (range(4, 8), range(16, 20))
+    assert made.token_ids.tolist() == [7, 8, *b"12", *b"efg", *b"==", 1, 2]
+    assert made.positions.tolist() == [0, 1, 2, 3, 21, 22, 23, 8, 9, 24, 25]
+    assert made.num_tokens == 2 + 13 + 2 + 2
+    [without] = placed(schema).modules
+    assert (without.num_tokens, without.length) == (13, 22)
+    bare = ModuleSpec(name="p", parts=("123456", Parameter("n", 9), "abcdefg"))
+    other = prompt("p", schema=SchemaSpec(modules=(bare,)), head=HEAD[:2])
+    assert (other.modules[1].scaffolds, other.modules[0].token_ids) == ((), head.token_ids)
+    assert other.modules[1].namespace != p.namespace
+
+
+def test_scaffolds_in_modules_that_attend_to_each_other() -> None:
+    modules = tuple(
+        ModuleSpec(name=name, parts=(Parameter("n", 2, "."), text, Parameter("m", 2, "..")))
+        for name, text in (("a", "aa"), ("b", "b"))
+    )
+    made = prompt("a", "b", schema=SchemaSpec(modules=modules, scaffolds=(("a", "b"),)))
+    run = made.modules[1]
+    assert unpack_token_ids(run.token_ids)[: run.num_tokens].tolist() == [7, 8, 9, *b".aa...b.."]
+    assert run.scaffolds == ((3, 4), (6, 9), (10, 12))
+    assert made.token_ids.tolist() == [7, 8, 9, *b"aab", 1, 2]
+    alone = prompt(
+        "a", schema=SchemaSpec(modules=(ModuleSpec(name="a", parts=(Parameter("n", 2, "."),)),))
+    )
+    assert len(alone.modules) == 1, "a module of only a scaffold has nothing to attend to"
+
+
+def test_a_scaffold_fits_in_its_parameter() -> None:
+    def schema(length: int) -> SchemaSpec:
+        parts = ("x", Parameter("n", length, "..."))
+        return SchemaSpec(modules=(ModuleSpec(name="p", parts=parts),))
+
+    with pytest.raises(BadRequest, match="scaffold of `n` has more than 2 tokens") as refused:
+        placed(schema(2))
+    assert refused.value.param == "modules"
+    assert placed(schema(3)).length == 4
 
 
 def test_without_text_before_a_named_module_there_is_no_head() -> None:

@@ -78,6 +78,14 @@ def test_modules_within_modules_are_named_by_their_path() -> None:
     assert (city.name, city.pieces) == ("home.city", ("in a city.",))
 
 
+@pytest.mark.parametrize(("tag", "length"), [("param", "len"), ("parameter", "length")])
+def test_a_parameter_may_have_a_scaffold(tag: str, length: str) -> None:
+    parameter = f'<{tag} name="n" {length}="3" scaffold=" two "/>'
+    read = schema_of_pml(f'<schema><module name="a">For {parameter}</module></schema>')
+    check_schema(read)
+    assert read.modules[0].parts == ("For ", Parameter("n", 3, " two "))
+
+
 def test_a_scaffold_has_unions_and_modules_within_modules() -> None:
     read = schema_of_pml("""
 <schema name="s"><scaffold>
@@ -117,11 +125,7 @@ def test_a_module_may_have_no_text(within: str) -> None:
         ('<schema><module name="a">x<param name="p"/></module></schema>', "a length"),
         ('<schema><module name="a">x<param name="p" len="0"/></module></schema>', ">= 1"),
         ('<schema><module name="a">x<param name="p" len="-1"/></module></schema>', "a length"),
-        (
-            '<schema><module name="a">x<parameter name="p" length="2" scaffold="y"/></module>'
-            "</schema>",
-            "`scaffold`: nothing stands",
-        ),
+        ('<schema><module name="a" scaffold="b">x</module></schema>', "`scaffold`"),
         ('<schema><module name="a" cache="false">x</module></schema>', "is cached"),
         ('<schema><module name="a" src="file">x</module></schema>', "in the schema"),
         ("<schema><union>text</union></schema>", "no text"),
