@@ -5,6 +5,7 @@ Sources with more reliable long drafts are asked first.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from functools import partial
 
@@ -24,7 +25,7 @@ def choose_drafts(
     tree: RadixTree,
     step_seconds: StepSeconds,
     host_seconds: Callable[[], float] = no_seconds,
-    most_rows: int | None = None,
+    most_rows: int = sys.maxsize,
     answers: EarlierAnswers | None = None,
     *,
     has_states: bool = False,

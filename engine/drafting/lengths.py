@@ -3,12 +3,14 @@
 A drafted token costs about as much as a further row of one token. The probability that it is
 accepted is the product of its own chance and the chances of the tokens before it (`acceptance`). A
 step verifies the drafted tokens whose probability reaches a threshold, and the threshold is chosen
-to yield the most tokens per second. A step with drafts costs extra time, because it must wait for
-host work that otherwise overlaps with the step before.
+to yield the most tokens per second. Where the drafted tokens would not fit the step, the longest
+drafts are cut to one length. A step with drafts costs extra time, because it must wait for host
+work that otherwise overlaps with the step before.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
@@ -38,7 +40,7 @@ class Payoff:
         self,
         step_seconds: StepSeconds,
         host_seconds: Callable[[], float] = no_seconds,
-        most_rows: int | None = None,
+        most_rows: int = sys.maxsize,
         *,
         has_states: bool = False,
     ) -> None:
@@ -58,8 +60,9 @@ class Payoff:
 
     def can_pay(self, rows: int) -> bool:
         """Return whether drafts for `rows` rows would save time if all were accepted."""
-        most = ((rows * n, rows * n) for n in (1, 4, MOST_DRAFTS))
-        return self._fastest(rows, most) is not None
+        most = min(self._most_rows // rows - 1, MOST_DRAFTS)
+        sizes = {min(size, most) for size in (1, 4, MOST_DRAFTS)}
+        return self._fastest(rows, ((rows * size, rows * size) for size in sizes)) is not None
 
     def lengths(self, rows: int, chances: Sequence[tuple[int, int]], pending: int = 0) -> list[int]:
         """Return how many tokens of each draft to verify in a step of `rows` rows.
@@ -74,13 +77,18 @@ class Payoff:
         table = self._tables.get(pending)
         if table is None:
             table = self._tables[pending] = _Table(pending)
-        places = [curve * SIZES + min(size, MOST_DRAFTS) for curve, size in chances]
-        sums: list[float] = np.add.reduce(table.both.take(places, axis=0)).tolist()
-        best = self._fastest(rows, zip(sums[:COUNT], sums[COUNT:], strict=True))
+        places = _places(chances, MOST_DRAFTS)
+        choices = table.choices(places)
+        room = self._most_rows - rows
+        over = next((at for at, (drafted, _) in enumerate(choices) if drafted > room), None)
+        cut = places
+        if over is not None:
+            cut = _places(chances, pending + _longest(table.drafted(over, places), room))
+            choices[over:] = table.choices(cut)[over : over + 1]
+        best = self._fastest(rows, choices)
         if best is None:
             return [0] * len(chances)
-        lengths = table.lengths[best]
-        return [lengths[place] for place in places]
+        return table.drafted(best, cut if best == over else places)
 
     def _fastest(self, rows: int, choices: Iterable[tuple[float, float]]) -> int | None:
         """Return the index of the choice with the most tokens per second, or None if none helps.
@@ -88,15 +96,13 @@ class Payoff:
         A choice is a pair: the number of drafted tokens, and the expected number of accepted
         tokens.
         """
-        plain, most_rows, predicted = self._seconds(rows), self._most_rows, self._predicted
+        plain, predicted = self._seconds(rows), self._predicted
         waits = self._host_seconds()
         fastest, best, before = GAIN, None, 0.0
         for at, (drafted, accepted) in enumerate(choices):
             if drafted == before:
                 continue
             before = drafted
-            if most_rows is not None and rows + drafted > most_rows:
-                continue
             computed = rows + int(drafted) + (int(accepted) if self._has_states else 0)
             longer = predicted.get(computed) or self._seconds(computed)
             if plain is None or longer is None:
@@ -118,6 +124,22 @@ class Payoff:
             if seconds is not None:
                 self._predicted[rows] = seconds
         return seconds
+
+
+def _longest(lengths: list[int], room: int) -> int:
+    """Return the length to which longer ones are cut so that the sum of all fits `room`."""
+    left = len(lengths)
+    for length in sorted(lengths):
+        if length * left > room:
+            break
+        room -= length
+        left -= 1
+    return room // max(left, 1)
+
+
+def _places(chances: Sequence[tuple[int, int]], most: int) -> list[int]:
+    """Return where a `_Table` has each draft, of which at most `most` tokens are used."""
+    return [curve * SIZES + (size if size < most else most) for curve, size in chances]
 
 
 class _Table:
@@ -142,5 +164,15 @@ class _Table:
         # After the transposition, each row is for one curve and size. Its columns are the lengths
         # by threshold, then the gains by threshold.
         both: npt.NDArray[np.float64] = np.concatenate((lengths, gained)).reshape(2 * COUNT, -1)
-        self.both = np.ascontiguousarray(both.T)
-        self.lengths: list[list[int]] = lengths.reshape(COUNT, -1).tolist()
+        self._both = np.ascontiguousarray(both.T)
+        self._lengths: list[list[int]] = lengths.reshape(COUNT, -1).tolist()
+
+    def choices(self, places: list[int]) -> list[tuple[float, float]]:
+        """Return the numbers of drafted and of expected accepted tokens, by threshold."""
+        sums: list[float] = np.add.reduce(self._both.take(places, axis=0)).tolist()
+        return list(zip(sums[:COUNT], sums[COUNT:], strict=True))
+
+    def drafted(self, at: int, places: list[int]) -> list[int]:
+        """Return the length of each draft with threshold number `at`."""
+        lengths = self._lengths[at]
+        return [lengths[place] for place in places]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from itertools import pairwise, product
 
 import numpy as np
@@ -75,6 +76,32 @@ def test_rows_and_drafts_together_fit_a_step() -> None:
         assert drafted + 4 <= most_rows
         assert bool(drafted) == (most_rows >= 8)
         assert payoff.can_pay(4) == (most_rows >= 8), "else a step would wait for nothing"
+
+
+@pytest.mark.parametrize("rows", [4, 16, 32, 64])
+def test_many_sure_drafts_fill_the_step_in_equal_parts(rows: int) -> None:
+    lengths = Payoff(lambda rows: 1.0, most_rows=256).lengths(rows, [(SURE, 100)] * rows)
+    assert set(lengths) == {min(256 // rows - 1, MOST_DRAFTS)}
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_only_the_longest_drafts_are_cut_to_fit_a_step(seed: int) -> None:
+    generator = random.Random(seed)
+    chances = [
+        (generator.choice([SURE, LIKELY, HALF, RARE]), generator.randrange(1, 2 * MOST_DRAFTS))
+        for _ in range(generator.randrange(1, 60))
+    ]
+    rows, pending = len(chances) + generator.randrange(4), generator.randrange(3)
+    most_rows = rows + generator.randrange(300)
+    lengths = Payoff(lambda rows: 1.0, most_rows=most_rows).lengths(rows, chances, pending)
+    assert rows + sum(lengths) <= most_rows
+    free = Payoff(lambda rows: 1.0).lengths(rows, chances, pending)
+    for length, (curve, size) in zip(lengths, chances, strict=True):
+        assert 0 <= length <= max(min(size, MOST_DRAFTS) - pending, 0)
+        if curve == SURE and length < min(size, MOST_DRAFTS) - pending:
+            assert length == max(lengths), "no shorter draft of equal chances has more"
+    if rows + sum(free) <= most_rows:
+        assert lengths == free
 
 
 def test_drafts_that_are_computed_twice_are_shorter() -> None:
