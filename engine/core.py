@@ -26,7 +26,7 @@ from engine.in_flight.inbox import Inbox
 from engine.in_flight.launches import Launches
 from engine.in_flight.unready import Unready
 from engine.link.messages import Generate
-from engine.link.stats_messages import EngineStats
+from engine.link.stats.engine_stats import EngineStats
 from engine.queries.cache_feed import SNAPSHOT_PACE_S, CacheFeed
 from engine.queries.queries import Queries
 from engine.queries.tree_views import PACE_S

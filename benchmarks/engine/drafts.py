@@ -22,7 +22,7 @@ import typer
 
 from benchmarks.engine.in_process import LocalEngine, Size
 from benchmarks.record import emit
-from engine.link.stats_messages import DraftStats
+from engine.link.stats.engine_stats import DraftStats
 from engine.sequences.sequence import Sequence as EngineSequence
 from engine.step import VERIFY, Forward, Launched, Row, Runner, Sampled, Step
 from tests.doubles.engine.scripted_drafting import ScriptedDrafting

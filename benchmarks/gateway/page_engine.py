@@ -23,7 +23,7 @@ from engine.core import EngineCore
 from engine.link.codec import Codec
 from engine.link.engine_end.socket_link import SocketLink
 from engine.link.query_messages import StatsReply
-from engine.link.stats_messages import TierTokens
+from engine.link.stats.tier_stats import TierTokens
 from engine.link.view_messages import OverviewQuery, PrefixesQuery, SequencesQuery, TreeQuery, View
 from engine.scheduling.fairness.queue import QueueLimits
 from engine.scheduling.step_builder import StepLimits

@@ -30,7 +30,7 @@ from benchmarks.record import emit
 from engine.link.event_messages import Finished, Reused, Tokens
 from engine.link.interface import OnEnd
 from engine.link.messages import Generate
-from engine.link.stats_messages import TierTokens
+from engine.link.stats.tier_stats import TierTokens
 from tests.doubles.engine.fake_engine import TIMING, WELCOME, FakeEngine
 from tests.doubles.engine.tiny_model import write_tiny_model
 from tests.doubles.gateway.served import MODEL, Served, config_of, serving

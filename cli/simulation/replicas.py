@@ -20,7 +20,7 @@ from cli.simulation.steps import Gap, Job, SimulatedStepBounds, SteppedEngine, V
 from engine.link.cache_events import CacheEvents, EventsTaken, Subscribe
 from engine.link.event_messages import Reused, Timing
 from engine.link.messages import Role
-from engine.link.stats_messages import TierTokens
+from engine.link.stats.tier_stats import TierTokens
 from engine.queries.cache_feed import CacheFeed
 from gateway.routing.prompt import RoutingRequest
 from gateway.routing.remote_prefill import RemotePrefillLimits, answering, computing

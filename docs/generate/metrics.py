@@ -8,8 +8,23 @@ import msgspec
 from prometheus_client.parser import text_string_to_metric_families
 
 from docs.generate.table import table
-from engine.link import stats_messages as counted
 from engine.link.interface import ReplicaHealth
+from engine.link.stats.engine_stats import (
+    DraftStats,
+    EngineStats,
+    ExchangeStats,
+    FetchStats,
+    WindowStats,
+)
+from engine.link.stats.tier_stats import (
+    DirectionStats,
+    DiskStats,
+    LowerStates,
+    LowerTierStats,
+    PoolStats,
+    StateStats,
+    TierStats,
+)
 from gateway.telemetry.metrics import GatewayMetrics
 
 
@@ -24,17 +39,17 @@ def exposition() -> str:
     metrics.routing.moved("replica")
     metrics.routing.fetch("prefix")
     metrics.routing.snapshot("replica")
-    tiers = counted.TierStats(
-        lower={"host": _zero(counted.LowerTierStats)},
-        ways=[_zero(counted.DirectionStats)],
+    tiers = TierStats(
+        lower={"host": _zero(LowerTierStats)},
+        ways=[_zero(DirectionStats)],
         evictions={"device": {"room": 0}},
-        disk=_zero(counted.DiskStats),
+        disk=_zero(DiskStats),
     )
-    some = {"pool": _zero(counted.PoolStats), "windows": {"all": _zero(counted.WindowStats)}}
-    exchange = counted.ExchangeStats(fetched={"socket": _zero(counted.FetchStats)})
-    drafts = {"tree": counted.DraftStats()}
-    some["states"] = counted.StateStats(lower={"host": _zero(counted.LowerStates)})
-    stats = _zero(counted.EngineStats, tiers=tiers, exchange=exchange, drafts=drafts, **some)
+    some = {"pool": _zero(PoolStats), "windows": {"all": _zero(WindowStats)}}
+    exchange = ExchangeStats(fetched={"socket": _zero(FetchStats)})
+    drafts = {"tree": DraftStats()}
+    some["states"] = StateStats(lower={"host": _zero(LowerStates)})
+    stats = _zero(EngineStats, tiers=tiers, exchange=exchange, drafts=drafts, **some)
     replica = ReplicaHealth("ready", "")
     return metrics.render(stats, {"0": replica}).decode()
 

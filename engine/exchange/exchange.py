@@ -24,7 +24,7 @@ from engine.exchange.serving.server import BlockServer
 from engine.exchange.serving.source import RunningRequest, Source
 from engine.exchange.wire import PoolHandle
 from engine.link.engine_end.waker import Waker
-from engine.link.stats_messages import ExchangeStats
+from engine.link.stats.engine_stats import ExchangeStats
 from engine.link.tcp.curve import LinkKey
 from engine.sequences.sequence import Sequence
 from prefix_cache.cache import PrefixCache

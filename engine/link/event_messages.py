@@ -12,7 +12,7 @@ from typing import Literal
 
 import msgspec
 
-from engine.link.stats_messages import StateTier, TierTokens
+from engine.link.stats.tier_stats import StateTier, TierTokens
 
 FinishReason = Literal["stop", "length", "cancelled"]
 

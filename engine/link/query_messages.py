@@ -8,7 +8,8 @@ from engine.errors import EngineError, error_from_code
 from engine.link.carrying_messages import Carried, Carrying
 from engine.link.erasure import Erasure
 from engine.link.query import Query, Reply
-from engine.link.stats_messages import EngineStats, StateTier, TierTokens
+from engine.link.stats.engine_stats import EngineStats
+from engine.link.stats.tier_stats import StateTier, TierTokens
 from engine.link.view_messages import ViewQuery, ViewReply
 
 UNRECORDED = ""  # id of a flush that no gateway records or repeats

@@ -12,15 +12,10 @@ import msgspec
 from msgspec import field
 
 from engine.link.query import Query, R, Reply
-from engine.link.stats_messages import (
-    DiskStats,
-    DraftStats,
-    EvictionStats,
-    GapStats,
-    SentinelStats,
-    StateStats,
-    TierTokens,
-)
+from engine.link.stats.engine_stats import DraftStats, SentinelStats
+from engine.link.stats.flow_stats import EvictionStats
+from engine.link.stats.gap_stats import GapStats
+from engine.link.stats.tier_stats import DiskStats, StateStats, TierTokens
 
 SequenceState = Literal["waiting", "loading", "prefill", "decode"]
 

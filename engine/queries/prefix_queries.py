@@ -15,7 +15,7 @@ from engine.link.query_messages import (
     Probe,
     Probed,
 )
-from engine.link.stats_messages import TierTokens
+from engine.link.stats.tier_stats import TierTokens
 from engine.scheduling.step_times import StepTimes
 from engine.sequences.intake import path_of
 from engine.sequences.prefix_loads import state_tier

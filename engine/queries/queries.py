@@ -19,7 +19,7 @@ from engine.link.query_messages import (
     StatsQuery,
     StatsReply,
 )
-from engine.link.stats_messages import EngineStats
+from engine.link.stats.engine_stats import EngineStats
 from engine.link.view_messages import View
 from engine.queries.cache_orders import CacheOrders
 from engine.queries.prefix_queries import PrefixQueries

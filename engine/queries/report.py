@@ -10,18 +10,14 @@ import msgspec
 
 from engine.components import Components
 from engine.copies import TierCopies
-from engine.link.stats_messages import (
-    BlocksByReason,
+from engine.link.stats.engine_stats import EngineStats, SentinelStats
+from engine.link.stats.flow_stats import BlocksByReason, EvictionStats, FlowShares, ShareStats
+from engine.link.stats.tier_stats import (
     DirectionStats,
     DiskStats,
-    EngineStats,
-    EvictionStats,
-    FlowShares,
     LowerStates,
     LowerTierStats,
     PoolStats,
-    SentinelStats,
-    ShareStats,
     StateStats,
     TierStats,
 )

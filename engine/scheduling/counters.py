@@ -11,7 +11,9 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from engine.link.stats_messages import DraftStats, FlowStats, TierTokens, WindowStats
+from engine.link.stats.engine_stats import DraftStats, WindowStats
+from engine.link.stats.flow_stats import FlowStats
+from engine.link.stats.tier_stats import TierTokens
 from prefix_cache.cache import PrefixCache
 from prefix_cache.eviction.quota_usage import OwnerUse
 

@@ -16,7 +16,7 @@ import logging
 from collections import deque
 from collections.abc import Iterable
 
-from engine.link.stats_messages import GapStats
+from engine.link.stats.gap_stats import GapStats
 from engine.scheduling.scheduled_rows import ScheduledRow
 from engine.scheduling.step_builder import StepLimits
 from engine.scheduling.step_times import StepShape, StepTimes

@@ -14,7 +14,7 @@ from importlib.metadata import PackageNotFoundError, version
 import msgspec
 
 from engine.link.messages import Welcome
-from engine.link.stats_messages import StateTier, TierTokens
+from engine.link.stats.tier_stats import StateTier, TierTokens
 from engine.sentinel.comparison import ScoreComparison, TokenDifference
 from engine.sequences.sequence import Sequence
 

@@ -25,7 +25,7 @@ import msgspec
 
 from engine.link.event_messages import Event, Finished, TokenLogprobs
 from engine.link.messages import Generate, SamplingParams, pack_token_ids
-from engine.link.stats_messages import SentinelStats
+from engine.link.stats.engine_stats import SentinelStats
 from engine.sentinel.comparison import compare
 from engine.sentinel.report import AnswerOrigin, Reporter
 from engine.sequences.intake import MAX_PROMPT_REPORT

@@ -26,7 +26,7 @@ import numpy as np
 from engine.errors import EngineError, InvalidRequest
 from engine.link.codec import DecodeError, unpack_token_ids
 from engine.link.messages import Generate, PromptModule
-from engine.link.stats_messages import TierTokens
+from engine.link.stats.tier_stats import TierTokens
 from prefix_cache.cache import PrefixCache
 from prefix_cache.hashing import KEY_BYTES, TokenIds
 from prefix_cache.leases.lease import Lease

@@ -34,7 +34,7 @@ from engine.link.codec import DecodeError, unpack_token_ids
 from engine.link.event_messages import Event, Failed, Finished
 from engine.link.messages import Generate, SamplingParams
 from engine.link.query_messages import Pin, Pinned
-from engine.link.stats_messages import PinStats
+from engine.link.stats.flow_stats import PinStats
 from prefix_cache.cache import PrefixCache
 from prefix_cache.eviction.shares import PUBLISHED
 from prefix_cache.hashing import TokenIds

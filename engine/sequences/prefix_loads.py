@@ -6,7 +6,7 @@ The remaining prefix is computed again. The choice is made once for each lease.
 from __future__ import annotations
 
 from engine.copies import TierCopies
-from engine.link.stats_messages import StateTier, TierTokens
+from engine.link.stats.tier_stats import StateTier, TierTokens
 from engine.sequences.sequence import Sequence
 from prefix_cache.cache import PrefixCache
 from prefix_cache.leases.lease import Lease

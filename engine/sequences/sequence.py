@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 
 from engine.link.event_messages import DraftCounts, TokenLogprobs
 from engine.link.messages import AdapterUse, FetchSource, Loads, Mark, Priority, SamplingParams
-from engine.link.stats_messages import StateTier, TierTokens
+from engine.link.stats.tier_stats import StateTier, TierTokens
 from engine.sequences.modules import SequenceModules
 from engine.sequences.token_constraint import TokenConstraint
 from prefix_cache.hashing import TokenIds as TokenIds

@@ -5,15 +5,9 @@ from collections.abc import Mapping
 import msgspec
 
 from engine.link.interface import ReplicaHealth
-from engine.link.stats_messages import (
-    DirectionStats,
-    EngineStats,
-    EvictionStats,
-    FlowShares,
-    LowerTierStats,
-    PoolStats,
-    WindowStats,
-)
+from engine.link.stats.engine_stats import EngineStats, WindowStats
+from engine.link.stats.flow_stats import EvictionStats, FlowShares
+from engine.link.stats.tier_stats import DirectionStats, LowerTierStats, PoolStats
 from gateway.admin.cache_views import (
     CacheStats,
     EngineView,

@@ -4,17 +4,10 @@ import msgspec
 
 from engine.link.interface import ReplicaState
 from engine.link.messages import Role
-from engine.link.stats_messages import (
-    BlocksByReason,
-    DirectionStats,
-    DiskStats,
-    DraftStats,
-    GapStats,
-    SentinelStats,
-    ShareStats,
-    StateStats,
-    WindowStats,
-)
+from engine.link.stats.engine_stats import DraftStats, SentinelStats, WindowStats
+from engine.link.stats.flow_stats import BlocksByReason, ShareStats
+from engine.link.stats.gap_stats import GapStats
+from engine.link.stats.tier_stats import DirectionStats, DiskStats, StateStats
 
 
 class WindowView(WindowStats, frozen=True, kw_only=True):

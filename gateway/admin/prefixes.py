@@ -18,7 +18,7 @@ from engine.errors import EngineError
 from engine.link.interface import Engine
 from engine.link.messages import Welcome
 from engine.link.query_messages import StatsQuery
-from engine.link.stats_messages import PinStats
+from engine.link.stats.flow_stats import PinStats
 from gateway.admin.audit import AuditTrail
 from gateway.admin.prefix_views import (
     DeletedPrefix,

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Depends, Request, Response
 from engine.errors import EngineError
 from engine.link.interface import Engine
 from engine.link.query_messages import StatsQuery
-from engine.link.stats_messages import EngineStats
+from engine.link.stats.engine_stats import EngineStats
 from gateway.admin.adapters import adapters_router
 from gateway.admin.audit import AuditTrail, audit_router
 from gateway.admin.cache import cache_router

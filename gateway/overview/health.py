@@ -11,7 +11,9 @@ import msgspec
 from msgspec.structs import replace
 
 from engine.link.interface import ReplicaHealth
-from engine.link.stats_messages import DiskStats, GapStats, SentinelStats
+from engine.link.stats.engine_stats import SentinelStats
+from engine.link.stats.gap_stats import GapStats
+from engine.link.stats.tier_stats import DiskStats
 from engine.link.view_messages import Overview
 from gateway.overview.known import ToldWorker
 from gateway.replicas.joined_views import each_overview

@@ -16,7 +16,8 @@ import msgspec
 
 from engine.errors import EngineError
 from engine.link.interface import Engine
-from engine.link.stats_messages import DraftStats, TierTokens
+from engine.link.stats.engine_stats import DraftStats
+from engine.link.stats.tier_stats import TierTokens
 from engine.link.view_messages import Overview, OverviewQuery
 from gateway.overview.percentiles import Percentiles, percentiles
 from gateway.processes.periodic import repeated

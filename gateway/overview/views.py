@@ -2,7 +2,8 @@
 
 import msgspec
 
-from engine.link.stats_messages import EvictionStats, StateStats
+from engine.link.stats.flow_stats import EvictionStats
+from engine.link.stats.tier_stats import StateStats
 from engine.link.view_messages import Overview, OwnerView, QueueUsage, TierUsage
 from gateway.overview.health import Health
 from gateway.overview.history import Sample

@@ -6,20 +6,10 @@ sum falls.
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from engine.link.stats_messages import (
-    BlocksByReason,
-    DirectionStats,
-    DiskStats,
-    EngineStats,
-    ExchangeStats,
-    FlowShares,
-    GapStats,
-    PinStats,
-    PoolStats,
-    SentinelStats,
-    StateStats,
-    TierStats,
-)
+from engine.link.stats.engine_stats import EngineStats, ExchangeStats, SentinelStats
+from engine.link.stats.flow_stats import BlocksByReason, FlowShares, PinStats
+from engine.link.stats.gap_stats import GapStats
+from engine.link.stats.tier_stats import DirectionStats, DiskStats, PoolStats, StateStats, TierStats
 from gateway.replicas.sums import merged, summed
 
 # The states of disks. Of several states, the first in this order is shown.

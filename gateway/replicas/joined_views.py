@@ -11,7 +11,9 @@ from itertools import chain
 from msgspec.structs import replace
 
 from engine.link.query_messages import MarkedPrefixes
-from engine.link.stats_messages import GapStats, SentinelStats, TierTokens
+from engine.link.stats.engine_stats import SentinelStats
+from engine.link.stats.gap_stats import GapStats
+from engine.link.stats.tier_stats import TierTokens
 from engine.link.view_messages import (
     NodeView,
     Overview,

@@ -8,7 +8,7 @@ from itertools import zip_longest
 
 from engine.errors import EngineError
 from engine.link.event_messages import DraftCounts, Failed, Finished, Reused
-from engine.link.stats_messages import StateTier, TierTokens
+from engine.link.stats.tier_stats import StateTier, TierTokens
 from gateway.diagnosis.cache_miss import CacheMiss, cache_miss
 from gateway.generation.choice import Delta, Event
 from gateway.http.request_head import RequestUse

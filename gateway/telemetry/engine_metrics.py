@@ -9,17 +9,9 @@ from msgspec.structs import asdict
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from engine.link.stats_messages import (
-    DiskStats,
-    DraftStats,
-    EngineStats,
-    ExchangeStats,
-    GapStats,
-    PoolStats,
-    SentinelStats,
-    StateStats,
-    TierStats,
-)
+from engine.link.stats.engine_stats import DraftStats, EngineStats, ExchangeStats, SentinelStats
+from engine.link.stats.gap_stats import GapStats
+from engine.link.stats.tier_stats import DiskStats, PoolStats, StateStats, TierStats
 
 
 class EngineCollector(Collector):

@@ -18,7 +18,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_l
 from prometheus_client.multiprocess import MultiProcessCollector
 
 from engine.link.interface import ReplicaHealth
-from engine.link.stats_messages import EngineStats
+from engine.link.stats.engine_stats import EngineStats
 from gateway.replicas.joined_stats import each_replica
 from gateway.state.faults import STATUSES
 from gateway.telemetry.engine_metrics import EngineCollector

@@ -7,7 +7,7 @@ from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
 
 from engine.link.interface import ReplicaHealth
-from engine.link.stats_messages import EngineStats
+from engine.link.stats.engine_stats import EngineStats
 from gateway.telemetry.engine_metrics import metrics_of
 
 

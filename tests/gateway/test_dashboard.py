@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from prometheus_client.parser import text_string_to_metric_families
 
 from engine.link.interface import ReplicaHealth
-from engine.link.stats_messages import DraftStats, ExchangeStats, FetchStats
+from engine.link.stats.engine_stats import DraftStats, ExchangeStats, FetchStats
 from gateway.replicas.joined_stats import joined_stats
 from gateway.telemetry.engine_metrics import EngineCollector
 from gateway.telemetry.metrics import GatewayMetrics

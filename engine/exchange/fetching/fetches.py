@@ -23,7 +23,7 @@ from engine.exchange.fetching.fetch import SILENT, Fetch, Patience, Wanted, Way
 from engine.exchange.fetching.rates import FetchRates
 from engine.exchange.fetching.recent_flushes import FlushScope, RecentFlushes
 from engine.link.messages import FetchSource
-from engine.link.stats_messages import FetchStats
+from engine.link.stats.engine_stats import FetchStats
 from engine.sequences.sequence import Sequence
 from prefix_cache.cache import PrefixCache
 from prefix_cache.hashing import KEY_BYTES

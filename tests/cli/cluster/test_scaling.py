@@ -19,7 +19,8 @@ from cli.cluster.scaling import (
 from cli.cluster.wait import RATE_S, PredictedWait, predicted
 from engine.link.query import Query, R
 from engine.link.query_messages import StatsQuery, StatsReply
-from engine.link.stats_messages import TierStats, WindowStats
+from engine.link.stats.engine_stats import WindowStats
+from engine.link.stats.tier_stats import TierStats
 from engine.link.view_messages import Sequences, SequenceState, SequenceView
 from tests.gateway.support.manual_clock import ManualClock
 from tests.gateway.support.operated_engine import some_stats

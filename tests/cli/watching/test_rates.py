@@ -12,16 +12,9 @@ from msgspec.structs import replace
 
 from cli.watching.rates import tables
 from engine.link.interface import ReplicaHealth
-from engine.link.stats_messages import (
-    DraftStats,
-    EngineStats,
-    FlowStats,
-    LowerStates,
-    SentinelStats,
-    StateStats,
-    TierTokens,
-    WindowStats,
-)
+from engine.link.stats.engine_stats import DraftStats, EngineStats, SentinelStats, WindowStats
+from engine.link.stats.flow_stats import FlowStats
+from engine.link.stats.tier_stats import LowerStates, StateStats, TierTokens
 from gateway.admin.cache_stats import cache_stats
 from gateway.replicas.joined_stats import joined_stats
 from tests.gateway.support.operated_engine import some_stats, some_tiers

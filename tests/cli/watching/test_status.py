@@ -11,7 +11,8 @@ from msgspec.structs import replace
 from engine.errors import EngineUnavailable
 from engine.link.interface import ReplicaHealth
 from engine.link.query_messages import StatsQuery, StatsReply
-from engine.link.stats_messages import GapStats, SentinelStats
+from engine.link.stats.engine_stats import SentinelStats
+from engine.link.stats.gap_stats import GapStats
 from gateway.replicas.joined_stats import joined_stats
 from tests.cli.console import Console, Ratoon
 from tests.doubles.engine.fake_engine import FakeEngine

@@ -61,7 +61,9 @@ from engine.link.query_messages import (
     Unpin,
     Unpinned,
 )
-from engine.link.stats_messages import EngineStats, PinStats, PoolStats, TierTokens
+from engine.link.stats.engine_stats import EngineStats
+from engine.link.stats.flow_stats import PinStats
+from engine.link.stats.tier_stats import PoolStats, TierTokens
 from engine.link.view_messages import (
     Overview,
     OverviewQuery,

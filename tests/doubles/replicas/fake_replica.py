@@ -24,7 +24,7 @@ from engine.link.event_messages import Failed, Finished, Reused, Tokens
 from engine.link.gateway_end.outlasting import LEAVE_S, outlasting
 from engine.link.interface import OnEnd
 from engine.link.messages import FetchSource, Generate, Role
-from engine.link.stats_messages import TierTokens
+from engine.link.stats.tier_stats import TierTokens
 from tests.doubles.engine.fake_engine import WELCOME, FakeEngine
 from tests.doubles.gateway.keys import split_keys
 

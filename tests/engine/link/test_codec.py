@@ -74,7 +74,8 @@ from engine.link.query_messages import (
     Unpin,
     Unpinned,
 )
-from engine.link.stats_messages import EngineStats, ExchangeStats, FetchStats, TierTokens
+from engine.link.stats.engine_stats import EngineStats, ExchangeStats, FetchStats
+from engine.link.stats.tier_stats import TierTokens
 from engine.link.view_messages import (
     NodeView,
     Overview,

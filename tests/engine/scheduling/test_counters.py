@@ -6,7 +6,8 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.link.stats_messages import DraftStats, TierTokens, WindowStats
+from engine.link.stats.engine_stats import DraftStats, WindowStats
+from engine.link.stats.tier_stats import TierTokens
 from engine.scheduling.counters import OTHER_FLOWS, EngineCounters, WindowCounter
 from prefix_cache.cache import PrefixCache
 from tests.engine.rigs.rig import Rig, generate

@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from engine.link.messages import Priority
-from engine.link.stats_messages import GapStats
+from engine.link.stats.gap_stats import GapStats
 from engine.scheduling.gap_targets import FEWEST_GAPS, NUM_PERIODS, PERIOD_S, GapTargets
 from engine.scheduling.scheduled_rows import row_of
 from engine.scheduling.step_builder import StepLimits

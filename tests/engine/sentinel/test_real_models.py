@@ -12,7 +12,7 @@ import pytest
 from engine.config import EngineConfig
 from engine.core import EngineCore
 from engine.link.messages import SamplingParams
-from engine.link.stats_messages import SentinelStats
+from engine.link.stats.engine_stats import SentinelStats
 from engine.main import build_core
 from engine.startup.loading import OpenedModel, open_model
 from prefix_cache.namespace import NamespacePath

@@ -14,7 +14,7 @@ import pytest
 from engine.link.event_messages import Finished, Tokens
 from engine.link.messages import Cancel, SamplingParams
 from engine.link.query_messages import Flush
-from engine.link.stats_messages import SentinelStats
+from engine.link.stats.engine_stats import SentinelStats
 from engine.sentinel.sentinel import KEPT_S, LATE_S, TRIES, WATCHED_S
 from engine.step import SCORE
 from prefix_cache.eviction.shares import Quota

@@ -14,7 +14,7 @@ import pytest
 from engine.errors import NumericFailure
 from engine.link.messages import pack_token_ids
 from engine.link.query_messages import Flush, Pin, Pinned, Unpin, Unpinned
-from engine.link.stats_messages import PinStats
+from engine.link.stats.flow_stats import PinStats
 from engine.sequences.pins import AWAITED_S, RETRY_S, TRIES, Pins, most_pinned
 from prefix_cache.cache import PrefixCache
 from prefix_cache.hashing import block_keys

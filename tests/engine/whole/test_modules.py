@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from engine.errors import EngineUnavailable, InvalidRequest, PromptTooLong, QueueFull
 from engine.link.event_messages import Failed, Finished, Tokens
 from engine.link.messages import Cancel, FlowQuota, Generate, Partition, PromptModule
-from engine.link.stats_messages import TierTokens
+from engine.link.stats.tier_stats import TierTokens
 from engine.sequences.intake import Intake
 from engine.sequences.module_keeper import AT_ONCE, ModuleKeeper
 from engine.sequences.modules import MOST_MODULES

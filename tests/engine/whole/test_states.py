@@ -11,7 +11,7 @@ from msgspec import structs
 
 from engine.link.messages import Cancel, Mark, pack_token_ids
 from engine.link.query_messages import Probe, Probed
-from engine.link.stats_messages import TierTokens
+from engine.link.stats.tier_stats import TierTokens
 from prefix_cache.hashing import block_keys
 from prefix_cache.namespace import NamespacePath
 from prefix_cache.tiers.tier_pools import Tiers

@@ -14,7 +14,7 @@ from engine.core import IDLE_WAIT_S
 from engine.errors import EngineUnavailable
 from engine.link.messages import Cancel
 from engine.link.query_messages import Flush
-from engine.link.stats_messages import TierTokens
+from engine.link.stats.tier_stats import TierTokens
 from prefix_cache.tiers.tier_pools import Tiers
 from storage.move import Move, Tier
 from tests.doubles.engine.fake_mover import Faults

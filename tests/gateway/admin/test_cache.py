@@ -4,16 +4,13 @@ import msgspec
 import numpy as np
 import pytest
 
-from engine.link.stats_messages import (
+from engine.link.stats.engine_stats import SentinelStats
+from engine.link.stats.flow_stats import EvictionStats, FlowShares, FlowStats, ShareStats
+from engine.link.stats.gap_stats import GapStats
+from engine.link.stats.tier_stats import (
     DirectionStats,
     DiskStats,
-    EvictionStats,
-    FlowShares,
-    FlowStats,
-    GapStats,
     LowerTierStats,
-    SentinelStats,
-    ShareStats,
     StateStats,
     TierStats,
     TierTokens,

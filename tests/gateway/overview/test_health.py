@@ -6,7 +6,9 @@ import msgspec
 import pytest
 
 from engine.link.interface import ReplicaHealth
-from engine.link.stats_messages import DiskStats, GapStats, SentinelStats
+from engine.link.stats.engine_stats import SentinelStats
+from engine.link.stats.gap_stats import GapStats
+from engine.link.stats.tier_stats import DiskStats
 from gateway.overview.health import Health, health
 from gateway.overview.known import ToldWorker
 from gateway.replicas.joined_views import joined_overview

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from engine.link.stats_messages import DraftStats, TierTokens
+from engine.link.stats.engine_stats import DraftStats
+from engine.link.stats.tier_stats import TierTokens
 from engine.link.view_messages import Overview
 from gateway.overview import history as module
 from gateway.overview.history import INTERVAL_S, KEPT_S, History

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
-from engine.link.stats_messages import EvictionStats, StateStats
+from engine.link.stats.flow_stats import EvictionStats
+from engine.link.stats.tier_stats import StateStats
 from engine.link.view_messages import OwnerView, QueueUsage, SequenceView, TierUsage
 from gateway.http.request_head import RunningRequest
 from gateway.overview.routes import EVICTIONS, OWNERS

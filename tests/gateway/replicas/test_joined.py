@@ -11,20 +11,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from engine.link.interface import ReplicaHealth
 from engine.link.query_messages import MarkedPrefix, MarkedPrefixes
-from engine.link.stats_messages import (
-    DraftStats,
-    EngineStats,
-    EvictionStats,
-    ExchangeStats,
-    FetchStats,
-    FlowShares,
-    FlowStats,
-    LowerStates,
-    PinStats,
-    ShareStats,
-    StateStats,
-    TierTokens,
-)
+from engine.link.stats.engine_stats import DraftStats, EngineStats, ExchangeStats, FetchStats
+from engine.link.stats.flow_stats import EvictionStats, FlowShares, FlowStats, PinStats, ShareStats
+from engine.link.stats.tier_stats import LowerStates, StateStats, TierTokens
 from engine.link.view_messages import (
     NodeView,
     OwnerView,

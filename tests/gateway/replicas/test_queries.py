@@ -41,7 +41,7 @@ from engine.link.query_messages import (
     StatsQuery,
     Unpin,
 )
-from engine.link.stats_messages import TierTokens
+from engine.link.stats.tier_stats import TierTokens
 from engine.link.view_messages import (
     OverviewQuery,
     PrefixesQuery,

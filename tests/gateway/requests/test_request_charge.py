@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from engine.link.event_messages import Failed, Reused, WrittenAndRead
-from engine.link.stats_messages import TierTokens
+from engine.link.stats.tier_stats import TierTokens
 from gateway.caller import Caller
 from gateway.generation.choice import Delta
 from gateway.requests.request_charge import RequestCharge

@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from engine.errors import EngineError, EngineUnavailable, NumericFailure
 from engine.link.event_messages import Reused, Timing
-from engine.link.stats_messages import TierTokens
+from engine.link.stats.tier_stats import TierTokens
 from gateway.diagnosis.comparison import Comparison
 from gateway.diagnosis.seen import SeenPrompt
 from gateway.dialects.openai_shape import cached_by_tier

@@ -7,7 +7,7 @@ from hashlib import blake2b
 
 from engine.link.cache_events import Added, CacheChange, CacheEvents, Cleared, TierName
 from engine.link.event_messages import Reused, Timing
-from engine.link.stats_messages import TierTokens
+from engine.link.stats.tier_stats import TierTokens
 from gateway.routing.prompt import RoutingRequest
 
 BLOCK = 16

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from engine.link.event_messages import Reused, Timing
 from engine.link.messages import FetchSource
-from engine.link.stats_messages import TierTokens
+from engine.link.stats.tier_stats import TierTokens
 from gateway.routing.fetching import FetchLimits
 from gateway.routing.first_token import FirstTokenRouter
 from gateway.routing.rates import (

@@ -37,21 +37,17 @@ from engine.link.query_messages import (
     Unpin,
     Unpinned,
 )
-from engine.link.stats_messages import (
+from engine.link.stats.engine_stats import EngineStats, WindowStats
+from engine.link.stats.flow_stats import EvictionStats, FlowShares, FlowStats, PinStats
+from engine.link.stats.tier_stats import (
     DirectionStats,
     DiskStats,
-    EngineStats,
-    EvictionStats,
-    FlowShares,
-    FlowStats,
     LowerStates,
     LowerTierStats,
-    PinStats,
     PoolStats,
     StateStats,
     TierStats,
     TierTokens,
-    WindowStats,
 )
 from engine.link.view_messages import (
     Overview,

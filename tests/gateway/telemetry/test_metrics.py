@@ -12,7 +12,8 @@ from prometheus_client import REGISTRY, CollectorRegistry, Histogram
 from prometheus_client.multiprocess import mark_process_dead
 from prometheus_client.parser import text_string_to_metric_families
 
-from engine.link.stats_messages import EngineStats, FlowStats
+from engine.link.stats.engine_stats import EngineStats
+from engine.link.stats.flow_stats import FlowStats
 from gateway.telemetry.instruments import (
     FIRST_TOKEN_BUCKETS,
     GAP_BUCKETS,

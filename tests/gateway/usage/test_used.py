@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from engine.link.event_messages import Failed, Reused
-from engine.link.stats_messages import TierTokens
+from engine.link.stats.tier_stats import TierTokens
 from gateway.generation.choice import ChoiceEnded, Delta
 from gateway.requests.request_metrics import RequestMetrics
 from gateway.telemetry.metrics import GatewayMetrics

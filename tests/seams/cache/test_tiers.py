@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.link.messages import Loads, SamplingParams
-from engine.link.stats_messages import EngineStats
+from engine.link.stats.engine_stats import EngineStats
 from engine.models.layers.rope import RopeConfig
 from engine.startup.fingerprint import BlockOrigin
 from engine.startup.warm_up import warm_up

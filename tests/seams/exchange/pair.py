@@ -14,7 +14,7 @@ import numpy as np
 from engine.config import EngineConfig
 from engine.exchange.fetching.fetch import Patience
 from engine.link.messages import FetchSource, SamplingParams
-from engine.link.stats_messages import FetchStats
+from engine.link.stats.engine_stats import FetchStats
 from engine.link.tcp.curve import LinkKey
 from prefix_cache.hashing import block_keys
 from prefix_cache.namespace import Namespace, NamespacePath

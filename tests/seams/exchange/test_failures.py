@@ -16,7 +16,7 @@ import zmq
 
 from engine.exchange.fetching.fetch import Patience
 from engine.link.messages import Cancel, FetchSource
-from engine.link.stats_messages import FetchStats
+from engine.link.stats.engine_stats import FetchStats
 from engine.link.tcp.curve import LinkKey
 from engine.sequences.sequence import Sequence
 from tests.doubles.forks.process import ForkedProcess

@@ -29,7 +29,10 @@ OF_OTHER_PACKAGES = {
     "engine.link.gateway_end.outlasting",
     "engine.link.query_messages",
     "engine.link.query",
-    "engine.link.stats_messages",
+    "engine.link.stats.engine_stats",
+    "engine.link.stats.flow_stats",
+    "engine.link.stats.gap_stats",
+    "engine.link.stats.tier_stats",
     "engine.link.view_messages",
     "engine.core_dumps",
     # gateway and engine both write logs by a thread, so that a slow reader delays neither

@@ -19,7 +19,7 @@ from engine.link.gateway_end.flush_telling import ReadFlushes
 from engine.link.heartbeat import Heartbeat
 from engine.link.messages import FromEngine, Generate, ToEngine
 from engine.link.query_messages import Flush, Flushed, Pin, StatsQuery, Unpin
-from engine.link.stats_messages import EngineStats
+from engine.link.stats.engine_stats import EngineStats
 from tests.doubles.engine.engine_process import main
 from tests.doubles.engine.fake_engine import WELCOME
 from tests.doubles.engine.forked import ForkedProcess, forked

@@ -1,0 +1,1 @@
+"""The counters of an engine, which it sends to gateways in `StatsReply`."""
