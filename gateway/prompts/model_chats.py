@@ -33,5 +33,5 @@ def read_chats(
     template = ChatTemplate.load(model_dir, tokenizer.control, variables, own)
     forms = AnswerForms.of(template, tokenizer, settings.tool_format)
     if template is not None and forms.tools is not None:
-        template = template.telling(forms.tools.tools_text)
+        template = template.telling(forms.tools)
     return ModelChats(tokenizer, template, forms)

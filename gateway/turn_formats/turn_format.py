@@ -22,6 +22,9 @@ from gateway.turn_formats.pieces import Piece
 Schema = Mapping[str, Any]  # a JSON schema, as the client sent it
 LARK = "lark"  # schema keyword whose value, a `LarkText`, is the grammar of a free-text tool's text
 
+# A call that is written as text: the tool's name and the arguments.
+WrittenCall = tuple[str, Mapping[str, Any]]
+
 # A writer of the text that describes the request's tools to a model.
 ToolsText = Callable[[Sequence[Mapping[str, Any]]], str]
 
@@ -81,10 +84,18 @@ class ToolFormat(Protocol):
     call_marks: ClassVar[tuple[str, ...]]
     reads_reasoning: ClassVar[bool]
     marks_text: ClassVar[bool]  # whether texts have markers; if so, every turn needs the parser
+    result_role: ClassVar[str]  # role of results in templates that show no calls
 
     @property
     def tools_text(self) -> ToolsText | None:
         """The documented text that tells a model of tools; None if its template shows tools."""
+
+    def turns(self, text: str, calls: Sequence[WrittenCall]) -> Sequence[Mapping[str, str]] | None:
+        """Write a turn's text and calls as messages of a template that shows no calls.
+
+        Each message has its `content` and further fields, but no role. Returns None if the format
+        writes no calls for such templates.
+        """
 
     def is_in(self, template: str) -> bool:
         """Return whether a template's source, or a turn that it rendered, has this format."""

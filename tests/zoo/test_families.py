@@ -9,13 +9,18 @@ import tokenizers
 
 from gateway.prompts.answer_forms import AnswerForms
 from gateway.prompts.chats.messages import Message, Text
+from gateway.prompts.chats.shown_turns import shown_turns
 from gateway.prompts.templates.chat_template import ChatTemplate
 from gateway.prompts.tokens.tokenizer import Tokenizer
+from tests.gateway.turn_formats.turns import calls_of, read
 from tests.zoo.families import FAMILIES, SERVED, TOKENIZERS, family
 from tests.zoo.family import Family
 from tests.zoo.gateways import zoo_gateway
 from tests.zoo.more_families import MORE, WITH_MORE
 
+# vLLM's templates that write calls in another form than the models: without commas between
+# arguments, with numbers as texts, or without the marker.
+WRITING_OTHERWISE = ("vllm-gemma3_pythonic", "vllm-functiongemma", "vllm-phi4_mini")
 _ASKED = "What is \u00e9t\u00e9?"
 
 
@@ -54,6 +59,23 @@ def test_its_formats_are_recognised_without_flags(one: Family, tmp_path: Path) -
     assert (None if forms.tools is None else forms.tools.name) == one.tools
     is_harmony = one.tools == "harmony"  # Harmony's parser reads reasoning as part of a turn
     assert (forms.reasoning is not None or is_harmony) == one.reasons
+
+
+@pytest.mark.parametrize("one", WITH_MORE)
+def test_its_history_has_calls_as_its_model_writes_them(one: Family, tmp_path: Path) -> None:
+    """Check templates that show no calls too, such as Granite 3.3's."""
+    if one.tools is None or one.name in WRITING_OTHERWISE:
+        return
+    tokenizer = Tokenizer.load(one.write(tmp_path))
+    template = ChatTemplate.load(tmp_path, tokenizer.control)
+    assert template is not None
+    forms = AnswerForms.of(template, tokenizer, None)
+    assert forms.tools is not None
+    shown = shown_turns(template.source, template.telling(forms.tools).render)
+    assert shown.tool is not None
+    assert shown.call is not None
+    pieces = read(forms.tools.parser([shown.tool]), [shown.call])
+    assert calls_of(pieces) == [(shown.tool.name, {"city": "Bodo", "days": 3})]
 
 
 @pytest.mark.parametrize("real", [True, False], ids=["real", "small"])

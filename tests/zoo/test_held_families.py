@@ -99,7 +99,7 @@ class Chats:
         forms = AnswerForms.of(template, shared.tokenizer, None)
         assert forms.tools is not None
         assert forms.tools.name == family.tools
-        return cls(shared, template.telling(forms.tools.tools_text), forms)
+        return cls(shared, template.telling(forms.tools), forms)
 
     def prompt(self, request: GenerationRequest) -> Rendered:
         [chat] = request.prompts

@@ -1,13 +1,49 @@
 """The conversion of messages and tools to the form that a template with certain traits takes."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gateway.prompts.chats.messages import Message, Reasoning, Text, template_form
+from msgspec.structs import replace
+
+from gateway.prompts.chats.messages import Message, Reasoning, Text, ToolCall, template_form
 from gateway.prompts.chats.traits import TemplateTraits
+from gateway.turn_formats.families.hermes import HermesFormat
+from gateway.turn_formats.turn_format import ToolFormat
 
 Tool = dict[str, Any]  # a tool as the client sent it, in OpenAI's form
+
+
+def forms_of(
+    message: Message, traits: TemplateTraits, tool_format: ToolFormat
+) -> list[dict[str, Any]]:
+    """Convert `message` to the forms that a template with these traits takes.
+
+    If the template shows no calls, they are written as text in `tool_format`. The text is written
+    here, after control tokens in the request's strings were broken up, so that the text's own
+    markers are control tokens.
+    """
+    form = form_of(message, traits)
+    calls = [part for part in message.parts if isinstance(part, ToolCall)]
+    if traits.calls != "text" or not (calls or message.role == "tool"):
+        return [form]
+    if not calls:
+        return [{**form, "role": tool_format.result_role}]
+    thoughts = tuple(part for part in message.parts if isinstance(part, Reasoning))
+    text = "".join(part.text for part in message.parts if isinstance(part, Text))
+    forms = []
+    for number, turn in enumerate(_turns(text, calls, tool_format)):
+        parts = (*(() if number else thoughts), Text(turn["content"]))
+        fields = {name: value for name, value in turn.items() if name != "content"}
+        forms.append({**form_of(replace(message, parts=parts), traits), **fields})
+    return forms
+
+
+def _turns(
+    text: str, calls: Sequence[ToolCall], tool_format: ToolFormat
+) -> Sequence[Mapping[str, str]]:
+    written = [(call.name, call.arguments) for call in calls]
+    return tool_format.turns(text, written) or HermesFormat().turns(text, written) or ()
 
 
 def form_of(message: Message, traits: TemplateTraits) -> dict[str, Any]:
@@ -83,13 +119,19 @@ def given_of(
     traits: TemplateTraits,
     *,
     add_generation_prompt: bool,
+    tool_format: ToolFormat | None = None,
 ) -> dict[str, Any]:
-    """Compose a template's inputs from a chat that was fitted to the template."""
+    """Compose a template's inputs from a chat that was fitted to the template.
+
+    `tool_format` writes calls if the template shows none; by default they are written as in most
+    training data, in Hermes' format.
+    """
+    writes = tool_format or HermesFormat()
     is_led = not messages or messages[0].role == "system"
     if tools and traits.tools_need_system and not is_led:
         messages = [Message("system", (Text(""),)), *messages]
     return {
-        "messages": [form_of(message, traits) for message in messages],
+        "messages": [form for one in messages for form in forms_of(one, traits, writes)],
         "tools": tools_of(tools, traits),
         "documents": None,
         "add_generation_prompt": add_generation_prompt,

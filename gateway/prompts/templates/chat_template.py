@@ -26,7 +26,7 @@ from gateway.prompts.templates.removed_words import removed_words
 from gateway.prompts.templates.verdicts import Judged, afresh
 from gateway.prompts.tokens.control_tokens import ControlTokens, Rendered
 from gateway.turn_formats.choose import reasoning_format
-from gateway.turn_formats.turn_format import ToolsText
+from gateway.turn_formats.turn_format import ToolFormat
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,10 +90,10 @@ class ChatTemplate:
         tokens = special_tokens(model_dir)
         return cls(sources[DEFAULT], tokens, sources.get(TOOL_USE), control, variables)
 
-    def telling(self, tools_text: ToolsText | None) -> ChatTemplate:
-        """Return a copy that shows tools by `tools_text` if the template itself shows no tools."""
+    def telling(self, tool_format: ToolFormat) -> ChatTemplate:
+        """Return a copy that shows tools and calls in the format if the template shows none."""
         told = copy(self)
-        told._tool_use = self._tool_use.telling(tools_text)
+        told._tool_use = self._tool_use.telling(tool_format)
         if self._plain is self._tool_use:
             told._plain = told._tool_use
         return told

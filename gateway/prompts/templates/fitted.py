@@ -29,7 +29,7 @@ from gateway.prompts.templates.shapes import (
     words_of,
 )
 from gateway.prompts.templates.verdicts import Judged, afresh
-from gateway.turn_formats.turn_format import ToolsText
+from gateway.turn_formats.turn_format import ToolFormat, ToolsText
 
 _MOST_KINDS = 64  # maximum messages of a shape; no verdict on longer shapes is remembered
 
@@ -44,11 +44,13 @@ class FittedTemplate:
         self.source = source
         self.traits = find_traits(self._template)
         self._tools_text: ToolsText | None = None
+        self._tool_format: ToolFormat | None = None
 
-    def telling(self, tools_text: ToolsText | None) -> FittedTemplate:
-        """Return a copy that shows tools by `tools_text` if the template itself shows no tools."""
+    def telling(self, tool_format: ToolFormat) -> FittedTemplate:
+        """Return a copy that shows tools and calls in the format if the template shows none."""
         told = copy(self)
-        told._tools_text = None if self.traits.shows_tools else tools_text
+        told._tools_text = None if self.traits.shows_tools else tool_format.tools_text
+        told._tool_format = tool_format
         return told
 
     @property
@@ -74,7 +76,13 @@ class FittedTemplate:
         """
         if tools and self._tools_text is not None:
             messages = with_system(messages, self._tools_text(tools), self.traits)
-        given = given_of(messages, tools, self.traits, add_generation_prompt=asks)
+        given = given_of(
+            messages,
+            tools,
+            self.traits,
+            add_generation_prompt=asks,
+            tool_format=self._tool_format,
+        )
         return self._template.render({**variables, **given})
 
     def shows_thoughts(self, spelled: str, variables: Variables) -> bool:

@@ -6,11 +6,9 @@ A longer chat therefore begins like the shorter chat, and its beginning is found
 are fitted together with their results.
 """
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import takewhile
 from operator import itemgetter
-from typing import Any
 
 from msgspec.structs import replace
 
@@ -109,7 +107,7 @@ def _answered(
     if not traits.shows_call_ids:
         placed.sort(key=itemgetter(0))
     if traits.calls != "one":
-        yield message if traits.calls == "several" else _as_text(message)
+        yield message
         yield from (one for _, one in placed)
         return
     others = tuple(part for part in message.parts if not isinstance(part, ToolCall))
@@ -150,20 +148,6 @@ def _beside_calls(
     if traits.text_beside_calls == "thought" and not is_over:
         return (replace(message, parts=(*_thought([*thoughts, *said]), *calls)),)
     return (replace(message, parts=(*thoughts, *said)), replace(message, parts=calls))
-
-
-def _as_text(message: Message) -> Message:
-    """Write calls into the text of `message`, in the most frequent form of training data."""
-    calls = (part for part in message.parts if isinstance(part, ToolCall))
-    spelled = [json.dumps(_spelled(call), ensure_ascii=False) for call in calls]
-    said = [part for part in message.parts if isinstance(part, Text)]
-    texts = [*said, *(Text(f"<tool_call>\n{one}\n</tool_call>") for one in spelled)]
-    thoughts = (part for part in message.parts if isinstance(part, Reasoning))
-    return replace(message, parts=(*thoughts, Text(_text(texts, "\n"))))
-
-
-def _spelled(call: ToolCall) -> dict[str, Any]:
-    return {"name": call.name, "arguments": call.arguments}
 
 
 def _thought(parts: Sequence[Part]) -> tuple[Reasoning]:
@@ -219,8 +203,9 @@ def _needs_user(last: Message | None, message: Message, traits: TemplateTraits) 
     """Return whether a user's turn, perhaps empty, must come before the assistant's turn."""
     if last is None or last.role == "system":
         return not traits.assistant_first
-    is_next = last.role == "assistant" and not _has_calls(last) and _has_calls(message)
-    return is_next and not traits.assistants_in_a_row
+    if last.role != "assistant" or traits.assistants_in_a_row:
+        return False
+    return traits.calls == "text" or (not _has_calls(last) and _has_calls(message))
 
 
 def _as_user(result: Message) -> Message:
@@ -239,6 +224,6 @@ def _joined(messages: Sequence[Message]) -> Message:
     return replace(first, parts=(*(_thought(thoughts) if thoughts else ()), text, *calls))
 
 
-def _text(parts: Sequence[Part], between: str = _BETWEEN) -> str:
+def _text(parts: Sequence[Part]) -> str:
     texts = [part.text for part in parts if not isinstance(part, ToolCall)]
-    return between.join(text for text in texts if text.strip())
+    return _BETWEEN.join(text for text in texts if text.strip())

@@ -14,8 +14,8 @@ from gateway.prompts.chats.forms import Tool
 from gateway.prompts.chats.messages import Message, Part, Reasoning, Text, ToolCall, ToolResult
 
 _WORD = re.compile(r"zq\d+qz")
-# Matches a part of a list that a template has written as text.
-_PART = re.compile(r"""\{['"]type['"]: ?['"](?:text|thinking)""")
+# Matches a part of a list, or a call's arguments, that a template has written as Python does.
+_AS_PYTHON = re.compile(r"""\{['"]type['"]: ?['"](?:text|thinking)|\{'word': 'zq""")
 _LONGEST_LOOP = 6
 _BLANK = 16  # number of characters to which a longer blank text is cut
 _NAME = "look_up"
@@ -122,8 +122,8 @@ def missed(text: str, fitted: Iterable[Message]) -> str | None:
 
 
 def is_whole(text: str, fitted: Sequence[Message]) -> bool:
-    """Return whether `text` has all words of `fitted` once, in order, and no list of parts."""
-    return missed(text, fitted) is None and not _PART.search(text)
+    """Return whether `text` has all words of `fitted` once, in order, and no Python."""
+    return missed(text, fitted) is None and not _AS_PYTHON.search(text)
 
 
 def shows_tool(text: str) -> bool:

@@ -22,7 +22,7 @@ def fits(
 ) -> bool:
     """Return whether the template's text has the turn's content. Each text is parsed only once.
 
-    The second of `parsers` reads calls that a template was given as text (`fitting.py`).
+    The second of `parsers` reads calls that a template was given as text (`forms.py`).
     """
     if turn.written and text_digest(written) == turn.written:
         return True

@@ -17,7 +17,7 @@ from gateway.turn_formats.grammar import ANY_TEXT, GrammarText, checked, repeate
 from gateway.turn_formats.pieces import TextPiece
 from gateway.turn_formats.reading import Markers, Read
 from gateway.turn_formats.shapes.block_format import UnmarkedText
-from gateway.turn_formats.turn_format import ToolSpec, ToolsText
+from gateway.turn_formats.turn_format import ToolSpec, ToolsText, WrittenCall
 
 _BEGIN = "<|assistant|>"
 _BEGINS, _LINE = Markers(_BEGIN), Markers("\n")
@@ -41,11 +41,18 @@ class Glm4Format(UnmarkedText):
     name: ClassVar[str] = "glm4"
     markers: ClassVar[tuple[str, ...]] = (_BEGIN,)
     call_marks: ClassVar[tuple[str, ...]] = ()
+    result_role: ClassVar[str] = "observation"
 
     @property
     def tools_text(self) -> ToolsText | None:
         """The tools text of the model's template, which shows tools only within a message."""
         return _tools_text
+
+    def turns(self, text: str, calls: Sequence[WrittenCall]) -> Sequence[Mapping[str, str]] | None:
+        """Write each call as a message, since the template puts `metadata` on a first line."""
+        said = [{"content": text}] if text.strip() else []
+        spelled = [(name, json.dumps(one, ensure_ascii=False)) for name, one in calls]
+        return [*said, *({"metadata": name, "content": one} for name, one in spelled)]
 
     def is_in(self, template: str) -> bool:
         return "[gMASK]" in template and "metadata" in template

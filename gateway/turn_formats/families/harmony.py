@@ -13,14 +13,15 @@ Text is sent with its whitespace, since there is no whitespace between the marke
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import ClassVar
 
 from gateway.turn_formats.calls import CallReader
 from gateway.turn_formats.grammar import ANY_TEXT, GrammarText, checked, repeated
 from gateway.turn_formats.pieces import ReasoningPiece, TextPiece
 from gateway.turn_formats.reading import SPACE, Kind, Markers, Read
-from gateway.turn_formats.turn_format import ToolSpec, ToolsText
+from gateway.turn_formats.shapes.block_format import UnmarkedText
+from gateway.turn_formats.turn_format import ToolSpec
 
 _START, _CHANNEL, _MESSAGE = "<|start|>", "<|channel|>", "<|message|>"
 _END, _RETURN, _CALL, _CONSTRAIN = "<|end|>", "<|return|>", "<|call|>", "<|constrain|>"
@@ -49,7 +50,7 @@ _MAX_HEAD = 1024
 _BETWEEN = f"{_START}assistant"
 
 
-class HarmonyFormat:
+class HarmonyFormat(UnmarkedText):
     """The `ToolFormat` of gpt-oss. Its parser also reads reasoning."""
 
     name: ClassVar[str] = "harmony"
@@ -60,13 +61,6 @@ class HarmonyFormat:
         *(_END, _RETURN, _CALL, _CONSTRAIN),
     )
     call_marks: ClassVar[tuple[str, ...]] = ()
-
-    def __init__(self, special_tokens: Mapping[str, int] | None = None) -> None:
-        self._special_tokens = special_tokens or {}
-
-    @property
-    def tools_text(self) -> ToolsText | None:
-        return None
 
     def is_in(self, template: str) -> bool:
         return all(mark in template for mark in (_CHANNEL, _MESSAGE, "to=", "functions."))
@@ -83,7 +77,7 @@ class HarmonyFormat:
         """Write the grammar of the rest of an open thought, if any, then `turn`."""
         if not _is_in_thought(prompt):
             return turn
-        grammar = GrammarText(self._special_tokens, prefix="resumed")
+        grammar = GrammarText(self.special_tokens, prefix="resumed")
         start = f"{grammar.up_to(_END)} {grammar.spelled(_BETWEEN)} turn"
         return f"{grammar.source(start)}{_TEXT_START.sub('turn:', turn, count=1)}"
 
@@ -92,14 +86,14 @@ class HarmonyFormat:
     ) -> str:
         """Write the grammar of optional reasoning, then `at_least` (>= 1) to `at_most` calls."""
         checked(tools, at_least, at_most)
-        grammar = GrammarText(self._special_tokens)
+        grammar = GrammarText(self.special_tokens)
         between = grammar.spelled(f"{_CALL}{_BETWEEN}")
         calls = repeated(_call(grammar, tools), between, at_least, at_most)
         return grammar.source(f"{_thoughts(grammar)} {calls} ({grammar.spelled(_CALL)})?")
 
     def text_grammar(self, tools: Sequence[ToolSpec]) -> str:
         """Write the grammar of messages on all channels, and calls that follow tools' schemas."""
-        grammar = GrammarText(self._special_tokens)
+        grammar = GrammarText(self.special_tokens)
         text = f"({grammar.up_to(_END)} | {ANY_TEXT})"
         ways = [f"{_said(grammar, channel)} {text}" for channel in _CHANNELS]
         if tools:
@@ -114,7 +108,7 @@ class HarmonyFormat:
         """
         if not (prompt.endswith(_BETWEEN) or _is_in_thought(prompt)):
             return text
-        grammar = GrammarText(self._special_tokens, prefix="final")
+        grammar = GrammarText(self.special_tokens, prefix="final")
         start = f"{_thoughts(grammar)} {_said(grammar, 'final')} said"
         return f"{grammar.source(start)}{_TEXT_START.sub('said:', text, count=1)}"
 

@@ -8,9 +8,10 @@ write it if their prompts ask for it. OLMo 3 writes lines between `<function_cal
 `</function_calls>`, with values as JSON. Each argument is sent as JSON, when it is whole.
 """
 
+import json
 import re
-from collections.abc import Sequence
-from typing import ClassVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -97,6 +98,9 @@ class Lfm2Format(BlockFormat):
     def call(self, grammar: GrammarText, tool: ToolSpec) -> str:
         return _call(grammar, [tool])
 
+    def written(self, name: str, arguments: Mapping[str, Any]) -> str | None:
+        return _written(name, arguments, _literal)
+
 
 class Olmo3Format(BlockFormat):
     """The `ToolFormat` of OLMo 3."""
@@ -116,6 +120,22 @@ class Olmo3Format(BlockFormat):
 
     def call(self, grammar: GrammarText, tool: ToolSpec) -> str:
         return _call(grammar, [tool], as_json=True)
+
+    def written(self, name: str, arguments: Mapping[str, Any]) -> str | None:
+        return _written(name, arguments, _json)
+
+
+def _written(name: str, arguments: Mapping[str, Any], spell: Callable[[Any], str]) -> str:
+    return f"{name}({', '.join(f'{key}={spell(value)}' for key, value in arguments.items())})"
+
+
+def _literal(value: Any) -> str:
+    """Write a value as LFM2's template does: Python's words, but JSON in lists and objects."""
+    return repr(value) if value is None or isinstance(value, bool) else _json(value)
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
 
 
 def _call(

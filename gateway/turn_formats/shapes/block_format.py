@@ -6,10 +6,10 @@ is None, a block has one call, and several blocks may follow each other.
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from gateway.turn_formats.grammar import ANY_TEXT, GrammarText, checked, repeated
-from gateway.turn_formats.turn_format import ToolSpec, ToolsText
+from gateway.turn_formats.turn_format import ToolSpec, ToolsText, WrittenCall
 
 
 class UnmarkedText:
@@ -17,12 +17,17 @@ class UnmarkedText:
 
     reads_reasoning: ClassVar[bool] = False
     marks_text: ClassVar[bool] = False
+    result_role: ClassVar[str] = "tool"
 
     def __init__(self, special_tokens: Mapping[str, int] | None = None) -> None:
         self.special_tokens = special_tokens or {}
 
     @property
     def tools_text(self) -> ToolsText | None:
+        return None
+
+    def turns(self, text: str, calls: Sequence[WrittenCall]) -> Sequence[Mapping[str, str]] | None:
+        del text, calls
         return None
 
     def opened(self, prompt: str) -> str:
@@ -46,6 +51,23 @@ class BlockFormat(UnmarkedText):
     closes: ClassVar[str] = ""
     between_calls: ClassVar[str | None] = None
     between_blocks: ClassVar[str] = ""
+    after_text: ClassVar[str] = (
+        ""  # text between a turn's text and its calls, as written by `turns`
+    )
+
+    def written(self, name: str, arguments: Mapping[str, Any]) -> str | None:
+        """Write a call within a block; return None if the format writes no calls."""
+        del name, arguments
+        return None
+
+    def turns(self, text: str, calls: Sequence[WrittenCall]) -> Sequence[Mapping[str, str]] | None:
+        spelled = [one for one in (self.written(*call) for call in calls) if one is not None]
+        if len(spelled) < len(calls):
+            return None
+        blocks = spelled if self.between_calls is None else [self.between_calls.join(spelled)]
+        whole = [f"{self.trigger}{self.opens}{one}{self.closes}" for one in blocks]
+        said = text + self.after_text if text.strip() else ""
+        return [{"content": said + self.between_blocks.join(whole)}]
 
     def opening(self, grammar: GrammarText) -> str:
         """Write the grammar of the text between a block's marker and its first call."""

@@ -3,7 +3,8 @@
 A family gives its markers. The grammars and the parser are made from them.
 """
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from gateway.turn_formats.calls import CallReader
@@ -26,6 +27,7 @@ class ObjectFormat(BlockFormat):
     names_are_keys: ClassVar[bool] = False
     around_text: ClassVar[tuple[str, ...]] = ()
     tokens: ClassVar[tuple[str, ...]] = ()  # control tokens within markers
+    after_text = "\n"
     end: ClassVar[str]
     fence: ClassVar[str]  # text of a fence after the first marker, or ""
 
@@ -63,6 +65,10 @@ class ObjectFormat(BlockFormat):
 
     def call(self, grammar: GrammarText, tool: ToolSpec) -> str:
         return call_object(grammar, tool)
+
+    def written(self, name: str, arguments: Mapping[str, Any]) -> str | None:
+        call = {name: arguments} if self.names_are_keys else {"name": name, "arguments": arguments}
+        return json.dumps(call, ensure_ascii=False)
 
 
 class ObjectReader(CallReader):

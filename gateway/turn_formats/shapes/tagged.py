@@ -11,14 +11,15 @@
 A family gives its tags (`Tags`). The grammars and the parser are made from them.
 """
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from gateway.turn_formats.calls import CallReader
 from gateway.turn_formats.grammar import GrammarText
 from gateway.turn_formats.shapes.block_format import BlockFormat
 from gateway.turn_formats.shapes.plain_values import plain_value
-from gateway.turn_formats.shapes.schemas import properties_of, required_of
+from gateway.turn_formats.shapes.schemas import properties_of, required_of, type_names
 from gateway.turn_formats.shapes.tagged_reader import TaggedReader
 from gateway.turn_formats.shapes.tags import Tags
 from gateway.turn_formats.turn_format import ToolSpec
@@ -69,6 +70,20 @@ class TaggedFormat(BlockFormat):
             number = f"{grammar.spelled(tool.name + tags.numbered)} /[0-9]{{1,3}}/"
             head = f"{number} {grammar.spelled(tags.named + tags.line)}"
         return f"{head} {self._parameters(grammar, tool)} {grammar.spelled(self.tags.call_end)}"
+
+    def written(self, name: str, arguments: Mapping[str, Any]) -> str | None:
+        tags = self.tags
+        if tags.numbered:
+            return None
+        values = "".join(self._written(key, value) for key, value in arguments.items())
+        return f"{name}{tags.named}{tags.line}{values}{tags.call_end}"
+
+    def _written(self, key: str, value: Any) -> str:
+        tags = self.tags
+        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        opens, closes = tags.quote if tags.quote and "<" in text else ("", "")
+        opens = tags.value.type_tag(type_names(value)[0]) + opens
+        return f"{tags.key}{key}{tags.key_end}{opens}{text}{closes}{tags.value.tail}"
 
     def _parameters(self, grammar: GrammarText, tool: ToolSpec) -> str:
         tags = self.tags

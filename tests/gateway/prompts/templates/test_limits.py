@@ -11,6 +11,7 @@ from gateway.prompts.templates.limits import limits_of
 from gateway.prompts.templates.probing import chat_of
 from gateway.prompts.templates.shapes import ONE_TOOL
 from gateway.turn_formats.families.deepseek import DeepSeekV3Format
+from gateway.turn_formats.families.object_lists import GraniteFormat
 from tests.zoo.families import family
 from tests.zoo.templates import LlamaCpp, Template, Trl
 
@@ -73,8 +74,8 @@ def test_published_templates(name: str, other: str, cannot: str, instead: str) -
 def test_tools_that_are_told_of_otherwise() -> None:
     plain = FittedTemplate(family("r1-distill-qwen").template(), {})
     for tells, instead in (
-        (None, "refused"),
-        (DeepSeekV3Format().tools_text, "shown in a message"),
+        (GraniteFormat(), "refused"),
+        (DeepSeekV3Format(), "shown in a message"),
     ):
         found = {one.cannot: one.instead for one in limits_of(plain.telling(tells), {})}
         assert found["tools"].startswith(instead)
