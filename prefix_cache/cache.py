@@ -15,7 +15,6 @@ position 0.
 from __future__ import annotations
 
 from collections import Counter
-from typing import NamedTuple
 
 from prefix_cache.commit import Committer
 from prefix_cache.errors import LeaseError
@@ -38,20 +37,12 @@ from prefix_cache.tiers.checkpoints import ANSWER_SLOTS
 from prefix_cache.tiers.in_flight import InFlight
 from prefix_cache.tiers.quotas import Quotas
 from prefix_cache.tiers.tier_pools import Tiers
-from prefix_cache.tree.match import PrefixMatch, Whereabouts
+from prefix_cache.tree.match import PrefixMatch
 from prefix_cache.tree.survey import Survey
 from prefix_cache.tree.tally import Tally
 from prefix_cache.tree.tree import RadixTree
 
 DEVICE_ONLY = Tiers()
-
-
-class FoundPrefix(NamedTuple):
-    """The part of a prompt that a lease would find in the cache."""
-
-    found: Whereabouts
-    partial: int  # leading tokens of the next block that a lease would copy
-    matched: int  # prompt tokens in the tree, with or without a recurrent state at their end
 
 
 class PrefixCache:
@@ -116,33 +107,9 @@ class PrefixCache:
         """Count the device blocks that leases use, by the owner who is charged for them."""
         return self._leasing.in_use()
 
-    def is_short_of_states(self) -> bool:
-        """Return whether running sequences leave too few state slots for another sequence."""
-        return self.states.is_short()
-
     def is_kept(self, owner: str) -> bool:
         """Return whether `owner` fits its partitions and none of its blocks is leaving a tier."""
         return self.quotas.is_kept(owner, self._leasing.is_busy)
-
-    def match(
-        self, path: NamespacePath, token_ids: TokenIds, before: PrefixMatch | None = None
-    ) -> PrefixMatch:
-        """Find the leading whole blocks of the prompt in the tree.
-
-        Changes nothing. `before` is an earlier match of tokens with the same beginning. The walk
-        starts at the end of that match.
-        """
-        return self.tree.match(path, token_ids, before)
-
-    def probe(self, path: NamespacePath, token_ids: TokenIds) -> FoundPrefix:
-        """Count the blocks and the partial block that a lease would find."""
-        known, partial = token_ids[:-1], None
-        match = self.tree.match(path, known)
-        if match.found.device == match.at.num_blocks:
-            partial = self.tree.partial(match.at, path, known)
-        copied = 0 if partial is None else partial.num_tokens
-        matched = match.known.num_blocks * self.block_size + copied
-        return FoundPrefix(match.found, copied, matched)
 
     def acquire(
         self,
@@ -172,7 +139,7 @@ class PrefixCache:
         `writer` is an opaque label for the blocks that this lease writes. The first later lease
         that finds these blocks reports the label.
 
-        `match` is the result of an earlier `match` of these tokens.
+        `match` is the result of an earlier `tree.match` of these tokens.
         """
         self._at(now)
         if not self.is_kept(owner):

@@ -99,7 +99,7 @@ def match(bench: Bench, repeats: int) -> Times:
     """Match a fully cached prompt."""
     ids = bench.prompt()
     bench.put(ids)
-    return [micros(bench.cache.match, PATH, ids) for _ in range(repeats)]
+    return [micros(bench.cache.tree.match, PATH, ids) for _ in range(repeats)]
 
 
 def admit(bench: Bench, repeats: int) -> Times:
@@ -113,8 +113,8 @@ def admit(bench: Bench, repeats: int) -> Times:
 
     def admit_one() -> None:
         for index, ids in enumerate(prompts):
-            matches[index] = bench.cache.match(PATH, ids, matches[index])
-        match = bench.cache.match(PATH, prompts[0], matches[0]).first(known)
+            matches[index] = bench.cache.tree.match(PATH, ids, matches[index])
+        match = bench.cache.tree.match(PATH, prompts[0], matches[0]).first(known)
         lease = bench.cache.acquire(PATH, prompts[0], owner="bench", now=bench.now, match=match)
         if lease is None:
             raise RuntimeError("the pool is too small for this benchmark")

@@ -27,6 +27,7 @@ from gateway.routing.remote_prefill import RemotePrefillLimits, answering, compu
 from gateway.routing.route import RouteQuestion, decide, sent_by
 from gateway.routing.router import NO_SOURCES, Router, Sources
 from prefix_cache.hashing import KEY_BYTES
+from prefix_cache.tree.probe import probe
 
 _GATEWAY = b"simulation"
 
@@ -71,7 +72,7 @@ class SimulatedReplica:
 
     def has(self, admitted: KeyedRequest) -> int:
         """Count the tokens of a prompt that other replicas may fetch from this replica."""
-        found, *_ = self.replay.cache.probe(admitted.path, admitted.request.ids)
+        found, *_ = probe(self.replay.cache.tree, admitted.path, admitted.request.ids)
         return (found.device + found.host + found.disk) * self._costs.block_size
 
     def sent_at(self, now: float, tokens: int) -> float:

@@ -20,6 +20,7 @@ from engine.scheduling.step_times import StepTimes
 from engine.sequences.intake import path_of
 from engine.sequences.prefix_loads import state_tier
 from prefix_cache.cache import PrefixCache
+from prefix_cache.tree.probe import probe
 from storage.move import Tier
 
 
@@ -76,7 +77,7 @@ class PrefixQueries:
                 query_id=query.query_id, tiers=TierTokens(), code=code, message=str(error)
             )
         size = self._cache.block_size
-        found, partial, matched = self._cache.probe(path, token_ids)
+        found, partial, matched = probe(self._cache.tree, path, token_ids)
         device = (found.device + found.coming) * size + partial
         tiers = TierTokens(device, found.host * size, found.disk * size)
         saved = self._times.prefill(0, tiers.total) if self._times.is_measured else None

@@ -212,7 +212,7 @@ class ModuleKeeper:
         return wanted[:room]
 
     def _is_missing(self, blocks: ModuleBlocks) -> bool:
-        found = self._cache.match(blocks.path, blocks.token_ids).found
+        found = self._cache.tree.match(blocks.path, blocks.token_ids).found
         return found.device * self._cache.block_size < len(blocks.token_ids)
 
     def _begin(

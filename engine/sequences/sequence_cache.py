@@ -146,7 +146,7 @@ class SequenceCache:
 
     def is_short_of_states(self) -> bool:
         """Return whether no sequence can start, because running sequences hold all state slots."""
-        return self._cache.tree.needs_state and self._cache.is_short_of_states()
+        return self._cache.tree.needs_state and self._cache.states.is_short()
 
     def in_use(self) -> Counter[str]:
         """Count the device blocks that each flow's sequences use."""
@@ -256,7 +256,7 @@ class SequenceCache:
         self._leave(sequence, now)
 
     def _match(self, sequence: Sequence) -> PrefixMatch:
-        sequence.match = self._cache.match(sequence.path, sequence.token_ids, sequence.match)
+        sequence.match = self._cache.tree.match(sequence.path, sequence.token_ids, sequence.match)
         return sequence.match
 
     def _want_states(self, sequence: Sequence, lease: Lease) -> None:

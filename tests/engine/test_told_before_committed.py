@@ -37,7 +37,7 @@ def watched(overlap_scheduling: bool = False) -> tuple[Rig, WatchedLink]:
     link = WatchedLink()
     rig = Rig(link=link, overlap_scheduling=overlap_scheduling)
     path, tokens = NamespacePath.single(NAMESPACE), np.array(PROMPT, np.int32)
-    link.look = lambda: rig.cache.match(path, tokens).found.total * rig.cache.block_size
+    link.look = lambda: rig.cache.tree.match(path, tokens).found.total * rig.cache.block_size
     return rig, link
 
 

@@ -91,7 +91,7 @@ def lowered() -> TierScene:
     scene.run(A, IDS[:9])
     assert scene.acquire_loading(A, tokens(*range(9)), None) is None
     scene.end_copies()
-    assert scene.cache.match(A, IDS[:9]).found.host == 2
+    assert scene.cache.tree.match(A, IDS[:9]).found.host == 2
     return scene
 
 
@@ -102,7 +102,7 @@ def test_blocks_that_lie_lower_are_on_the_device_again_when_they_were_computed()
     assert lease.cached_tokens == 0
     scene.compute(lease, IDS[:9], 0, 9)
     scene.commit(lease, IDS[:9])
-    assert scene.cache.match(A, IDS[:9]).found.device == 2
+    assert scene.cache.tree.match(A, IDS[:9]).found.device == 2
     scene.release(lease)
     scene.check_contents()
     scene.cache.check_invariants()

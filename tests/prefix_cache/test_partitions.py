@@ -97,7 +97,7 @@ def make_scene(lower: Lower, policy: PolicyName, *, is_partitioned: bool) -> Tie
 def answer(scene: TierScene, life: Life, ids: list[int]) -> tuple[int, ...]:
     """Run a request of the spy; return its cached tokens by tier, as in `usage`."""
     asked = tokens(*ids)
-    at = scene.cache.match(path(SPY), asked[:-1]).found
+    at = scene.cache.tree.match(path(SPY), asked[:-1]).found
     for _ in range(50):
         lease = scene.acquire(path(SPY), asked, SPY)
         if lease is not None:
@@ -266,6 +266,6 @@ def test_a_growing_sequence_pushes_its_own_blocks_down_though_others_have_none_f
                 scene.end_copies()
         scene.release(lease)
         scene.copy_all()
-        kept.append([scene.cache.match(path(SPY), tokens(n, 7)).found.host for n in range(12)])
+        kept.append([scene.cache.tree.match(path(SPY), tokens(n, 7)).found.host for n in range(12)])
     assert kept[0] == kept[1]
     assert sum(kept[0]) > 2

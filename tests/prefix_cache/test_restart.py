@@ -52,8 +52,8 @@ def test_everything_comes_back_in_any_order() -> None:
         assert scene.restart(found) == 10
         scene.cache.check_invariants()
         scene.check_contents()
-        assert [scene.cache.match(A, ids).found.disk for ids in (LONG, FORK)] == [4, 4]
-        assert scene.cache.match(THROUGH, LONG).found.disk == 4
+        assert [scene.cache.tree.match(A, ids).found.disk for ids in (LONG, FORK)] == [4, 4]
+        assert scene.cache.tree.match(THROUGH, LONG).found.disk == 4
         assert scene.take_plan().erase == ()
 
 
@@ -77,7 +77,7 @@ def test_records_without_their_prefix_are_erased() -> None:
     gone = next(slot for slot, record in scene.records.items() if record.key == second)
     found = [stored for stored in scene.records.items() if stored[0] != gone]
     assert scene.restart(found) == 1 + 4  # one block of A, and the whole other branch
-    assert scene.cache.match(A, LONG).found.disk == 1
+    assert scene.cache.tree.match(A, LONG).found.disk == 1
     assert len(scene.take_plan().erase) == 4
     scene.cache.check_invariants()
 
@@ -155,8 +155,8 @@ def test_the_hottest_come_to_the_device_first() -> None:
     assert scene.cache.restart.hottest(5) == 5
     scene.copy_all()
     scene.cache.check_invariants()
-    assert scene.cache.match(A, tokens(*range(40, 57))).found.device == 4
-    assert scene.cache.match(A, LONG).found.device == 1
+    assert scene.cache.tree.match(A, tokens(*range(40, 57))).found.device == 4
+    assert scene.cache.tree.match(A, LONG).found.device == 1
     assert scene.cache.restart.hottest(100) == 3
     assert scene.cache.restart.hottest(100) == 0
 
@@ -211,7 +211,7 @@ def test_a_disk_that_is_gone_takes_along_what_was_there_alone() -> None:
     scene.copy_all()
     assert scene.empty_disk() == 6
     scene.cache.check_invariants()
-    assert scene.cache.match(A, LONG).found.device == 4
+    assert scene.cache.tree.match(A, LONG).found.device == 4
     assert scene.matches(A, FORK) == 8
     assert scene.matches(THROUGH, LONG) == 0
     assert scene.cache.eviction_log.by_reason(Tier.DISK)[Reason.TIER_GONE] == 4 + 6
@@ -251,7 +251,7 @@ def test_a_write_to_a_disk_that_is_gone_has_not_arrived_whatever_is_reported() -
     scene.empty_disk()
     scene.complete([(move, CopyOutcome.DONE) for move in others])
     scene.cache.check_invariants()
-    assert scene.cache.match(A, LONG).found.device == 4
+    assert scene.cache.tree.match(A, LONG).found.device == 4
     assert scene.cache.eviction_log.written[Tier.DISK] == 0
     scene.check_contents()
     scene.take_plan()

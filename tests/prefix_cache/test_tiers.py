@@ -56,11 +56,13 @@ def loading(scene: TierScene) -> Lease:
 def test_a_prefix_goes_to_the_host_and_comes_back() -> None:
     scene = TierScene(3, host=4)
     down(scene)
-    assert scene.cache.match(A, PROMPT).found == Whereabouts(device=0, coming=0, host=2, disk=0)
+    assert scene.cache.tree.match(A, PROMPT).found == Whereabouts(
+        device=0, coming=0, host=2, disk=0
+    )
     lease = loading(scene)
     assert not lease.ready
     assert lease.cached_tokens == 8
-    assert scene.cache.match(A, PROMPT).found.coming == 2
+    assert scene.cache.tree.match(A, PROMPT).found.coming == 2
     settle_all(scene)
     assert lease.ready
     assert scene.read(lease, 8) == scene.kv(A, PROMPT)[:8]
@@ -73,11 +75,11 @@ def test_nothing_is_forgotten_before_its_copy_is_whole() -> None:
     scene = TierScene(3, host=4)
     scene.run(A, PROMPT)
     assert scene.acquire_loading(A, OTHER, None) is None
-    assert scene.cache.match(A, PROMPT).found.device == 2
+    assert scene.cache.tree.match(A, PROMPT).found.device == 2
     scene.take_plan()
-    assert scene.cache.match(A, PROMPT).found.device == 2
+    assert scene.cache.tree.match(A, PROMPT).found.device == 2
     scene.complete([(move, CopyOutcome.DONE) for move in scene.under_way])
-    assert scene.cache.match(A, PROMPT).found.host > 0
+    assert scene.cache.tree.match(A, PROMPT).found.host > 0
     assert scene.acquire_loading(A, OTHER, None) is not None
 
 
@@ -89,7 +91,7 @@ def test_a_block_that_is_used_while_it_is_copied_stays_on_the_device() -> None:
     lease = loading(scene)
     assert lease.ready
     scene.complete([(move, CopyOutcome.DONE) for move in scene.under_way])
-    assert scene.cache.match(A, PROMPT).found.device == 2
+    assert scene.cache.tree.match(A, PROMPT).found.device == 2
     scene.cache.check_invariants()
 
 
@@ -111,7 +113,7 @@ def test_discard_forgets_blocks_computed_in_place_of_lower_copies() -> None:
     assert lease is not None
     scene.compute(lease, PROMPT, 0, 9)
     scene.commit(lease, PROMPT)
-    assert scene.cache.match(A, PROMPT).found.device == 2
+    assert scene.cache.tree.match(A, PROMPT).found.device == 2
     scene.discard(lease)
     assert scene.matches(A, PROMPT) == 0
     scene.cache.check_invariants()
@@ -179,14 +181,18 @@ def test_a_lease_is_ready_when_its_load_is_promised_whole() -> None:
     scene.cache.moves.release_early(moves)
     scene.cache.check_invariants()
     assert lease.ready
-    assert scene.cache.match(A, PROMPT).found == Whereabouts(device=0, coming=2, host=0, disk=0)
+    assert scene.cache.tree.match(A, PROMPT).found == Whereabouts(
+        device=0, coming=2, host=0, disk=0
+    )
     later = loading(scene)
     assert later.ready, "it counts on the same promise"
     scene.complete([(move, CopyOutcome.DONE) for move in moves])
     scene.cache.check_invariants()
     assert lease.ready
     assert scene.read(lease, 8) == scene.kv(A, PROMPT)[:8]
-    assert scene.cache.match(A, PROMPT).found == Whereabouts(device=2, coming=0, host=0, disk=0)
+    assert scene.cache.tree.match(A, PROMPT).found == Whereabouts(
+        device=2, coming=0, host=0, disk=0
+    )
 
 
 @dataclass(frozen=True)
@@ -274,7 +280,7 @@ def test_a_failed_load_fails_the_lease_and_can_be_repeated() -> None:
     assert lease.failed
     assert not lease.ready
     scene.release(lease)
-    assert scene.cache.match(A, PROMPT).found.host == 2
+    assert scene.cache.tree.match(A, PROMPT).found.host == 2
     again = loading(scene)
     settle_all(scene)
     assert again.ready
@@ -289,7 +295,9 @@ def test_a_block_behind_one_that_is_missing_does_not_land() -> None:
     scene.complete([(second, CopyOutcome.DONE), (first, CopyOutcome.FAILED)])
     scene.cache.check_invariants()
     assert lease.failed
-    assert scene.cache.match(A, PROMPT).found == Whereabouts(device=0, coming=0, host=2, disk=0)
+    assert scene.cache.tree.match(A, PROMPT).found == Whereabouts(
+        device=0, coming=0, host=2, disk=0
+    )
 
 
 def test_a_lost_block_leaves_the_tree_with_all_behind_it() -> None:
@@ -302,7 +310,7 @@ def test_a_lost_block_leaves_the_tree_with_all_behind_it() -> None:
     scene.cache.check_invariants()
     assert lease.failed
     scene.release(lease)
-    assert scene.cache.match(A, PROMPT).found.total == 1
+    assert scene.cache.tree.match(A, PROMPT).found.total == 1
     assert scene.cache.eviction_log.by_reason(Tier.HOST)[Reason.LOST] == 1
 
 
@@ -314,7 +322,7 @@ def test_a_lease_released_before_its_load_ends_leaves_nothing_behind() -> None:
     assert len(scene.cache.in_flight) == 2
     settle_all(scene)
     assert len(scene.cache.in_flight) == 0
-    assert scene.cache.match(A, PROMPT).found.device == 2
+    assert scene.cache.tree.match(A, PROMPT).found.device == 2
     scene.cache.flush()
     assert scene.cache.capacity.pool().free == 3
 
@@ -334,7 +342,7 @@ def test_a_copy_that_cannot_be_written_is_tried_once() -> None:
     scene.run(A, PROMPT)
     assert scene.acquire_loading(A, OTHER, None) is None
     settle_all(scene, CopyOutcome.FAILED)
-    assert scene.cache.match(A, PROMPT).found.device == 2
+    assert scene.cache.tree.match(A, PROMPT).found.device == 2
     assert scene.acquire_loading(A, OTHER, None) is not None
     assert scene.cache.eviction_log.by_reason(Tier.DEVICE) == {Reason.UNKEPT: 2}
 
@@ -349,7 +357,7 @@ def test_disk_is_for_what_was_asked_for_again() -> None:
     scene.run(A, PROMPT)
     assert scene.acquire_loading(A, OTHER, None) is None
     assert settle_all(scene) == 2
-    assert scene.cache.match(A, PROMPT).found.disk == 2
+    assert scene.cache.tree.match(A, PROMPT).found.disk == 2
 
 
 @pytest.mark.parametrize("most", [1, 2])
@@ -365,7 +373,7 @@ def test_a_disk_that_stalls_holds_up_as_many_writes_as_are_allowed_and_no_more(m
         assert scene.take_plan().moves == ()
     assert list(scene.under_way) == list(writes)
     settle_all(scene)
-    assert scene.cache.match(A, PROMPT).found.disk == most
+    assert scene.cache.tree.match(A, PROMPT).found.disk == most
 
 
 class CountingPolicy(LeastRecentlyUsed):
@@ -463,7 +471,7 @@ def test_a_plan_makes_room_ahead() -> None:
     scene.run(A, PROMPT)
     assert settle_all(scene) == 2
     assert scene.cache.capacity.pool().free == 3
-    assert scene.cache.match(A, PROMPT).found.host == 2
+    assert scene.cache.tree.match(A, PROMPT).found.host == 2
 
 
 def test_a_computed_block_takes_the_place_of_one_that_lies_lower() -> None:
@@ -474,7 +482,7 @@ def test_a_computed_block_takes_the_place_of_one_that_lies_lower() -> None:
     scene.compute(lease, PROMPT, 0, 9)
     scene.commit(lease, PROMPT)
     scene.cache.check_invariants()
-    assert scene.cache.match(A, PROMPT).found.device == 2
+    assert scene.cache.tree.match(A, PROMPT).found.device == 2
     assert len(scene.cache.in_flight) == 0
 
 

@@ -185,7 +185,7 @@ class Source:
             self._send_with_state(sending, path, tokens, now)
 
     def _load(self, sending: _Sending, path: NamespacePath, tokens: TokenIds, now: float) -> None:
-        found, lease = self._cache.match(path, tokens).found, sending.loading
+        found, lease = self._cache.tree.match(path, tokens).found, sending.loading
         if lease is not None:
             if lease.failed or (lease.ready and not found.coming):
                 sending.loading = None
@@ -208,7 +208,7 @@ class Source:
             sending.loading, sending.first_reads = lease, lease.first_reads
 
     def _send(self, sending: _Sending, path: NamespacePath, tokens: TokenIds, now: float) -> None:
-        if self._cache.match(path, tokens).found.device <= sending.sent:
+        if self._cache.tree.match(path, tokens).found.device <= sending.sent:
             return
         lease = self._cache.read(path, tokens, owner=sending.ask.flow, now=now)
         if lease is None:

@@ -58,7 +58,7 @@ def test_who_is_stopped_leaves_its_blocks_in_the_tree_and_who_is_expelled_none()
         (active.stop if way == "stop" else active.expel)(leaving, rig.clock())
         assert rig.cache.capacity.pool().leased == 0
         assert (len(active.running), num_waiting(rig)) == (0, 0)
-        found[way] = rig.cache.match(leaving.path, leaving.token_ids).found.device
+        found[way] = rig.cache.tree.match(leaving.path, leaving.token_ids).found.device
         rig.cache.check_invariants()
     assert found == {"stop": 2, "expel": 0}
 

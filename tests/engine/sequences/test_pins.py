@@ -347,7 +347,7 @@ def test_a_prefix_in_a_lower_tier_is_loaded_and_pinned_whoever_owns_it(by: str) 
         warm.submit(generate(f"large {number}", prompt, flow=f"{number}", namespace=OTHER))
     warm.run()
     warm.settle_copies()
-    found = warm.cache.match(NamespacePath.single(PUBLISHED), np.array(PREFIX, np.int32)).found
+    found = warm.cache.tree.match(NamespacePath.single(PUBLISHED), np.array(PREFIX, np.int32)).found
     assert (found.device + found.host, found.host) in ((4, 3), (4, 4))
     pin_and_run(warm)
     assert pins(warm).pinned == {"rules-1": 4}

@@ -71,7 +71,9 @@ class TestSingleFlight:
         rig.step()
         [sequence] = rig.scheduler.queue
         path, now = sequence.path, rig.clock()
-        assert rig.cache.match(path, sequence.token_ids).found.total * rig.cache.block_size == 4
+        assert (
+            rig.cache.tree.match(path, sequence.token_ids).found.total * rig.cache.block_size == 4
+        )
         sequence_cache = rig.scheduler.sequence_cache
         assert sequence_cache.look_up(sequence, now) is None
         assert sequence_cache.look_up(sequence, now + 4.9) is None

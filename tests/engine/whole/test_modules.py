@@ -23,6 +23,7 @@ from prefix_cache.hashing import TokenIds
 from prefix_cache.namespace import NamespacePath
 from prefix_cache.tiers.tier_pools import Tiers
 from prefix_cache.tree.match import PrefixMatch
+from prefix_cache.tree.tree import RadixTree
 from tests.doubles.engine.fake_runner import expected_output
 from tests.engine.rigs.modular import Part, expected, modular
 from tests.engine.rigs.rig import Rig, generate
@@ -397,20 +398,21 @@ def test_modules_that_are_computed_do_not_wait_behind_sequences_with_evicted_mod
     rig.expect_nothing_left()
 
 
-class CountingCache(PrefixCache):
-    """A cache that counts its look-ups of prefixes."""
+class CountingTree(RadixTree):
+    """A tree that counts its look-ups of prefixes."""
 
     matches = 0
 
     def match(
-        self, path: NamespacePath, token_ids: TokenIds, before: PrefixMatch | None = None
+        self, path: NamespacePath, tokens: TokenIds, before: PrefixMatch | None = None
     ) -> PrefixMatch:
         self.matches += 1
-        return super().match(path, token_ids, before)
+        return super().match(path, tokens, before)
 
 
 def test_few_modules_are_looked_up_between_two_steps_of_flows_in_turn() -> None:
-    cache = CountingCache(num_blocks=400, block_size=4)
+    cache = PrefixCache(num_blocks=400, block_size=4)
+    tree = cache.tree = CountingTree(block_size=4)
     keeper = ModuleKeeper(cache, at_a_time=1 << 20)
     intake = Intake(64, 4, 4096, cache.fits, has_modules=True)
     each, waiting = 20, list[Sequence]()
@@ -421,11 +423,11 @@ def test_few_modules_are_looked_up_between_two_steps_of_flows_in_turn() -> None:
         keeper.add(waiting[-1])
     turn = keeper.turn(waiting, 0.0)
     assert {one.flow for one in turn.started} == {"many", "one"}
-    assert len(turn.started) == cache.matches < AT_ONCE + each
+    assert len(turn.started) == tree.matches < AT_ONCE + each
     started = len(turn.started)
     for _ in range(60):
         started += len(keeper.turn(waiting, 0.0).started)
-    assert started == cache.matches == each * len(waiting), "each once, while it is computed"
+    assert started == tree.matches == each * len(waiting), "each once, while it is computed"
 
 
 SOUND = modular("r", [Part([1, 2, 3, 4, 5], 0)], [4, 4], 8)

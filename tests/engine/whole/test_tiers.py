@@ -218,7 +218,7 @@ class TestPromises:
             rig.step()
         assert rig.mover.ended["promised", Tier.HOST, Tier.DEVICE] == 9
         path = rig.runner.owners[-1][-1].path
-        assert rig.cache.match(path, np.array(longer, np.int32)).found.total == 44 // 4
+        assert rig.cache.tree.match(path, np.array(longer, np.int32)).found.total == 44 // 4
         rig.mover.held.clear()
         rig.run()
 

@@ -131,7 +131,7 @@ def test_blocks_that_return_keep_their_uses_from_before() -> None:
         cache.ask(prompt(1))
         seen += [node.seen for node in cache.cache.tree.nodes() if node.edge.tokens[0] == 1000]
         cache.rate(prompt(n) for n in range(start, start + 20))
-        assert cache.cache.match(HERE, np.array(prompt(1), dtype=np.int32)).found.total == 0
+        assert cache.cache.tree.match(HERE, np.array(prompt(1), dtype=np.int32)).found.total == 0
     assert seen == [0, 1, 2]
 
 

@@ -34,7 +34,7 @@ def scene_with_redundant_copies() -> tuple[TierScene, RedundantCopies]:
     scene.run(A, PROMPT)
     have(scene, OTHER)
     have(scene, PROMPT)
-    assert scene.cache.match(A, PROMPT).found.device == 3
+    assert scene.cache.tree.match(A, PROMPT).found.device == 3
     assert scene.cache.capacity.lower_tiers()[Tier.HOST].used == 3
     return scene, scene.cache.ref_counts.redundant[Tier.HOST]
 
@@ -57,7 +57,7 @@ def test_forgotten_they_leave_what_lies_higher() -> None:
     assert scene.cache.capacity.removals.forget_redundant(Tier.HOST, 2)
     scene.cache.check_invariants()
     assert scene.cache.capacity.lower_tiers()[Tier.HOST].used == 1
-    assert scene.cache.match(A, PROMPT).found.device == 3
+    assert scene.cache.tree.match(A, PROMPT).found.device == 3
     scene.check_contents()
 
 
@@ -65,11 +65,11 @@ def test_a_block_that_lies_here_alone_is_no_double() -> None:
     scene = TierScene(4, host=8)
     scene.run(A, PROMPT)
     have(scene, OTHER)
-    assert scene.cache.match(A, PROMPT).found.host == 3
+    assert scene.cache.tree.match(A, PROMPT).found.host == 3
     redundant = scene.cache.ref_counts.redundant[Tier.HOST]
     assert places(redundant, 3) is None
     assert not scene.cache.capacity.removals.forget_redundant(Tier.HOST, 3)
-    assert scene.cache.match(A, PROMPT).found.host == 3
+    assert scene.cache.tree.match(A, PROMPT).found.host == 3
 
 
 def test_a_block_on_its_way_down_is_no_double_until_it_has_arrived() -> None:

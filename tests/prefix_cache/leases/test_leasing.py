@@ -113,7 +113,7 @@ def test_a_pin_is_of_blocks_that_are_all_on_the_device() -> None:
     scene.release(pinned)
     assert scene.acquire_loading(B, tokens(*range(9)), None) is None
     scene.end_copies()
-    assert scene.cache.match(A, IDS[:8]).found.host == 2
+    assert scene.cache.tree.match(A, IDS[:8]).found.host == 2
     assert scene.cache.pin(A, IDS[:8], owner=PUBLISHED, now=scene.tick()) is None, "it lies lower"
 
 

@@ -256,7 +256,7 @@ def test_what_comes_back_from_the_host_is_found_by_whoever_asks_for_it() -> None
     scene = TierScene(4, host=8)
     counted_in_parent(scene, A, IDS[:12], "ann")
     scene.release(in_time(scene, B, IDS[:16]))
-    assert scene.cache.match(A, IDS[:12]).found.host > 0
+    assert scene.cache.tree.match(A, IDS[:12]).found.host > 0
     assert in_time(scene, A, IDS[:13]).first_reads == {"ann": 3}
 
 

@@ -26,7 +26,7 @@ class FollowedPrompts:
     def add(self, cache: PrefixCache, path: NamespacePath, ids: TokenIds) -> None:
         if len(self._waiting) == MOST:
             self._waiting.pop(self._random.randrange(MOST))
-        self._waiting.append((path, ids, cache.match(path, ids)))
+        self._waiting.append((path, ids, cache.tree.match(path, ids)))
 
     def check(self, cache: PrefixCache) -> None:
         if cache is not self._cache:  # after a restart no prompt waits
@@ -35,13 +35,13 @@ class FollowedPrompts:
             self.seen["gone" if not before.holds else "held"] += 1
             self.seen["split"] += before.holds and not before.is_in_place
             wanted = ids[: self._random.randint(len(ids) // 2, len(ids))]
-            followed, fresh = cache.match(path, wanted, before), cache.match(path, ids)
+            followed, fresh = cache.tree.match(path, wanted, before), cache.tree.match(path, ids)
             self.seen["went on"] += followed.at.num_blocks > before.at.num_blocks
-            assert told(followed) == told(cache.match(path, wanted))
+            assert told(followed) == told(cache.tree.match(path, wanted))
             whole = len(wanted) // cache.block_size
             assert told(fresh.first(whole)) == told(followed)
             if self._random.random() < 0.5:
-                self._waiting[index] = (path, ids, cache.match(path, ids, before))
+                self._waiting[index] = (path, ids, cache.tree.match(path, ids, before))
 
 
 def told(match: PrefixMatch) -> tuple[Node, int, int, Whereabouts]:

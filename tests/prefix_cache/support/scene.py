@@ -141,4 +141,4 @@ class Scene:
         self.cache.discard(lease, now=self.tick())
 
     def matches(self, where: NamespacePath, ids: TokenIds) -> int:
-        return self.cache.match(where, ids).found.total * self.cache.block_size
+        return self.cache.tree.match(where, ids).found.total * self.cache.block_size

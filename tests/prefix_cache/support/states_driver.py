@@ -169,7 +169,7 @@ class StatesDriver:
         where, ids = self.draw()
         chain, kept = self.chain(where, ids), self.checkpoints()
         usable = [one for one, _ in kept if chain[: len(one)] == one]
-        match = self.cache.match(where, ids)
+        match = self.cache.tree.match(where, ids)
         assert match.at.num_blocks == match.found.total == max(map(len, usable), default=0)
         assert match.known.num_blocks >= match.at.num_blocks
         self.seen["matched beyond a state"] += match.known.num_blocks > match.at.num_blocks
@@ -187,7 +187,7 @@ class StatesDriver:
     def acquire(self) -> None:
         where, ids = self.draw()
         owner, shares = self.random.choice(OWNERS), self.random.random() < 0.9
-        expected = self.cache.match(where, ids[:-1])
+        expected = self.cache.tree.match(where, ids[:-1])
         loads = self.random.choice((None, None, 0, 2))
         lease = self.cache.acquire(
             where, ids, owner=owner, now=self.now, shares=shares, load_blocks=loads

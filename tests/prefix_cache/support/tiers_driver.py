@@ -109,7 +109,7 @@ class TiersDriver:
         where, ids = self.draw()
         loads = self.random.choice((None, None, None, 0, 1, 3))
         self.waiting.add(self.scene.cache, where, ids)
-        found = self.scene.cache.match(where, ids[:-1]).found
+        found = self.scene.cache.tree.match(where, ids[:-1]).found
         matched = self.scene.matches(where, ids[:-1]) // self.scene.block_size
         assert found.total == matched
         lease = self.scene.acquire_loading(where, ids, loads, self.random.choice(OWNERS))

@@ -14,6 +14,7 @@ from prefix_cache.hashing import TokenIds, block_keys
 from prefix_cache.leases.lease import Lease
 from prefix_cache.namespace import NamespacePath
 from prefix_cache.tree.node import Node
+from prefix_cache.tree.probe import probe
 from tests.prefix_cache.support.scene import path
 from tests.prefix_cache.support.states_driver import states_of
 
@@ -55,7 +56,7 @@ class Requests:
         return lease.cached_tokens
 
     def usable(self, ids: TokenIds) -> int:
-        return self.cache.match(self.at, ids).found.total * SIZE
+        return self.cache.tree.match(self.at, ids).found.total * SIZE
 
 
 def node_at(cache: PrefixCache, ids: TokenIds, end: int) -> Node:
@@ -70,7 +71,7 @@ def test_a_match_ends_at_the_last_checkpoint() -> None:
     assert requests.usable(IDS) == 20
     assert requests.usable(IDS[:19]) == 8
     assert requests.usable(IDS[:7]) == 0
-    probed = requests.cache.probe(HERE, IDS)
+    probed = probe(requests.cache.tree, HERE, IDS)
     assert (probed.found.total * SIZE, probed.partial, probed.matched) == (20, 0, 28)
 
 
@@ -80,7 +81,7 @@ def test_without_states_a_match_ends_where_the_blocks_end() -> None:
     assert lease is not None
     assert lease.states is None
     cache.commit(lease, IDS, 30, block_keys(HERE, IDS, SIZE), now=0.0)
-    assert cache.match(HERE, IDS).found.total == 7
+    assert cache.tree.match(HERE, IDS).found.total == 7
 
 
 def test_the_end_of_a_request_is_kept() -> None:

@@ -19,7 +19,7 @@ THIRD = tokens(*range(41, 50))
 
 def places(scene: TierScene, ids: TokenIds = PROMPT) -> tuple[int, int, int]:
     """Count a prompt's blocks by their fastest tier: device, host, disk."""
-    found = scene.cache.match(A, ids).found
+    found = scene.cache.tree.match(A, ids).found
     return found.device, found.host, found.disk
 
 

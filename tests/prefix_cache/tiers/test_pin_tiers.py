@@ -35,7 +35,7 @@ def on_both(scene: TierScene) -> None:
         scene.run(A, PROMPT, "tenant")
     for ids in (OTHER, PROMPT):
         scene.release(lease(scene, ids))
-    assert scene.cache.match(A, PROMPT).found.device == 2
+    assert scene.cache.tree.match(A, PROMPT).found.device == 2
 
 
 def pin(scene: TierScene) -> Lease | None:

@@ -61,7 +61,7 @@ class House:
     def committed(self) -> int:
         """Return how many blocks of the prompt and its answer are in the tree."""
         tokens = np.array([*PROMPT, *self.plain], np.int32)
-        return self.engine.cache.match(NamespacePath.single(NAMESPACE), tokens).found.device
+        return self.engine.cache.tree.match(NamespacePath.single(NAMESPACE), tokens).found.device
 
 
 def said(replies: list[AddressedEvent]) -> list[int]:

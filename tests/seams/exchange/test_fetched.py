@@ -142,7 +142,7 @@ def test_blocks_in_lower_tiers_are_sent_too(
         pair.compute("others", [(3 * i) % 50 for i in range(12 * SIZE)], B)
         settle(pair.there)
         path, ids = NamespacePath.single(A), np.array(PROMPT, np.int32)
-        found = pair.there.cache.match(path, ids).found
+        found = pair.there.cache.tree.match(path, ids).found
         assert found.total > found.device  # positive control: some blocks are in lower tiers
         assert pair.fetch("again", PROMPT, A) == computed
         assert pair.here.finished("again").reused.fetched == found.total * SIZE

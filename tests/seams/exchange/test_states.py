@@ -57,7 +57,7 @@ def test_a_longer_prompt_is_fetched_as_far_as_a_state_was_kept(pair: Pair) -> No
     pair.compute("first", PROMPT[: 7 * SIZE + 3], A)
     expected = pair.compute("alone", PROMPT, B)
     assert pair.fetch("again", PROMPT, A) == expected
-    found = pair.there.cache.match(NamespacePath.single(A), np.array(PROMPT, np.int32)).at
+    found = pair.there.cache.tree.match(NamespacePath.single(A), np.array(PROMPT, np.int32)).at
     assert STATE_AT <= found.num_blocks * SIZE <= 7 * SIZE
     assert pair.here.finished("again").reused.fetched == found.num_blocks * SIZE
 
