@@ -88,29 +88,43 @@ def _completed(tool: Tool, *, with_parameters: bool) -> Tool:
     empty: dict[str, Any] = {"name": function["name"], "description": ""}
     if with_parameters:
         empty["parameters"] = {"type": "object", "properties": {}}
-    given = {name: value for name, value in function.items() if value is not None}
+    given = _given(function)
     return tool if empty.keys() <= given.keys() else {**tool, "function": {**empty, **given}}
 
 
 def _deepened(tool: Tool) -> Tool:
     function = tool["function"]
-    schema = {"properties": {}, "required": [], **function["parameters"]}
+    empty: dict[str, Any] = {"type": "object", "properties": {}, "required": []}
+    schema = {**empty, **_given(function["parameters"])}
     properties = schema["properties"]
     if isinstance(properties, dict):
         schema["properties"] = {name: _described(one) for name, one in properties.items()}
     return {**tool, "function": {**function, "parameters": schema}}
 
 
+def _given(fields: Tool) -> Tool:
+    return {name: value for name, value in fields.items() if value is not None}
+
+
 def _described(schema: Any) -> Any:
-    return {"description": "", **_filled(schema)} if isinstance(schema, dict) else schema
+    schema = {} if schema is True else schema
+    return {"description": "", **_given(_filled(schema))} if isinstance(schema, dict) else schema
 
 
 def _filled(schema: Any) -> Any:
-    inner = {"array": "items", "object": "additionalProperties"}
-    if not isinstance(schema, dict) or not isinstance(schema.get("type"), str):
+    """Fill in schemas of items, and leave out the type `null`, without which a value may be left
+    out.
+    """
+    if not isinstance(schema, dict) or "type" not in schema:
         return schema
-    name = inner.get(schema["type"])
-    return schema if name is None else {**schema, name: _filled(schema.get(name, {}))}
+    kinds = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
+    kinds = [kind for kind in kinds if kind != "null"]
+    schema = {name: value for name, value in schema.items() if name != "type" or kinds}
+    if len(kinds) != 1:
+        return schema | ({"type": kinds} if kinds else {})
+    inner = {"array": "items", "object": "additionalProperties"}.get(kinds[0])
+    filled = {} if inner is None else {inner: _filled(schema.get(inner, {}))}
+    return {**schema, "type": kinds[0], **filled}
 
 
 def given_of(

@@ -63,7 +63,10 @@ _OF_TRAITS: tuple[tuple[str, Any, Limit], ...] = (
     (
         "completed_tools",
         "deep",
-        Limit("tools or parameters without a description", "given an empty one"),
+        Limit(
+            "parameters without a description, or with the type null",
+            "given an empty description, and shown without null",
+        ),
     ),
 )
 _TOLD_TOOLS = Limit("tools", "shown in a message of the system")

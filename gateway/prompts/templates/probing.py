@@ -30,9 +30,13 @@ _ROLES = {"s": "system", "u": "user", "a": "assistant", "t": "tool"}
 # words of the error that Mistral's templates raise for long call ids
 _NO_LONG_IDS = "with length 9"
 _WORDS = {one: {"type": one} for one in ("string", "object", "array")}
+_NULL = {"one": {"type": ["string", "null"]}, "none": {"type": "null"}}
 _BARE: tuple[dict[str, Any], ...] = (
     *({}, {"parameters": None}, {"description": None}),
-    {"description": ".", "parameters": {"type": "object", "properties": _WORDS}},
+    *(
+        {"description": ".", "parameters": {"type": "object", **more}}
+        for more in ({}, {"properties": _WORDS}, {"properties": _NULL})
+    ),
 )
 _BARE_TOOLS: tuple[Tool, ...] = tuple(
     {"type": "function", "function": {"name": "look_up", **more}} for more in _BARE

@@ -17,6 +17,7 @@ from tests.gateway.prompts.templates.chats import CALLING, PLAIN, TOOLS, WORD, m
 from tests.zoo.families import FAMILIES, family
 from tests.zoo.family import Family
 from tests.zoo.gateways import zoo_gateway
+from tests.zoo.more_families import WITH_MORE
 
 ASKED: Any = [{"role": "user", "content": "What time is it?"}]
 OFFERED: Any = TOOLS
@@ -36,6 +37,35 @@ def test_of_a_model_that_calls_every_chat_shows_the_tools(one: Family, tmp_path:
         prompt = template.render(chat, add_generation_prompt=True, tools=TOOLS).text
         assert all(tool["function"]["description"] in prompt for tool in TOOLS), spelled
         assert sorted(WORD.findall(prompt)) == sorted(words(spelled)), spelled
+
+
+# A tool as OpenAI's strict mode wants it, and one of a server without arguments, as MCP lists it.
+OPTIONAL = {"type": ["string", "null"], "enum": ["C", "F", None]}
+STRICT: list[dict[str, Any]] = [
+    {
+        "type": "object",
+        "properties": {"unit": OPTIONAL, "none": {"type": "null"}, "many": {"type": "array"}},
+        "required": ["unit", "none", "many"],
+        "additionalProperties": False,
+    },
+    {"type": "object"},
+]
+ALL_CALLING = [
+    pytest.param(*one.values, id=one.id, marks=one.marks)
+    for one in WITH_MORE
+    if isinstance(one.values[0], Family) and one.values[0].tools
+]
+
+
+@pytest.mark.parametrize("one", ALL_CALLING)
+def test_schemas_with_null_and_schemas_of_nothing_are_shown(one: Family, tmp_path: Path) -> None:
+    template = read_chats(one.write(tmp_path), ChatSettings()).template
+    assert template is not None
+    for parameters in STRICT:
+        function = {"name": "look_up", "description": "Looks up.", "parameters": parameters}
+        tools = [{"type": "function", "function": function}]
+        text = template.render(messages("u"), add_generation_prompt=True, tools=tools).text
+        assert "Looks up." in text
 
 
 @pytest.mark.parametrize("one", TOLD, ids=str)
