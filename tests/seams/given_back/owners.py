@@ -12,8 +12,8 @@ import numpy as np
 import torch
 
 from engine.exchange.seal import name_of
+from engine.exchange.serving.events import Asked, Asker, Gone
 from engine.exchange.serving.sending import BlocksToSend
-from engine.exchange.serving.server import Asked, Asker, Gone
 from engine.exchange.serving.source import MOST_S, Source
 from engine.exchange.wire import Ask
 from prefix_cache.cache import PrefixCache

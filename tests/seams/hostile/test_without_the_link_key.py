@@ -15,7 +15,8 @@ from contextlib import ExitStack, closing, contextmanager, suppress
 import pytest
 import zmq
 
-from engine.exchange.serving.server import Asked, BlockServer, Gone
+from engine.exchange.serving.events import Asked, Gone
+from engine.exchange.serving.server import BlockServer
 from engine.exchange.wire import Ask, ExchangeCodec
 from engine.link.codec import Codec
 from engine.link.engine_end.socket_link import SocketLink
