@@ -25,7 +25,8 @@ import numpy as np
 
 from engine.errors import EngineError, InvalidRequest
 from engine.link.codec import DecodeError, unpack_token_ids
-from engine.link.messages import Generate, PromptModule
+from engine.link.messages import Generate
+from engine.link.prompt_module import PromptModule
 from engine.link.stats.tier_stats import TierTokens
 from prefix_cache.cache import PrefixCache
 from prefix_cache.hashing import KEY_BYTES, TokenIds

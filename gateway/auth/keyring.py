@@ -25,27 +25,22 @@ import math
 import re
 import secrets
 import time
-from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Generic, TypeVar
 
 from msgspec.structs import replace
 
+from gateway.auth.ttl_cache import TtlCache
 from gateway.caller import Caller
 from gateway.errors import Conflict, Forbidden, StateLost, Unauthenticated, Unavailable
 from gateway.state.records import ApiKey, Tenant
 from gateway.state.store import Store
 from gateway.views import view_of
 
-K = TypeVar("K")
-V = TypeVar("V")
-
 KEY_PREFIX = "sk-"
 KEY_BYTES = 32
 IDENTITY_TTL_S = 3.0
 OUTAGE_TTL_S = 60.0
-MAX_IDENTITIES = 10_000
 RANDOM_BYTES = 24
 # maximum number of simultaneous lookups of keys that have no tag and were never found
 STRANGE_AT_ONCE = 4
@@ -54,52 +49,6 @@ REFUSED = "the API key is missing or not valid"  # the same message for every re
 Identity = tuple[ApiKey, Tenant]
 
 _WELL_FORMED = re.compile(r"sk-[A-Za-z0-9_-]{43}")
-
-
-class TtlCache(Generic[K, V]):
-    """A cache of at most `max_entries` entries, each for `ttl_s` seconds. Used by one task."""
-
-    def __init__(
-        self, ttl_s: float, monotonic: Callable[[], float], max_entries: int = MAX_IDENTITIES
-    ) -> None:
-        self._max_entries = max_entries
-        self._ttl_s = ttl_s
-        self._monotonic = monotonic
-        self._entries: OrderedDict[K, tuple[float, V]] = OrderedDict()  # oldest first
-
-    def __len__(self) -> int:
-        return len(self._entries)
-
-    def get(self, key: K) -> V | None:
-        """Return the value of `key`, or None for an unknown or expired key."""
-        entry = self._entries.get(key)
-        if entry is None:
-            return None
-        deadline, value = entry
-        if self._monotonic() < deadline:
-            return value
-        del self._entries[key]
-        return None
-
-    def put(self, key: K, value: V) -> None:
-        """Store `value` under `key`. A full cache removes its oldest entries."""
-        self._entries.pop(key, None)
-        while len(self._entries) >= self._max_entries:
-            self._entries.popitem(last=False)
-        self._entries[key] = (self._monotonic() + self._ttl_s, value)
-
-    def remove(self, key: K) -> None:
-        """Remove the entry of `key`, if the cache has the key."""
-        self._entries.pop(key, None)
-
-    def discard(self, is_meant: Callable[[V], bool]) -> None:
-        """Remove every entry for whose value `is_meant` returns True."""
-        for key in [key for key, (_, value) in self._entries.items() if is_meant(value)]:
-            del self._entries[key]
-
-    def clear(self) -> None:
-        """Remove all entries."""
-        self._entries.clear()
 
 
 @dataclass(frozen=True, slots=True, repr=False)

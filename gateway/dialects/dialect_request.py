@@ -24,7 +24,7 @@ from gateway.prompts.generation_request import GenerationRequest
 from gateway.prompts.pipeline.admission import Admission
 from gateway.requests.answering import Answer, Answering
 from gateway.requests.permits import Permit
-from gateway.requests.request_metrics import Usage
+from gateway.requests.request_usage import Usage
 from gateway.tenant_limits import RateStatus
 
 T = TypeVar("T", bound=msgspec.Struct)

@@ -16,7 +16,7 @@ from gateway.diagnosis.comparison import Explain
 from gateway.diagnosis.parts import PromptPart
 from gateway.prompts.chats.offered_tools import PassedOver
 from gateway.prompts.modules.selection import ModulesOption
-from gateway.requests.request_metrics import Usage
+from gateway.requests.request_usage import Usage
 
 AnswerId = Annotated[str, Meta(min_length=1, max_length=128)]
 

@@ -10,7 +10,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from gateway.errors import BudgetSpent, GatewayError, LimitReached
 from gateway.http.error_dialect import RenderedError
-from gateway.requests.request_metrics import Usage
+from gateway.requests.request_usage import Usage
 from gateway.tenant_limits import Allowance, RateStatus
 from gateway.views import TokensByTier
 

@@ -22,7 +22,7 @@ from gateway.prompts.chats.template_variables import Scalar
 from gateway.prompts.generation_request import GenerationRequest, Prompt, TextRules
 from gateway.prompts.tokens.tokenizer import TokenIds
 from gateway.requests.answering import Answering
-from gateway.requests.request_metrics import Usage
+from gateway.requests.request_usage import Usage
 
 # Maximum number of bytes of a request's prompts. Each prompt repeats the shared text, so the
 # prompts may be much larger than the body.

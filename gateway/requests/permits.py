@@ -21,8 +21,6 @@ import msgspec
 from gateway.caller import Caller
 from gateway.errors import (
     BudgetSpent,
-    GatewayError,
-    LimitReached,
     StateDiskFull,
     StateLost,
     TooManyRequests,
@@ -30,19 +28,17 @@ from gateway.errors import (
 )
 from gateway.http.body_memory import BodyLease, BodyMemory
 from gateway.limits.answer_lengths import AnswerLengths
-from gateway.limits.fitting import advice, of_the_rate, within_budget, within_rate
+from gateway.limits.fitting import of_the_rate, within_budget, within_rate
 from gateway.limits.limiter import HOLD_S, Amount, Demand, Denied, Granted, Hold, Limiter, Verdict
 from gateway.limits.open_streams import OpenStreams
 from gateway.limits.refusal_throttle import RefusalThrottle
-from gateway.limits.token_bucket import most_running
 from gateway.processes.periodic import repeated
 from gateway.prompts.generation_request import AdmittedRequest
-from gateway.tenant_limits import MICRO, Prices, RateStatus, TokenCounts
+from gateway.requests.limit_refusal import refusal
+from gateway.tenant_limits import Prices, RateStatus, TokenCounts
 
-RENEW_EVERY_S = HOLD_S / 4
-# the words for budgets' periods in error messages
-_SHARES = {"month": "a month", "total": "in all"}
 _SHORT = 64  # a `max_tokens` below this number of tokens is never shortened
+RENEW_EVERY_S = HOLD_S / 4
 
 
 class Permits:
@@ -263,40 +259,3 @@ class Permit:
 def _counts_tokens(demand: Demand) -> bool:
     limits = demand.limits
     return limits.tokens_per_minute is not None or limits.budget is not None
-
-
-def refusal(
-    refused: Denied, demand: Demand, admitted: AdmittedRequest | None = None
-) -> GatewayError:
-    """Make the error for a refusal, with advice if the request can never pass."""
-    if refused.reason == "budget":
-        return BudgetSpent(_budget_text(demand))
-    limits = demand.limits
-    more = ""
-    if refused.retry_after_s is None and admitted is not None:
-        others = admitted.prompt_tokens + admitted.prediction_tokens
-        more = advice(limits, others, len(admitted.generates), demand.most.tokens)
-    texts = {
-        "requests": f"limited to {limits.requests_per_minute} requests a minute",
-        "tokens": f"limited to {limits.tokens_per_minute} tokens a minute; this request may need "
-        f"{demand.most.tokens}{more}",
-        "concurrent": f"limited to {most_running(limits)} requests at once",
-    }
-    return LimitReached(
-        texts[refused.reason],
-        reason=refused.reason,
-        standing=refused.standing,
-        retry_after_s=refused.retry_after_s,
-    )
-
-
-def _budget_text(demand: Demand) -> str:
-    budget = demand.limits.budget
-    assert budget is not None, "only a request with a budget is refused for its budget"
-    until = ""
-    if budget.period == "month" and demand.most.cost <= budget.units * MICRO:
-        until = "wait for the next month (UTC), or "
-    return (
-        f"limited to {budget.units:.10g} units {_SHARES[budget.period]}; "
-        f"those left do not cover this request: {until}have the budget raised"
-    )

@@ -3,64 +3,23 @@
 import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from itertools import zip_longest
 
 from engine.errors import EngineError
 from engine.link.event_messages import DraftCounts, Failed, Finished, Reused
-from engine.link.stats.tier_stats import StateTier, TierTokens
+from engine.link.stats.tier_stats import TierTokens
 from gateway.diagnosis.cache_miss import CacheMiss, cache_miss
 from gateway.generation.choice import Delta, Event
 from gateway.http.request_head import RequestUse
-from gateway.prompts.generation_request import TOKEN_BYTES, AdmittedRequest, ModulesUsed
+from gateway.prompts.generation_request import TOKEN_BYTES, AdmittedRequest
+from gateway.requests.request_usage import PREDICTION, Usage
 from gateway.requests.tracing import UNTRACED, RequestTracing, TracedUse
 from gateway.telemetry.metrics import GatewayMetrics
 from gateway.tenant_limits import TokenCounts
 
-PREDICTION = "prediction"  # the source of drafts from a request's own prediction
 _CANCELLED = "cancelled"
 # number of gaps that are reported together, since a single report costs as much as sending a token
 _GAPS_AT_ONCE = 64
-
-
-@dataclass(frozen=True, slots=True)
-class Usage:
-    """Token counts of one request. `cached_tokens` counts prompt tokens that were not computed."""
-
-    prompt_tokens: int
-    cached_tokens: int
-    completion_tokens: int
-    tiers: TierTokens | None = None  # tiers of the cached tokens; None: not shown
-    # tier of the reused recurrent state; with several prompts, the tier of the first prompt's state
-    state_tier: StateTier | None = None
-    # number of the `completion_tokens` that are reasoning; known at the end
-    reasoning_tokens: int = 0
-    cache_miss: CacheMiss | None = None  # why the prompt missed the cache, if the request asks
-    # Prompt tokens written to the cache for each breakpoint, summed over the prompts.
-    written: tuple[int, ...] = ()
-    retained_s: tuple[float, ...] = ()
-    # numbers of drafted and of accepted tokens, by source; known at the end
-    drafts: DraftCounts = field(default_factory=dict)
-    rejected_prediction_tokens: int = 0  # included in `completion_tokens`; known at the end
-    modules: ModulesUsed | None = None
-
-    @property
-    def accepted_prediction_tokens(self) -> int:
-        """The tokens of the answer that were drafted from the request's prediction."""
-        return self.drafts.get(PREDICTION, (0, 0))[1]
-
-    def written_by_seconds(self) -> dict[float, int]:
-        """Group the written tokens by their retention time in seconds.
-
-        Blocks before a mark are also before all later marks. A later mark may ask for longer
-        retention.
-        """
-        written: dict[float, int] = {}
-        longest = 0.0
-        for tokens, seconds in reversed([*zip(self.written, self.retained_s, strict=False)]):
-            longest = max(longest, seconds)
-            written[longest] = written.get(longest, 0) + tokens
-        return written
 
 
 class RequestMetrics:

@@ -22,7 +22,7 @@ from gateway.http.openapi import described
 from gateway.http.request_head import request_id_of
 from gateway.prompts.generation_request import GenerationRequest, TextRules
 from gateway.requests.permits import Permit
-from gateway.requests.request_metrics import Usage
+from gateway.requests.request_usage import Usage
 from gateway.tenant_limits import RateStatus
 
 OVERLOADED = 529  # a status without a standard phrase, like Anthropic's

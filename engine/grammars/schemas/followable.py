@@ -35,6 +35,7 @@ from engine.grammars.schemas.keywords import (
 from engine.grammars.schemas.least_properties import with_least
 from engine.grammars.schemas.lengths import CanBeHeld, can_be_compiled
 from engine.grammars.schemas.names import with_names
+from engine.grammars.schemas.references import MAX_REFERENCES, references_in, segments_of
 from engine.grammars.schemas.texts import spelled, with_followable_texts
 from engine.grammars.schemas.unions import exclude_each_other, tag_of, with_tag
 from engine.grammars.syntax.anchors import containing_text
@@ -45,7 +46,6 @@ WHITESPACE = r"(\n[ ]{0,20}| )?"
 # Llguidance reads these values as patterns.
 _SEPARATORS = {"item_separator": ",", "key_separator": ":"}
 MAX_COMMENT_CHARS = 80
-MAX_REFERENCES = 20  # maximum number of references in a chain
 
 
 def schema_of(text: str) -> JsonValue:
@@ -95,12 +95,12 @@ class _Walk:
         self._root = schema
         self._can_be_held = can_be_held
         self._is_lenient = is_lenient
-        references = list(_references(schema))
+        references = references_in(schema)
         self._is_by_pointer = all(one == "#" or one.startswith("#/") for one in references)
         self._names_of_tagged: dict[tuple[JsonValue, str], str] = {}
         self._tagged_definitions: JsonObject = {}
         self._regexes: dict[str, str] = {}
-        self._referred = {name for one in references for name in _segments(one)}
+        self._referred = {name for one in references for name in segments_of(one)}
 
     def whole(self) -> JsonObject:
         found = self._schema(self._root, "#")
@@ -192,7 +192,7 @@ class _Walk:
         return said
 
     def _is_base(self, schema: JsonObject, at: str) -> bool:
-        return not self._is_by_pointer or (at != "#" and bool(_references(schema)))
+        return not self._is_by_pointer or (at != "#" and bool(references_in(schema)))
 
     def _with_unevaluated(self, schema: JsonObject) -> JsonObject:
         """Replace `unevaluated...` keywords by equivalent simpler keywords where possible."""
@@ -278,7 +278,7 @@ class _Walk:
         if not isinstance(reference, str) or not reference.startswith("#"):
             return None
         found = self._root
-        for name in _segments(reference):
+        for name in segments_of(reference):
             if isinstance(found, list) and name.isdigit() and int(name) < len(found):
                 found = found[int(name)]
             elif isinstance(found, dict) and name in found:
@@ -286,22 +286,3 @@ class _Walk:
             else:
                 return None
         return found
-
-
-def _references(value: JsonValue) -> list[str]:
-    found, waiting = list[str](), [value]
-    while waiting:
-        one = waiting.pop()
-        if isinstance(one, dict):
-            reference = one.get("$ref")
-            if isinstance(reference, str):
-                found.append(reference)
-            waiting.extend(one.values())
-        elif isinstance(one, list):
-            waiting.extend(one)
-    return found
-
-
-def _segments(reference: str) -> list[str]:
-    names = unquote(reference.partition("#")[2]).split("/")[1:]
-    return [name.replace("~1", "/").replace("~0", "~") for name in names]

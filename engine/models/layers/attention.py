@@ -23,12 +23,11 @@ from engine.models.layers.mixer import (
 )
 from engine.models.layers.norms import RmsNorm, RmsNormConfig
 from engine.models.layers.rope import RopeConfig
+from engine.models.layers.vectors import Sinks
 from engine.models.modules import (
     Allocator,
-    CheckpointTensor,
     Linear,
     LinearConfig,
-    Module,
     side_by_side,
 )
 from kernels.attention.variant import AttentionVariant
@@ -284,18 +283,3 @@ def _joined(
     import torch  # imported here, so that configs can be read without torch
 
     return torch.cat((q_norm.norm(ops, queries), k_norm.norm(ops, keys), values), dim=1)
-
-
-@dataclass(frozen=True, slots=True)
-class Sinks(Module):
-    """The additional softmax logits of query heads (Hq,), in the model's dtype."""
-
-    name: str
-    logits: Tensor
-
-    def checkpoint_tensors(self) -> Iterator[CheckpointTensor]:
-        """Yield the logits."""
-        yield CheckpointTensor(self.name, self.logits, 0)
-
-    def fill(self, generator: torch.Generator) -> None:
-        self.logits.normal_(generator=generator)

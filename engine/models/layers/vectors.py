@@ -1,4 +1,4 @@
-"""The vectors and convolutions of a layer, which are unquantised in every weight format.
+"""The vectors, convolutions and sinks of a layer, which are unquantised in every weight format.
 
 At import, torch is needed only for types, as in `modules`.
 """
@@ -9,7 +9,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from engine.models.modules import Allocator, CheckpointTensor, Module
+from engine.models.modules import (
+    Allocator,
+    CheckpointTensor,
+    Module,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -86,3 +90,18 @@ def build_conv(
 
 def _squeezed(weight: Tensor) -> Tensor:
     return weight.squeeze(1)
+
+
+@dataclass(frozen=True, slots=True)
+class Sinks(Module):
+    """The additional softmax logits of query heads (Hq,), in the model's dtype."""
+
+    name: str
+    logits: Tensor
+
+    def checkpoint_tensors(self) -> Iterator[CheckpointTensor]:
+        """Yield the logits."""
+        yield CheckpointTensor(self.name, self.logits, 0)
+
+    def fill(self, generator: torch.Generator) -> None:
+        self.logits.normal_(generator=generator)

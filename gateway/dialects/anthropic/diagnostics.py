@@ -30,7 +30,7 @@ from gateway.dialects.anthropic.replies import CacheMissReason, Diagnostics
 from gateway.dialects.anthropic.schema import MessagesRequest
 from gateway.dialects.explaining import RatoonOptions, RatoonReply, ratoon_reply
 from gateway.prompts.chats.offered_tools import PassedOver
-from gateway.requests.request_metrics import Usage
+from gateway.requests.request_usage import Usage
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,7 +44,7 @@ from gateway.dialects.explaining import DraftUsage
 from gateway.dialects.finished_choice import FinishedCall, FinishedChoice, JoinedPieces, pieces_of
 from gateway.generation.choice import ChoiceEnded, Event
 from gateway.prompts.chats.offered_tools import PassedOver
-from gateway.requests.request_metrics import Usage
+from gateway.requests.request_usage import Usage
 from gateway.tenant_limits import RateStatus
 from gateway.turn_formats.pieces import CallArguments, CallStarted, Piece, ReasoningPiece, TextPiece
 

@@ -28,7 +28,7 @@ from gateway.http.body_memory import BodyLease
 from gateway.processes.fair_executor import Steps
 from gateway.processes.tenant_turns import seen_out
 from gateway.prompts.pipeline.admission import Admission
-from gateway.requests.request_metrics import Usage
+from gateway.requests.request_usage import Usage
 
 _LONGEST_S = 3600.0
 _CLAIM = "after_"  # a claim's id is this prefix and the id of the continued message

@@ -37,7 +37,7 @@ from gateway.http.request_head import request_id_of
 from gateway.processes.fair_executor import in_one_step
 from gateway.prompts.chats.chat_json import refuse_unsupported
 from gateway.requests.permits import Permit
-from gateway.requests.request_metrics import Usage
+from gateway.requests.request_usage import Usage
 from gateway.tenant_limits import RateStatus
 
 _ONE = EitherDecoder(EmbedContentRequest)

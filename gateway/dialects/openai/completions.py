@@ -30,7 +30,7 @@ from gateway.generation.choice import ChoiceEnded, Delta, Event
 from gateway.prompts.chats.chat_json import refuse_unsupported, unsupported
 from gateway.prompts.generation_request import GenerationRequest, Prompt
 from gateway.prompts.sampling_defaults import DIALECT_DEFAULTS, SamplingDefaults
-from gateway.requests.request_metrics import Usage
+from gateway.requests.request_usage import Usage
 
 _DEFAULT_MAX_TOKENS = 16  # OpenAI's default
 

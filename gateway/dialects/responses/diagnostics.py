@@ -19,7 +19,7 @@ from gateway.diagnosis.comparison import Explain
 from gateway.diagnosis.parts import PromptPart
 from gateway.dialects.explaining import RatoonReply, ratoon_reply
 from gateway.dialects.responses.schema import ResponsesRequest
-from gateway.requests.request_metrics import Usage
+from gateway.requests.request_usage import Usage
 
 MissReason = Literal["model_changed", "tools_changed", "input_changed", "reasoning_effort_changed"]
 

@@ -40,7 +40,7 @@ from gateway.dialects.responses.replies import (
 )
 from gateway.errors import GatewayError
 from gateway.generation.choice import ChoiceEnded, Event
-from gateway.requests.request_metrics import Usage
+from gateway.requests.request_usage import Usage
 from gateway.tenant_limits import RateStatus
 from gateway.turn_formats.pieces import CallArguments, CallStarted, Piece
 

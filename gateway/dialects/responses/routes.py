@@ -48,7 +48,7 @@ from gateway.http.request_head import request_id_of, running_request, until_gone
 from gateway.processes.fair_executor import Steps
 from gateway.prompts.pipeline.admission import Admission
 from gateway.requests.permits import Permit
-from gateway.requests.request_metrics import Usage
+from gateway.requests.request_usage import Usage
 
 _REQUEST = msgspec.json.Decoder(ResponsesRequest)
 

@@ -18,7 +18,8 @@ from itertools import takewhile
 
 import numpy as np
 
-from engine.link.messages import PromptModule, pack_token_ids
+from engine.link.messages import pack_token_ids
+from engine.link.prompt_module import PromptModule
 from gateway.prompts.modules.selection import Run, Selection
 from gateway.prompts.tokens.tokenizer import TokenIds
 from prefix_cache.hashing import block_keys

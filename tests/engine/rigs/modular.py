@@ -13,7 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from engine.link.messages import Generate, PromptModule, pack_token_ids
+from engine.link.messages import Generate, pack_token_ids
+from engine.link.prompt_module import PromptModule
 from prefix_cache.hashing import block_keys
 from prefix_cache.namespace import Namespace, NamespacePath
 from tests.doubles.engine.fake_runner import next_kv, next_token

@@ -12,7 +12,8 @@ from msgspec.structs import replace
 
 from engine.errors import EngineUnavailable, InvalidRequest, PromptTooLong, QueueFull
 from engine.link.event_messages import Failed, Finished, Tokens
-from engine.link.messages import Cancel, FlowQuota, Generate, Partition, PromptModule
+from engine.link.messages import Cancel, FlowQuota, Generate, Partition
+from engine.link.prompt_module import PromptModule
 from engine.link.stats.tier_stats import TierTokens
 from engine.sequences.intake import Intake
 from engine.sequences.module_keeper import AT_ONCE, ModuleKeeper

@@ -6,13 +6,8 @@ import asyncio
 
 import pytest
 
-from gateway.auth.keyring import (
-    IDENTITY_TTL_S,
-    MAX_IDENTITIES,
-    OUTAGE_TTL_S,
-    RANDOM_BYTES,
-    Keyring,
-)
+from gateway.auth.keyring import IDENTITY_TTL_S, OUTAGE_TTL_S, RANDOM_BYTES, Keyring
+from gateway.auth.ttl_cache import MAX_IDENTITIES
 from gateway.errors import (
     Conflict,
     StateLost,

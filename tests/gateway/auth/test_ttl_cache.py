@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import random
 
-from gateway.auth.keyring import TtlCache
+from gateway.auth.ttl_cache import TtlCache
 from tests.gateway.support.manual_clock import ManualClock
 
 

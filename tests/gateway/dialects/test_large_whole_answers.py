@@ -27,7 +27,7 @@ from gateway.processes.fair_executor import INLINE_SIZE, Steps, at_once
 from gateway.prompts.pipeline.admission import Admission
 from gateway.prompts.tokens.tokenizer import Tokenizer
 from gateway.requests.permits import Permit
-from gateway.requests.request_metrics import Usage
+from gateway.requests.request_usage import Usage
 
 USAGE = Usage(3, 0, 5)
 PROMPT = np.array([104, 105, 33], "<i4").tobytes()

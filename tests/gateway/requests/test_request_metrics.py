@@ -19,7 +19,8 @@ from gateway.diagnosis.seen import SeenPrompt
 from gateway.dialects.openai_shape import cached_by_tier
 from gateway.errors import TooManyRequests
 from gateway.generation.choice import ChoiceEnded, Delta, EndReason
-from gateway.requests.request_metrics import RequestMetrics, Usage
+from gateway.requests.request_metrics import RequestMetrics
+from gateway.requests.request_usage import Usage
 from gateway.requests.tracing import RequestTracing, TracedUse
 from gateway.telemetry.metrics import GatewayMetrics
 from gateway.tenant_limits import TokenCounts

@@ -27,6 +27,7 @@ OF_OTHER_PACKAGES = {
     # the gateway converts a tool's grammar into a pattern
     "engine.grammars.syntax.lark_reader",
     "engine.link.gateway_end.outlasting",
+    "engine.link.prompt_module",
     "engine.link.query_messages",
     "engine.link.query",
     "engine.link.stats.engine_stats",

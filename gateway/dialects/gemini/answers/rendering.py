@@ -31,7 +31,7 @@ from gateway.dialects.lazy_json import LazyList, listed_now
 from gateway.generation.choice import ChoiceEnded, Event
 from gateway.prompts.chats.offered_tools import PassedOver
 from gateway.prompts.tokens.tokenizer import Tokenizer
-from gateway.requests.request_metrics import Usage
+from gateway.requests.request_usage import Usage
 from gateway.tenant_limits import RateStatus
 from gateway.turn_formats.pieces import CallArguments, CallStarted, Piece, ReasoningPiece, TextPiece
 

@@ -32,7 +32,7 @@ from gateway.dialects.openai.answers.replies import (
 )
 from gateway.generation.choice import ChoiceEnded, Delta, Event
 from gateway.prompts.chats.offered_tools import FreeInput, free_input
-from gateway.requests.request_metrics import Usage
+from gateway.requests.request_usage import Usage
 from gateway.turn_formats.pieces import CallArguments, CallStarted, Piece, ReasoningPiece, TextPiece
 
 

@@ -15,7 +15,7 @@ from gateway.dialects.openai_shape import CacheWrites, cached_by_tier, limit_hea
 from gateway.generation.choice import ChoiceEnded, Event
 from gateway.prompts.chats.offered_tools import PassedOver
 from gateway.prompts.tokens.tokenizer import Tokenizer
-from gateway.requests.request_metrics import Usage
+from gateway.requests.request_usage import Usage
 from gateway.tenant_limits import RateStatus
 
 

@@ -13,7 +13,7 @@ from gateway.dialects.openai.answers.chat_reply import ChatReply
 from gateway.dialects.openai.answers.rendering import ReplyFormat, sse, usage_reply
 from gateway.dialects.openai.answers.replies import ChatChunkChoice, GroqFields
 from gateway.generation.choice import Delta, Event
-from gateway.requests.request_metrics import Usage
+from gateway.requests.request_usage import Usage
 
 PREFIX = "/openai/v1/"  # beginning of all of Groq's paths, and of some of Azure's paths
 

@@ -24,7 +24,7 @@ from gateway.prompts.chats.chat_json import refuse_unsupported
 from gateway.prompts.chats.messages import Message, Text
 from gateway.prompts.generation_request import ChatPrompt
 from gateway.prompts.tokens.tokenizer import Tokenizer
-from gateway.requests.request_metrics import Usage
+from gateway.requests.request_usage import Usage
 
 
 def request_of_decisions(

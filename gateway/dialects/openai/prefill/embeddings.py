@@ -27,7 +27,7 @@ from gateway.dialects.prefill_request import (
     scaled,
 )
 from gateway.prompts.chats.chat_json import refuse_unsupported
-from gateway.requests.request_metrics import Usage
+from gateway.requests.request_usage import Usage
 
 
 def request_of_embeddings(

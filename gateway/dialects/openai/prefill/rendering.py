@@ -7,7 +7,7 @@ from gateway.dialects.openai.answers.replies import PromptDetails
 from gateway.dialects.openai.prefill.replies import PromptUsage
 from gateway.dialects.openai_shape import CacheWrites, cached_by_tier, limit_headers
 from gateway.dialects.prefill_request import NoStream
-from gateway.requests.request_metrics import Usage
+from gateway.requests.request_usage import Usage
 from gateway.tenant_limits import RateStatus
 
 

@@ -31,7 +31,7 @@ from gateway.prompts.chats.messages import Message, Text
 from gateway.prompts.generation_request import ChatPrompt
 from gateway.prompts.tokens.control_tokens import Rendered
 from gateway.prompts.tokens.tokenizer import Tokenizer
-from gateway.requests.request_metrics import Usage
+from gateway.requests.request_usage import Usage
 
 SYSTEM = (
     "Judge whether the Document meets the requirements based on the Query and the Instruct "

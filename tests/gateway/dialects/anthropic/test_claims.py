@@ -13,7 +13,7 @@ from gateway.config import Bounds
 from gateway.dialects.anthropic.schema import ContinuedThread
 from gateway.dialects.anthropic.threads import Threads, ThreadTurn
 from gateway.dialects.stored_records import StoredRecords
-from gateway.requests.request_metrics import Usage
+from gateway.requests.request_usage import Usage
 from gateway.state.records import ResponseRoom, StoredResponse
 from tests.gateway.state.contract import a_tenant
 from tests.gateway.state.memory_store import MemoryStore
