@@ -19,6 +19,7 @@ from copy import copy
 from typing import TypeVar
 
 import numpy as np
+from sortedcontainers import SortedDict
 
 from prefix_cache.hashing import TokenIds
 from prefix_cache.namespace import Namespace, NamespacePath
@@ -54,8 +55,8 @@ class RadixTree:
         # The log of changes to the tree, or None until somebody reads it.
         self.changes: ChangeLog | None = None
         # The first nodes of each namespace. The parents of these nodes are the root or in another
-        # namespace.
-        self.tops: dict[Namespace, dict[Node, None]] = {}
+        # namespace. Sorted, so that namespaces with the same first bytes are found together.
+        self.tops: SortedDict[Namespace, dict[Node, None]] = SortedDict()
         self.owned: dict[str, dict[Node, None]] = {}
         # Called with a node that has left the tree or has lost blocks at its end.
         self.when_shorter: Callable[[Node], None] = _nothing
@@ -79,6 +80,14 @@ class RadixTree:
             node = waiting.pop()
             yield node
             waiting.extend(node.children.values())
+
+    def nodes_in(self, first: bytes) -> Iterator[Node]:
+        """Yield the nodes of all namespaces that begin with these bytes."""
+        for namespace in self.tops.irange(first):
+            if not namespace.startswith(first):
+                return
+            for top in self.tops[namespace]:
+                yield from (node for node in self.nodes(top) if node.namespace == namespace)
 
     def walk(self, path: NamespacePath, tokens: TokenIds, start: Node | None = None) -> Position:
         """Follow the whole blocks of `tokens` from position 0 as far as the tree has them.

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import NoReturn
+
 import numpy as np
 import pytest
 
 from prefix_cache.errors import LeaseError
 from prefix_cache.hashing import KEY_BYTES, block_keys
 from prefix_cache.namespace import Namespace, NamespacePath
+from prefix_cache.tree.node import Node
 from storage.move import Move, Tier
 from tests.prefix_cache.support.scene import Scene, path, tokens
 
@@ -287,6 +290,27 @@ def test_flush_by_owner_and_by_both() -> None:
     assert scene.cache.flush(owner="ben") == 5
     assert (scene.matches(A, IDS), scene.matches(B, IDS)) == (8, 0)
     scene.cache.check_invariants()
+
+
+class Unlisted(dict[Node, None]):
+    """Nodes that may be found, but not listed."""
+
+    def __iter__(self) -> NoReturn:
+        raise AssertionError("all nodes were listed")
+
+
+def test_a_flush_of_a_namespace_looks_at_no_other_nodes() -> None:
+    """A tenant with many nodes could otherwise slow all others by deleting small schemas."""
+    scene = Scene(32)
+    for name in ("schema-1 a", "schema-1 b", "other"):
+        scene.run(path(name), IDS, owner="ann")
+    tree = scene.cache.tree
+    tree.owned["ann"] = Unlisted(tree.owned["ann"])
+    assert scene.cache.flush(namespace=b"schema-1", owner="ann") == 10
+    assert scene.cache.flush(namespace=b"schema-1", owner="ann") == 0
+    assert scene.matches(path("other"), IDS) == 20
+    with pytest.raises(AssertionError, match="listed"):
+        scene.cache.flush(owner="ann")
 
 
 def test_leased_blocks_outlive_a_flush_until_their_last_reader() -> None:

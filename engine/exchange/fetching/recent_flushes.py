@@ -6,9 +6,12 @@ that has flushed could fetch the blocks back from an engine that has not flushed
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import NamedTuple
 
 from engine.sequences.sequence import Sequence
+
+MOST = 32  # maximum number of scopes of one flow
 
 
 class FlushScope(NamedTuple):
@@ -26,17 +29,34 @@ class FlushScope(NamedTuple):
 
 
 class RecentFlushes:
-    """The scopes of recent flushes, each kept for `seconds`. Used by one thread only."""
+    """The scopes of recent flushes, each kept for `seconds`. Used by one thread only.
+
+    After more than `MOST` flushes of a flow's namespaces, the whole flow counts as flushed. So a
+    flow that flushes often takes little time of other flows.
+    """
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
-        self._until: dict[FlushScope, float] = {}
+        # times until which scopes are kept, by flow and namespace; the latest flow comes last
+        self._until: dict[str | None, dict[bytes | None, float]] = {}
 
     def add(self, scope: FlushScope, now: float) -> None:
         """Add a scope that was flushed just now."""
-        self._until = {one: until for one, until in self._until.items() if until > now}
-        self._until[scope] = now + self._seconds
+        self._forget_old(now)
+        flushed, until = self._until.pop(scope.flow, {}), now + self._seconds
+        kept = {one: then for one, then in flushed.items() if then > now}
+        kept[scope.namespace] = until
+        self._until[scope.flow] = kept if len(kept) <= MOST else {None: until}
 
     def covers(self, sequence: Sequence, now: float) -> bool:
         """Return whether blocks that a sequence would fetch may have been flushed."""
-        return any(until > now and one.covers(sequence) for one, until in self._until.items())
+        return any(
+            until > now and FlushScope(flow, namespace).covers(sequence)
+            for flow in (None, sequence.flow)
+            for namespace, until in self._until.get(flow, {}).items()
+        )
+
+    def _forget_old(self, now: float) -> None:
+        for flow, flushed in list(islice(self._until.items(), 2)):
+            if all(until <= now for until in flushed.values()):
+                del self._until[flow]

@@ -38,9 +38,9 @@ class NamespaceNames:
         return self._by_name.get(name)
 
     def _learn(self) -> None:
-        here = self._tree.tops.keys()
+        here = self._tree.tops
         if len(self._named) > FORGET * len(here):
             self._by_name, self._named = {}, set()
-        for namespace in here - self._named:
+        for namespace in [one for one in here if one not in self._named]:
             self._by_name[name_of(namespace)] = namespace
             self._named.add(namespace)
