@@ -22,6 +22,7 @@ import typer
 
 from benchmarks.engine.in_process import LocalEngine, Size
 from benchmarks.record import emit
+from engine.drafting.acceptance import MOST_DRAFTS
 from engine.link.stats.engine_stats import DraftStats
 from engine.sequences.sequence import Sequence as EngineSequence
 from engine.step import VERIFY, Forward, Launched, Row, Runner, Sampled, Step
@@ -87,7 +88,7 @@ class Asked:
 def main(
     model: str = "handbook",
     rows: str = "1,8,32",
-    drafts: Annotated[int, typer.Option(min=1, max=16)] = 5,
+    drafts: Annotated[int, typer.Option(min=1, max=MOST_DRAFTS)] = 5,
     acceptance: Annotated[float, typer.Option(min=0.0, max=1.0)] = 0.8,
     prompt: int = 1_024,
     output: int = 256,

@@ -23,6 +23,7 @@ from torch.profiler import ProfilerActivity, profile
 from benchmarks.engine.ceilings import Ceilings, measured_ceilings
 from benchmarks.engine.in_process import opened_model
 from benchmarks.record import emit, progress
+from engine.drafting.acceptance import MOST_DRAFTS
 from engine.drafting.draft import Draft
 from engine.models.config import ModelConfig
 from engine.models.layers.layer import attentions
@@ -73,6 +74,12 @@ def shapes() -> list[BenchShape]:
             for rows in (1, 4, 8, 32, 48, 64, 96, 128, 256)
         ),
         *(BenchShape(f"{rows} x 1k, 5 drafts", (1_100,) * rows, drafts=5) for rows in (1, 8, 32)),
+        BenchShape("1 x 0.9k, 63 drafts", (900,), drafts=MOST_DRAFTS),
+        BenchShape("1 x 1k, 63 drafts", (1_100,), drafts=MOST_DRAFTS),
+        BenchShape("4 x 1k, 63 drafts", (1_100,) * 4, drafts=MOST_DRAFTS),
+        BenchShape("1 x 32k", (32_700,)),
+        BenchShape("1 x 32k, 15 drafts", (32_700,), drafts=15),
+        BenchShape("1 x 32k, 63 drafts", (32_700,), drafts=MOST_DRAFTS),
         BenchShape("64 x 2k", (2_030,) * 64),
         BenchShape("64 x 2k + 384 new", (2_030,) * 64, ((384, 2_030),)),
         BenchShape("64 x 4.2k", (4_200,) * 64),

@@ -14,6 +14,7 @@ from time import thread_time
 import numpy as np
 
 from cli.simulation.drafted_texts import DraftedText
+from engine.config import StepSettings
 from engine.drafting.composition import choose_drafts
 from engine.drafting.draft import Draft, DraftSource
 from engine.drafting.lengths import StepSeconds
@@ -67,7 +68,8 @@ class DraftReplay:
     def __init__(self, num_tokens: int, step_seconds: StepSeconds) -> None:
         """Create a cache of `num_tokens` tokens. `step_seconds` predicts the time of a step."""
         self._cache = PrefixCache(num_blocks=num_tokens // BLOCK_SIZE, block_size=BLOCK_SIZE)
-        self._drafting = choose_drafts(self._cache.tree, step_seconds)
+        most = StepSettings().max_running
+        self._drafting = choose_drafts(self._cache.tree, step_seconds, most_rows=most)
         self._step_seconds = step_seconds
         self._ids = count(1)
         self._now = 0.0

@@ -17,7 +17,9 @@ import numpy.typing as npt
 
 from engine.drafting.draft import DraftSource
 
-MOST_DRAFTS = 16  # maximum number of drafted tokens in one row
+# The maximum number of drafted tokens in one row. With the token before them, they fill a captured
+# graph of 64.
+MOST_DRAFTS = 63
 LONGEST_MATCH = 32  # longer matches have the chances of this length
 _ASSUMED_WRONG = 2.0
 _MISSES = [_ASSUMED_WRONG / (_ASSUMED_WRONG + length) for length in range(LONGEST_MATCH + 1)]

@@ -19,6 +19,7 @@ from engine.sequences.sequence import Sequence
 PATIENCE = 24  # number of tokens without a correct guess after which guesses become less frequent
 OUTWEIGHS = 4  # number of wrongly guessed tokens that one correctly guessed token makes up for
 LONGEST_REST = 16  # maximum number of tokens between two guesses for a row
+RUN = 16  # number of successive correct tokens after which the acceptance learns of them
 GOOD = 4.0  # expected number of accepted tokens that is enough to ask no further source
 
 
@@ -35,6 +36,7 @@ class DraftedRow:
         "_most_known",
         "_own",
         "_right",
+        "_sequence",
         "_size",
         "_sources",
         "_text",
@@ -55,8 +57,8 @@ class DraftedRow:
         texts = (one for one in drafters if isinstance(one, Alignment))
         self._own = next((one.index for one in texts if one.source == "own"), None)
         self._tokens = sequence.tokens.data if self._own is None else self._own.tokens
-        self._most_known = len(self._tokens) - 1
-        self._gains = gains
+        self._sequence, self._gains = sequence, gains
+        self._most_known = len(sequence.tokens) - 1
         self.known = 0
         self._drafter: Drafter | None = None
         self._acceptance: Acceptance | None = None
@@ -92,12 +94,15 @@ class DraftedRow:
     def chance(self, pending: int) -> tuple[int, int]:
         """Return the index of the guess's curve, and the maximum number of drafted tokens.
 
-        The draft head guesses the tokens after the `pending` tokens, so the pending tokens count as
-        drafted too.
+        A row with a recurrent state or a ring passes at most one block's end. The draft head
+        guesses the tokens after the `pending` tokens, so the pending tokens count as drafted too.
         """
         assert self._drafter is not None
         assert self._acceptance is not None
-        size, left = self._size, self._most_known - self.known
+        size, left, lease = self._size, self._most_known - self.known, self._sequence.lease
+        if lease is not None and lease.states is not None:
+            end = lease.states.most_end(self._sequence.num_computed)
+            left = max(min(left, end - self.known), 0)
         if pending and self._drafter.source == "mtp":
             size += pending
         return self._acceptance.curve(self._matched + self._right), size if size < left else left
@@ -154,7 +159,7 @@ class DraftedRow:
             self._missed += new
             return
         self._right += right
-        if self._right >= MOST_DRAFTS:
+        if self._right >= RUN:
             assert self._acceptance is not None
             self._acceptance.learn(self._matched, self._right, is_rejected=False)
             self._matched, self._right = self._matched + self._right, 0

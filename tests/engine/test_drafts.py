@@ -11,10 +11,11 @@ from random import Random
 import pytest
 from msgspec import structs
 
+from engine.drafting.acceptance import MOST_DRAFTS
 from engine.link.messages import Cancel, Generate, SamplingParams
 from engine.scheduling.step_drafts import MOST_DRAFTED_ROWS
 from engine.sequences.sequence import Sequence
-from engine.step import VERIFY
+from engine.step import VERIFY, has_drafts
 from tests.doubles.engine.fake_runner import VOCAB_SIZE, expected_output
 from tests.doubles.engine.scripted_drafting import ScriptedDrafting
 from tests.engine.rigs.rig import Rig, generate
@@ -55,6 +56,29 @@ def test_the_answer_is_that_without_drafts_in_fewer_steps(*, wrong: float, overl
     assert accepted > 0 or wrong == 1.0
     assert set(drafts.prepared) == ({"a"} if overlaps else set()), "while the device computes"
     assert drafts.gone == ["a"]
+    rig.expect_nothing_left()
+
+
+@pytest.mark.parametrize("max_running", [16, 256])
+@pytest.mark.parametrize("wrong", [0.0, 0.03, 1.0])
+def test_the_longest_drafts_change_no_answer(*, wrong: float, max_running: int) -> None:
+    """Draft as many tokens as one row may have. The batch slots bound the tokens of a step."""
+    drafts = ScriptedDrafting(right, VOCAB_SIZE, wrong, most=MOST_DRAFTS, fewest=MOST_DRAFTS)
+    rig = Rig(
+        drafting=drafts, num_blocks=512, max_running=max_running, max_batch_tokens=max_running
+    )
+    requests = [
+        generate(f"r{number}", PROMPT[:number], max_tokens=60 * number) for number in range(1, 5)
+    ]
+    for request in requests:
+        rig.submit(request)
+    rig.run()
+    for request in requests:
+        rig.expect_output(request)
+    rows = [row for step in rig.runner.steps for row in step.rows if row.kind is VERIFY]
+    assert max(row.num_new for row in rows) == min(MOST_DRAFTS + 1, max_running)
+    decodes = [step.rows for step in rig.runner.steps if has_drafts(step.rows)]
+    assert max(sum(row.num_new for row in step) for step in decodes) <= max_running
     rig.expect_nothing_left()
 
 

@@ -31,8 +31,8 @@ def reports(console: Console, *words: str) -> list[dict[str, Any]]:
 def test_an_edit_is_drafted_from_its_prompt(console: Console, tmp_path: Path) -> None:
     file = write(tmp_path / "edits.jsonl", {"prompt": [5, *FILE, 6], "answer": EDITED})
     for report in reports(console, file):
-        assert report["acceptance_rate"] > 0.9
-        assert report["tokens_per_step"] > 6
+        assert report["acceptance_rate"] > 0.7
+        assert report["tokens_per_step"] > 20
         assert report["tokens"] == len(EDITED) - 1, "the prompt's step gives the first"
         assert set(report["sources"]) == {"own"}
         assert report["speed"] > 2

@@ -8,12 +8,13 @@ from collections.abc import Sequence as Ordered
 import numpy as np
 import pytest
 
-from engine.drafting.acceptance import MOST_DRAFTS
+from engine.drafting.acceptance import LONGEST_MATCH, MOST_DRAFTS
 from engine.drafting.composition import choose_drafts
 from engine.drafting.draft import DraftSource
 from engine.drafting.drafting import LONGEST_REST, PATIENCE, ChosenDrafts
 from engine.drafting.lengths import Payoff
 from engine.sequences.sequence import Sequence
+from prefix_cache.leases.lease_states import LeaseStates, StateAt
 from prefix_cache.tree.tree import RadixTree
 from tests.engine.drafting.rows import accepted, give, held, row
 from tests.prefix_cache.support.scene import Scene, path, tokens
@@ -208,6 +209,19 @@ def test_no_draft_is_longer_than_the_room_for_tokens() -> None:
         sequence = row([1], room)
         drafts = ChosenDrafts([Oracle(answer, 0.0).begin], Payoff(flat)).propose([sequence])
         assert sum(len(draft.token_ids) for draft in drafts.values()) == length
+
+
+def test_no_draft_is_longer_than_its_row_may_be_with_a_recurrent_state() -> None:
+    sequence, lengths = row(range(20), 200), []
+    lease = held(Scene(num_blocks=64), sequence)
+    sequence.num_computed = 19
+    for states in (None, LeaseStates(StateAt(16, 1), StateAt(16, 1), [1], 0, block_size=16)):
+        lease.states = states
+        oracle = Oracle(range(200), 0.0, "grammar")
+        oracle.matched = LONGEST_MATCH
+        drafts = ChosenDrafts([oracle.begin], Payoff(flat)).propose([sequence])
+        lengths.append(len(drafts[sequence].token_ids))
+    assert lengths == [MOST_DRAFTS, 47 - 20], "a row may pass one block's end but not two"
 
 
 def test_rows_learn_nothing_of_each_other() -> None:

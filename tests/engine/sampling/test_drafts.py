@@ -14,6 +14,7 @@ import torch
 from msgspec import structs
 from torch import Tensor
 
+from engine.drafting.acceptance import MOST_DRAFTS
 from engine.link.messages import SamplingParams
 from engine.sampling.counted import CountedTokens
 from engine.sampling.planner import Planner
@@ -28,7 +29,7 @@ from tests.doubles.kernels.interpreter import prepared_once  # noqa: F401 (a fix
 from tests.engine.rigs.hand_driven import CountedSeeds, hold, sampling, sequence_of
 from tests.engine.sampling.test_tables import any_wish
 
-VOCAB, EOS, BATCH_SLOTS, MOST_DRAFTS = 50, 1, 4, 4
+VOCAB, EOS, BATCH_SLOTS, FEW_DRAFTS = 50, 1, 4, 4
 Divide = Callable[[Row], list[Row]]
 
 
@@ -97,11 +98,11 @@ class Story:
                 return
 
 
-def stories(seed: int) -> list[Story]:
+def stories(seed: int, most: int = 20) -> list[Story]:
     rng = random.Random(seed)
     made = []
     for batch_slot in range(BATCH_SLOTS):
-        wish = structs.replace(any_wish(rng), max_tokens=20)
+        wish = structs.replace(any_wish(rng), max_tokens=most)
         if batch_slot == 0:
             wish = structs.replace(wish, presence_penalty=0.7, frequency_penalty=-0.3)
         prompt = [rng.randrange(VOCAB) for _ in range(rng.randint(1, 9))]
@@ -111,10 +112,10 @@ def stories(seed: int) -> list[Story]:
     return made
 
 
-def draft_of(rng: random.Random, story: Story, told: list[Sampled]) -> list[int]:
+def draft_of(rng: random.Random, story: Story, told: list[Sampled], most: int) -> list[int]:
     """Return random drafts, the right tokens, or the right tokens with one error."""
     place, left = len(story.said), len(told) - len(story.said) - 1
-    count = rng.randint(0, min(MOST_DRAFTS, max(left, 0)))
+    count = rng.randint(0, min(most, max(left, 0)))
     right = [one.token_id or 0 for one in told[place : place + count]]
     match rng.choice(["random", "right", "right", "wrong"]):
         case "random":
@@ -125,7 +126,12 @@ def draft_of(rng: random.Random, story: Story, told: list[Sampled]) -> list[int]
 
 
 def tell(
-    sampler: Sampler, made: list[Story], told: list[list[Sampled]], divide: Divide, seed: int
+    sampler: Sampler,
+    made: list[Story],
+    told: list[list[Sampled]],
+    divide: Divide,
+    seed: int,
+    most: int = FEW_DRAFTS,
 ) -> int:
     """Step until all sequences are complete; return the number of steps."""
     rng, steps = random.Random(seed), 0
@@ -133,7 +139,7 @@ def tell(
         chosen = [one for one in alive if rng.random() < 0.8] or alive
         if rng.random() < 0.1:
             hold(chosen[0].sequence, [0])  # as after a preemption
-        drafts = [draft_of(rng, one, told[made.index(one)]) if told else [] for one in chosen]
+        drafts = [draft_of(rng, one, told[made.index(one)], most) if told else [] for one in chosen]
         pairs = [*zip(chosen, drafts, strict=True)]
         rows = [each for one, draft in pairs for each in divide(one.row(draft))]
         logits = torch.cat([one.logits(draft) for one, draft in pairs])
@@ -156,6 +162,16 @@ def test_any_drafts_leave_what_is_said_and_reported(seed: int, divide: Divide) -
     steps = tell(new_sampler(kernels=False), drafted, told, divide, seed)
     assert [one.said for one in drafted] == told
     assert steps < alone, "some drafts were right"
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_the_longest_drafts_leave_what_is_said_and_reported(seed: int) -> None:
+    plain, drafted = stories(seed, 90), stories(seed, 90)
+    alone = tell(new_sampler(kernels=False), plain, [], by_token, seed)
+    told = [one.said for one in plain]
+    steps = tell(new_sampler(kernels=False), drafted, told, by_token, seed, MOST_DRAFTS)
+    assert [one.said for one in drafted] == told
+    assert 4 * steps < alone
 
 
 @pytest.mark.skipif(os.environ.get("TRITON_INTERPRET") != "1", reason="kernels are interpreted")

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 from tokenizers import Tokenizer
 
+from engine.drafting.acceptance import MOST_DRAFTS
 from engine.drafting.composition import choose_drafts
 from engine.drafting.draft import Draft, Drafting, NoDrafts
 from engine.drafting.forced import forced_tokens
@@ -36,7 +37,7 @@ from tests.seams.support.real_engine import Bounds, RealEngine
 
 MODEL = Path(__file__).parents[3] / "handbook" / "model"
 NAMESPACE = Namespace(b"n" * 16)
-BOUNDS = Bounds(256, 16, 256, 40)
+BOUNDS = Bounds(256, 16, 256, 256)
 SCHEMA = {
     "type": "object",
     "properties": {
@@ -171,7 +172,7 @@ def drafting(told: dict[str, Answer], wrong: float, seed: int) -> WithForced:
     def follows(sequence: Sequence, most: int) -> list[int]:
         return told[sequence.request_id].tokens[sequence.num_output :][:most]
 
-    return WithForced(follows, 400, wrong, often=0.8, random=Random(seed))
+    return WithForced(follows, 400, wrong, MOST_DRAFTS, often=0.8, random=Random(seed))
 
 
 def expect_same(answers: dict[str, Answer], told: dict[str, Answer]) -> None:
