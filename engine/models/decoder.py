@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from engine.models.config import ModelConfig
-from engine.models.layers.mixer import KvConfig
+from engine.models.layers.mixer import KvConfig, LayerStep
 from engine.models.memories import LayerPlace, Memories, StepMemory
 from engine.models.parameters import Parameters
 from engine.models.rank_group import RankGroup
@@ -198,7 +198,7 @@ class Decoder:
         self._await(head.layer.index, self.places[head.layer.index])
         memory = Memories(self.places, pool, None).of(head.layer.index)
         embedded = self._embedded(next_ids)
-        return head.hidden(self.ops, embedded, hidden, layout, memory, outputs)
+        return head.hidden(LayerStep(self.ops, layout, memory), embedded, hidden, outputs)
 
     def _of_all_ranks(self, logits: Tensor) -> Tensor:
         if self.group is None or logits.shape[1] == self.config.vocab_size:
@@ -229,16 +229,16 @@ class Decoder:
         for layer in layers:
             index = layer.index - first
             self._await(index, self.places[layer.index])
-            memory = memories.of(layer.index)
             rows = memories.layout_of(layer.index, layout)
-            entered, residual = layer.enter(ops, hidden, residual, rows, memory)
+            step = LayerStep(ops, rows, memories.of(layer.index))
+            entered, residual = layer.enter(step, hidden, residual)
             hidden = None  # frees the tensor before the layer is finished
             if layer is not last or not self.has_logits:
-                hidden, residual = layer.finish(ops, entered, residual, rows, memory, None)
+                hidden, residual = layer.finish(step, entered, residual, None)
             elif outputs is None or outputs.shape[0]:
                 if adapters is not None and outputs is not None:
-                    ops = self._ops_of(adapters.index_select(0, outputs))
-                return layer.finish(ops, entered, residual, rows, memory, outputs)
+                    step = step._replace(ops=self._ops_of(adapters.index_select(0, outputs)))
+                return layer.finish(step, entered, residual, outputs)
             del entered
             if self.prefetch is not None:
                 self.prefetch.computed(index)

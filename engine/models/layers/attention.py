@@ -16,7 +16,7 @@ from engine.models.layers.mixer import (
     Entered,
     KvConfig,
     KvMemory,
-    Memory,
+    LayerStep,
     Mixer,
     TokenKeys,
     check_divides,
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-    from kernels.attention.batch_layout import BatchLayout
     from kernels.linear.fp8_rows import Fp8Rows, Scaling
     from kernels.ops import Ops
 
@@ -198,10 +197,9 @@ class Attention(Mixer):
     def takes_fp8(self) -> Scaling | None:
         return self.qkv.takes_fp8
 
-    def enter(
-        self, ops: Ops, x: Tensor | Fp8Rows, layout: BatchLayout, memory: Memory, dtype: torch.dtype
-    ) -> Entered:
+    def enter(self, step: LayerStep, x: Tensor | Fp8Rows, dtype: torch.dtype) -> Entered:
         """Compute queries (T, Hq, D), and gates (T, Hq, D) if any. Write the layer's KV, if any."""
+        ops, layout, memory = step
         assert isinstance(memory, KvMemory)
         qkv, gates = self.qkv.product(ops, x), Entered()
         if self.config.gated:
@@ -257,14 +255,8 @@ class Attention(Mixer):
             turned = wide.to(qkv.dtype)
         return torch.cat((turned, heads[:, count:]), dim=1).flatten(1)
 
-    def leave(
-        self,
-        ops: Ops,
-        entered: Entered,
-        layout: BatchLayout,
-        memory: Memory,
-        outputs: Tensor | None,
-    ) -> Tensor:
+    def leave(self, step: LayerStep, entered: Entered, outputs: Tensor | None) -> Tensor:
+        ops, layout, memory = step
         assert isinstance(memory, KvMemory)
         queries, *gates = entered
         sinks = None if self.sinks is None else self.sinks.logits

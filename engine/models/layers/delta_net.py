@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from engine.models.layers.mixer import (
     Entered,
-    Memory,
+    LayerStep,
     Mixer,
     RecurrentConfig,
     StateMemory,
@@ -34,9 +34,7 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-    from kernels.attention.batch_layout import BatchLayout
     from kernels.linear.fp8_rows import Fp8Rows, Scaling
-    from kernels.ops import Ops
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,13 +165,12 @@ class DeltaNet(Mixer):
 
     def enter(
         self,
-        ops: Ops,
+        step: LayerStep,
         x: Tensor | Fp8Rows,
-        layout: BatchLayout,  # noqa: ARG002
-        memory: Memory,
         dtype: torch.dtype,  # noqa: ARG002
     ) -> Entered:
         """Compute the gated delta rule's output and z, both (T, Hv V). Write the states."""
+        ops, memory = step.ops, step.memory
         assert isinstance(memory, StateMemory)
         state, rows = memory
         mixed, gates = self.mixed.product(ops, x), self.gates.product(ops, x)
@@ -183,18 +180,11 @@ class DeltaNet(Mixer):
         vectors = self.a_log.values, self.dt_bias.values
         return ops.gated_delta(qkv, a, b, *vectors, state.recurrence, rows), z
 
-    def leave(
-        self,
-        ops: Ops,
-        entered: Entered,
-        layout: BatchLayout,  # noqa: ARG002
-        memory: Memory,  # noqa: ARG002
-        outputs: Tensor | None,
-    ) -> Tensor:
+    def leave(self, step: LayerStep, entered: Entered, outputs: Tensor | None) -> Tensor:
         values, z = of_outputs(entered, outputs)
         group = self.config.value_dim
-        normed = ops.gated_norm(values, z, self.norm.values, self.eps, group, False)
-        return self.output.product(ops, normed)
+        normed = step.ops.gated_norm(values, z, self.norm.values, self.eps, group, False)
+        return self.output.product(step.ops, normed)
 
 
 def _apart(

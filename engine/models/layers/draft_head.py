@@ -22,9 +22,7 @@ from engine.models.weight_formats.plain import PLAIN
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from engine.models.layers.mixer import Memory
-    from kernels.attention.batch_layout import BatchLayout
-    from kernels.ops import Ops
+    from engine.models.layers.mixer import LayerStep
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,11 +83,9 @@ class DraftHead:
 
     def hidden(
         self,
-        ops: Ops,
+        step: LayerStep,
         embedded: Tensor,
         hidden: Tensor,
-        layout: BatchLayout,
-        memory: Memory,
         outputs: Tensor,
     ) -> Tensor:
         """Compute the draft head's hidden states (S, H) of the tokens `outputs` (S,).
@@ -99,14 +95,15 @@ class DraftHead:
         """
         import torch  # imported here, so that configs can be read without torch
 
+        ops = step.ops
         joined = self.embedding_norm.norm(ops, embedded), self.hidden_norm.norm(ops, hidden)
         if self.hidden_first:
             joined = joined[::-1]
         entering = self.projection.product(ops, torch.cat(joined, dim=1))
-        entered, residual = self.layer.enter(ops, None, entering, layout, memory)
+        entered, residual = self.layer.enter(step, None, entering)
         if not outputs.shape[0]:
             return hidden[:0]
-        finished, residual = self.layer.finish(ops, entered, residual, layout, memory, outputs)
+        finished, residual = self.layer.finish(step, entered, residual, outputs)
         assert finished is not None, "a plain layer leaves its output to the next norm"
         normed, _ = self.norm.add(ops, finished, residual)
         assert isinstance(normed, torch.Tensor), "the head is plain in every format"

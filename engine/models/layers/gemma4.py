@@ -15,7 +15,7 @@ from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, ClassVar, cast
 
 from engine.models.layers.layer import DecoderLayer, LayerConfig
-from engine.models.layers.mixer import Entered, KvMemory, Memory
+from engine.models.layers.mixer import Entered, KvMemory, LayerStep
 from engine.models.layers.mixture import Mixture, MixtureConfig
 from engine.models.layers.mlp import GatedMlp, MlpConfig
 from engine.models.layers.norms import RmsNorm
@@ -26,7 +26,6 @@ from engine.models.modules import Allocator, Linear, LinearConfig
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from kernels.attention.batch_layout import BatchLayout
     from kernels.linear.fp8_rows import Fp8Rows
     from kernels.ops import Ops
 
@@ -140,15 +139,10 @@ class Gemma4Layer(SandwichLayer):
     scalar: Vector  # (1,)
 
     def finish(
-        self,
-        ops: Ops,
-        entered: Entered,
-        residual: Tensor,
-        layout: BatchLayout,
-        memory: Memory,
-        outputs: Tensor | None,
+        self, step: LayerStep, entered: Entered, residual: Tensor, outputs: Tensor | None
     ) -> tuple[None, Tensor]:
-        normed, residual = self.mixed(ops, entered, residual, layout, memory, outputs)
+        ops, memory = step.ops, step.memory
+        normed, residual = self.mixed(step, entered, residual, outputs)
         added = self.mlp_norm.norm(ops, self._mlps(ops, normed, residual))
         if self.own is not None:
             assert isinstance(memory, KvMemory)

@@ -18,7 +18,7 @@ from engine.models.layers.mixer import (
     Entered,
     KvConfig,
     KvMemory,
-    Memory,
+    LayerStep,
     Mixer,
     TokenKeys,
     check_divides,
@@ -34,9 +34,7 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-    from kernels.attention.batch_layout import BatchLayout
     from kernels.linear.fp8_rows import Fp8Rows, Scaling
-    from kernels.ops import Ops
 
 NORM = RmsNormConfig(1e-6)  # norms of latents always have this epsilon, not that of the config
 
@@ -175,10 +173,9 @@ class LatentAttention(Mixer):
         weight = self.keys_values.dense(self.norm.weight.dtype)
         return replace(self, keys_values=PlainLinear(self.keys_values.config, weight, None))
 
-    def enter(
-        self, ops: Ops, x: Tensor | Fp8Rows, layout: BatchLayout, memory: Memory, dtype: torch.dtype
-    ) -> Entered:
+    def enter(self, step: LayerStep, x: Tensor | Fp8Rows, dtype: torch.dtype) -> Entered:
         """Compute queries (T, Hq, N + P), and write latents."""
+        ops, layout, memory = step
         assert isinstance(memory, KvMemory)
         product = self.first.product(ops, x)
         latent = self.config.shape.latent
@@ -201,14 +198,8 @@ class LatentAttention(Mixer):
             queries = queries * memory.query_scales[layout.positions].to(dtype)
         return (queries,)
 
-    def leave(
-        self,
-        ops: Ops,
-        entered: Entered,
-        layout: BatchLayout,
-        memory: Memory,
-        outputs: Tensor | None,
-    ) -> Tensor:
+    def leave(self, step: LayerStep, entered: Entered, outputs: Tensor | None) -> Tensor:
+        ops, layout, memory = step
         assert isinstance(memory, KvMemory)
         (queries,), shape = entered, self.config.shape
         weight = self.keys_values.dense(queries.dtype)

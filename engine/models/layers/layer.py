@@ -19,7 +19,7 @@ from engine.models.layers.attention import AttentionConfig
 from engine.models.layers.delta_net import DeltaNetConfig
 from engine.models.layers.latent import LatentConfig
 from engine.models.layers.mamba import MambaConfig
-from engine.models.layers.mixer import Entered, KvConfig, Memory, Mixer
+from engine.models.layers.mixer import Entered, KvConfig, LayerStep, Mixer
 from engine.models.layers.mixture import Mixture, MixtureConfig
 from engine.models.layers.mlp import GatedMlp, MlpConfig
 from engine.models.layers.norms import RmsNorm, RmsNormConfig
@@ -29,10 +29,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from engine.models.rank_group import RankGroup
-    from kernels.attention.batch_layout import BatchLayout
     from kernels.collectives.peer_rows import PeerProduct
     from kernels.linear.fp8_rows import Fp8Rows, Scaling
-    from kernels.ops import Ops
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,12 +120,7 @@ class DecoderLayer:
     group: RankGroup | None
 
     def enter(
-        self,
-        ops: Ops,
-        hidden: Tensor | PeerProduct | None,
-        residual: Tensor,
-        layout: BatchLayout,
-        memory: Memory,
+        self, step: LayerStep, hidden: Tensor | PeerProduct | None, residual: Tensor
     ) -> tuple[Entered, Tensor]:
         """Compute the first half of the mixer, and the residual (T, H).
 
@@ -136,42 +129,30 @@ class DecoderLayer:
         """
         normed: Tensor | Fp8Rows
         if hidden is None:
-            normed = self.input_norm.norm(ops, residual)
+            normed = self.input_norm.norm(step.ops, residual)
         else:
-            normed, residual = self.input_norm.add(ops, hidden, residual)
-        return self.mixer.enter(ops, normed, layout, memory, residual.dtype), residual
+            normed, residual = self.input_norm.add(step.ops, hidden, residual)
+        return self.mixer.enter(step, normed, residual.dtype), residual
 
     def finish(
-        self,
-        ops: Ops,
-        entered: Entered,
-        residual: Tensor,
-        layout: BatchLayout,
-        memory: Memory,
-        outputs: Tensor | None,
+        self, step: LayerStep, entered: Entered, residual: Tensor, outputs: Tensor | None
     ) -> tuple[Tensor | PeerProduct | None, Tensor]:
         """Compute the layer's output, complete or in parts, and the residual, both (T, H).
 
         The output is None if the residual already includes it. If `outputs` is given (last layer
         only), both are (S, H), of the tokens `outputs`.
         """
-        mixed, residual = self.mix(ops, entered, residual, layout, memory, outputs)
+        mixed, residual = self.mix(step, entered, residual, outputs)
         if self.post_norm is None or self.mlp is None:
             return mixed, residual
-        normed, residual = self.post_norm.add(ops, mixed, residual)
-        return self.of_all_ranks(self.mlp.product(ops, normed), residual), residual
+        normed, residual = self.post_norm.add(step.ops, mixed, residual)
+        return self.of_all_ranks(self.mlp.product(step.ops, normed), residual), residual
 
     def mix(
-        self,
-        ops: Ops,
-        entered: Entered,
-        residual: Tensor,
-        layout: BatchLayout,
-        memory: Memory,
-        outputs: Tensor | None,
+        self, step: LayerStep, entered: Entered, residual: Tensor, outputs: Tensor | None
     ) -> tuple[Tensor | PeerProduct, Tensor]:
         """Compute the mixer's output, complete or in parts, and the residual, for `finish`."""
-        mixed = self.mixer.leave(ops, entered, layout, memory, outputs)
+        mixed = self.mixer.leave(step, entered, outputs)
         if outputs is not None:
             residual = residual.index_select(0, outputs)
         return self.of_all_ranks(mixed, residual), residual

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from engine.models.layers.mixer import (
     Entered,
-    Memory,
+    LayerStep,
     Mixer,
     RecurrentConfig,
     StateMemory,
@@ -35,9 +35,7 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-    from kernels.attention.batch_layout import BatchLayout
     from kernels.linear.fp8_rows import Fp8Rows, Scaling
-    from kernels.ops import Ops
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,13 +148,12 @@ class Mamba(Mixer):
 
     def enter(
         self,
-        ops: Ops,
+        step: LayerStep,
         x: Tensor | Fp8Rows,
-        layout: BatchLayout,  # noqa: ARG002
-        memory: Memory,
         dtype: torch.dtype,  # noqa: ARG002
     ) -> Entered:
         """Compute the state space model's output and the gate, both (T, Hs P). Write the states."""
+        ops, memory = step.ops, step.memory
         assert isinstance(memory, StateMemory)
         (state, rows), config = memory, self.config
         product = self.projected.product(ops, x)
@@ -166,16 +163,9 @@ class Mamba(Mixer):
         vectors = self.a_log.values, self.dt_bias.values, self.skip.values
         return ops.ssd(xbc, dt, *vectors, config.dt_limit, state.recurrence, rows), gate
 
-    def leave(
-        self,
-        ops: Ops,
-        entered: Entered,
-        layout: BatchLayout,  # noqa: ARG002
-        memory: Memory,  # noqa: ARG002
-        outputs: Tensor | None,
-    ) -> Tensor:
+    def leave(self, step: LayerStep, entered: Entered, outputs: Tensor | None) -> Tensor:
         values, gate = of_outputs(entered, outputs)
         config = self.config
         group = config.inner_size // config.groups
-        normed = ops.gated_norm(values, gate, self.norm.values, config.eps, group, True)
-        return self.output.product(ops, normed)
+        normed = step.ops.gated_norm(values, gate, self.norm.values, config.eps, group, True)
+        return self.output.product(step.ops, normed)

@@ -55,6 +55,14 @@ Memory = KvMemory | StateMemory
 Entered = tuple["Tensor", ...]  # results of `enter` that `leave` reads; first dimension: tokens
 
 
+class LayerStep(NamedTuple):
+    """The ops, rows and memory with which a layer computes a step."""
+
+    ops: Ops
+    layout: BatchLayout
+    memory: Memory
+
+
 def of_outputs(entered: Entered, outputs: Tensor | None) -> Entered:
     """Return the results for the tokens `outputs` (S,), or for all tokens if it is None."""
     if outputs is None:
@@ -90,23 +98,14 @@ class Mixer(ABC):
         """The quantisation that the input may have, as in `Linear.takes_fp8`."""
 
     @abstractmethod
-    def enter(
-        self, ops: Ops, x: Tensor | Fp8Rows, layout: BatchLayout, memory: Memory, dtype: torch.dtype
-    ) -> Entered:
+    def enter(self, step: LayerStep, x: Tensor | Fp8Rows, dtype: torch.dtype) -> Entered:
         """Compute the inputs of `leave` from `x` (T, H), and write KV or recurrent states.
 
         `dtype` is the dtype of the model.
         """
 
     @abstractmethod
-    def leave(
-        self,
-        ops: Ops,
-        entered: Entered,
-        layout: BatchLayout,
-        memory: Memory,
-        outputs: Tensor | None,
-    ) -> Tensor:
+    def leave(self, step: LayerStep, entered: Entered, outputs: Tensor | None) -> Tensor:
         """Compute the output (T, H), complete or in parts.
 
         If `outputs` (S,) is given, compute only the output (S, H) of these tokens.

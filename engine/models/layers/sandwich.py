@@ -13,7 +13,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, ClassVar, cast
 
 from engine.models.layers.layer import DecoderLayer, LayerConfig
-from engine.models.layers.mixer import Entered, Memory
+from engine.models.layers.mixer import Entered, LayerStep
 from engine.models.layers.mixture import Mixture
 from engine.models.layers.mlp import GatedMlp, MlpConfig
 from engine.models.layers.norms import RmsNorm
@@ -22,10 +22,8 @@ from engine.models.modules import Allocator
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from kernels.attention.batch_layout import BatchLayout
     from kernels.collectives.peer_rows import PeerProduct
     from kernels.linear.fp8_rows import Fp8Rows
-    from kernels.ops import Ops
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,32 +58,20 @@ class SandwichLayer(DecoderLayer):
     mlp_norm: RmsNorm
 
     def finish(
-        self,
-        ops: Ops,
-        entered: Entered,
-        residual: Tensor,
-        layout: BatchLayout,
-        memory: Memory,
-        outputs: Tensor | None,
+        self, step: LayerStep, entered: Entered, residual: Tensor, outputs: Tensor | None
     ) -> tuple[Tensor | None, Tensor]:
-        normed, residual = self.mixed(ops, entered, residual, layout, memory, outputs)
-        product = self.of_all_ranks(self.mlp.product(ops, normed), residual)
-        return self.mlp_norm.norm(ops, cast("Tensor", product)), residual
+        normed, residual = self.mixed(step, entered, residual, outputs)
+        product = self.of_all_ranks(self.mlp.product(step.ops, normed), residual)
+        return self.mlp_norm.norm(step.ops, cast("Tensor", product)), residual
 
     def mixed(
-        self,
-        ops: Ops,
-        entered: Entered,
-        residual: Tensor,
-        layout: BatchLayout,
-        memory: Memory,
-        outputs: Tensor | None,
+        self, step: LayerStep, entered: Entered, residual: Tensor, outputs: Tensor | None
     ) -> tuple[Tensor | Fp8Rows, Tensor]:
         """Compute the MLP's normed input and the residual, from the same arguments as `finish`."""
-        mixed, residual = self.mix(ops, entered, residual, layout, memory, outputs)
+        mixed, residual = self.mix(step, entered, residual, outputs)
         # `mixed` is always one tensor, because products are not in parts.
-        mixed = self.attention_norm.norm(ops, cast("Tensor", mixed))
-        return self.post_norm.add(ops, mixed, residual)
+        mixed = self.attention_norm.norm(step.ops, cast("Tensor", mixed))
+        return self.post_norm.add(step.ops, mixed, residual)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,28 +106,17 @@ class PostNormLayer(DecoderLayer):
     mlp: GatedMlp
 
     def enter(
-        self,
-        ops: Ops,
-        hidden: Tensor | PeerProduct | None,
-        residual: Tensor,
-        layout: BatchLayout,
-        memory: Memory,
+        self, step: LayerStep, hidden: Tensor | PeerProduct | None, residual: Tensor
     ) -> tuple[Entered, Tensor]:
         if hidden is not None:
             # `hidden` is one tensor: `finish` adds the products of all ranks (`of_all_ranks`).
             residual = residual + cast("Tensor", hidden)
-        return self.mixer.enter(ops, residual, layout, memory, residual.dtype), residual
+        return self.mixer.enter(step, residual, residual.dtype), residual
 
     def finish(
-        self,
-        ops: Ops,
-        entered: Entered,
-        residual: Tensor,
-        layout: BatchLayout,
-        memory: Memory,
-        outputs: Tensor | None,
+        self, step: LayerStep, entered: Entered, residual: Tensor, outputs: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        mixed, residual = self.mix(ops, entered, residual, layout, memory, outputs)
-        residual = residual + self.post_norm.norm(ops, cast("Tensor", mixed))
-        product = self.of_all_ranks(self.mlp.product(ops, residual), residual)
-        return self.input_norm.norm(ops, cast("Tensor", product)), residual
+        mixed, residual = self.mix(step, entered, residual, outputs)
+        residual = residual + self.post_norm.norm(step.ops, cast("Tensor", mixed))
+        product = self.of_all_ranks(self.mlp.product(step.ops, residual), residual)
+        return self.input_norm.norm(step.ops, cast("Tensor", product)), residual
