@@ -33,8 +33,11 @@ from gateway.prefixes.views import (
     RequestOf,
     prefix_id,
 )
+from gateway.processes.tenant_turns import TenantTurns
 from gateway.requests.permits import Permit
 from gateway.views import TokensByTier
+
+MOST_WAITING = 8  # maximum number of a tenant's lists and deletions that wait for their turn
 
 
 def prefixes_router(parts: RouteParts) -> APIRouter:
@@ -95,10 +98,14 @@ def _add_prompts(
 
 def _add_marked(router: APIRouter, parts: RouteParts, engine: Engine) -> None:
     PermitOf = Annotated[Permit, Depends(parts.permitted())]
+    # The engine reads the nodes of all listed prefixes between two steps. For many long prefixes
+    # this takes tens of milliseconds, so a flood of lists would delay the steps of all tenants.
+    turns = TenantTurns(MOST_WAITING)
 
     @router.get("/prefixes", openapi_extra=described(CachePrefixList))
     async def prefixes(permit: PermitOf) -> Response:
-        found = await engine.ask(ListMarked(flow=permit.caller.tenant_id))
+        async with turns.of(permit.caller.tenant_id):
+            found = await engine.ask(ListMarked(flow=permit.caller.tenant_id))
         sees = permit.caller.sees_tiers
         data = [CachePrefix.of(one, sees_tiers=sees) for one in found.prefixes]
         return await _replied(CachePrefixList(data=data), permit)
@@ -108,7 +115,8 @@ def _add_marked(router: APIRouter, parts: RouteParts, engine: Engine) -> None:
         key, blocks = prefix_id(id), None
         if key is not None:
             order = ForgetMarked(flow=permit.caller.tenant_id, prefix_id=key)
-            blocks = (await engine.ask(order)).blocks
+            async with turns.of(permit.caller.tenant_id):
+                blocks = (await engine.ask(order)).blocks
         if blocks is None:
             raise NotFound("there is no marked prefix with this id; see /v1/cache/prefixes")
         size = (await parts.answering.admission.engine()).block_size

@@ -219,6 +219,8 @@ class FakeEngine:
         self.caches_answers = False  # as the real engine's default
         self._cached_keys: set[bytes] = set()
         self.marks: dict[str, dict[bytes, MarkedPrefix]] = {}  # marked prefixes by flow and id
+        self.holds_lists = False  # True: lists of marked prefixes are not answered for now
+        self.listing = 0  # number of queries for such lists that wait for an answer
         self.forgotten_copies: list[tuple[str, bytes]] = []
         self._unread: dict[bytes, str] = {}  # keys that no request found yet, and their writers
 
@@ -317,6 +319,10 @@ class FakeEngine:
             case Probe():
                 return self._probe(query)
             case ListMarked():
+                self.listing += 1
+                while self.holds_lists:  # noqa: ASYNC110 (set by another thread)
+                    await asyncio.sleep(0.001)
+                self.listing -= 1
                 marks = self.marks.get(query.flow, {})
                 return MarkedPrefixes(query_id="", prefixes=list(marks.values()))
             case ForgetMarked():

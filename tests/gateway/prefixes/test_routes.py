@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from typing import Any
 
 import httpx
 import pytest
 
+from gateway.prefixes.routes import MOST_WAITING
 from tests.doubles.engine.fake_engine import FakeEngine
 from tests.doubles.gateway.served import MODEL, Served
+from tests.doubles.waiting import wait_for
 
 TEXT = "All the rules. " * 20
 CHAT = {"model": MODEL, "messages": [{"role": "user", "content": TEXT}]}
@@ -81,6 +84,22 @@ def test_marked_prefixes_are_listed_and_deleted(served: Served, engine: FakeEngi
         one["tokens"],
     )
     assert send(served, "DELETE", f"prefixes/{one['id']}").status_code == 404
+
+
+def test_a_tenant_has_one_list_in_work_and_some_waiting_and_others_do_not_wait(
+    served: Served, engine: FakeEngine
+) -> None:
+    engine.holds_lists = True
+    with ThreadPoolExecutor(MOST_WAITING + 3) as pool:
+        own = [pool.submit(send, served, "GET", "prefixes") for _ in range(MOST_WAITING + 2)]
+        [refused] = wait(own, return_when=FIRST_COMPLETED).done
+        assert refused.result().status_code == 429
+        assert engine.listing == 1
+        other = pool.submit(send, served, "GET", "prefixes", key=served.other_key)
+        wait_for(lambda: engine.listing == 2, 60.0)
+        engine.holds_lists = False
+        assert other.result().status_code == 200
+        assert [one.result().status_code for one in own].count(200) == MOST_WAITING + 1
 
 
 @pytest.mark.parametrize("name", ["prefix_", "prefix_xyz", "prefix_00", "00", "%00"])
