@@ -228,5 +228,5 @@ def disks_of(engine: RealEngine) -> list[DiskTier]:
 
 
 def kill(disk: DiskTier) -> None:
-    assert disk._process is not None
-    disk._process.kill()
+    assert disk._life.process is not None
+    disk._life.process.kill()
