@@ -17,6 +17,7 @@ from gateway.turn_formats.reading import SPACE, Markers, Read, TurnReader
 _OPEN, _COLON, _COMMA, _CLOSE = (Markers(char) for char in "{:,}")
 _LIST = Markers("[")
 _SURPLUS = re.compile(r"[ \t\r\n}]*")  # extra closing braces, which some models write
+_DOUBLED = Markers("{{")  # braces as in prompts written for Python's `format`
 BETWEEN = re.compile(r"[ \t\r\n,;]*")  # characters between calls
 _LIST_ENDS = re.compile(r"[ \t\r\n\]]*")
 _MAX_NAME = 1024  # maximum number of characters of a name or a key
@@ -152,7 +153,7 @@ class CallReader(TurnReader):
         part of the object that was read. After broken arguments, text up to one of `ends` is sent
         as text.
         """
-        if not (yield from self.literal(_OPEN)):
+        if not ((yield from self.literal(_DOUBLED)) or (yield from self.literal(_OPEN))):
             self.send(TextPiece)
             return False
         if not (yield from _CallObject(self, ends).read()):

@@ -146,7 +146,7 @@ VLLM = Sdist(
     "vllm",
     "0.33.0",
     "f4c33c2503d52bb411146afa9618a4f48bed68912f617e6803ac8d76e4c74112",
-    ("examples/*tool_chat_template_*.jinja",),
+    ("examples/*tool_chat_template_*.jinja", "tests/tool_parsers/test_*.py"),
 )
 
 JSON_SCHEMA_SUITE = Sdist(

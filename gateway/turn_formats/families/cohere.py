@@ -67,7 +67,6 @@ class CommandRFormat(
     opens="\n```json\n[\n",
     between=",\n",
     closes="\n]",
-    fence="```json",
 ):
     """The `ToolFormat` of Command R and R+."""
 

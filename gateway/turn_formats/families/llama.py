@@ -8,6 +8,10 @@ with a member that calls do not have is text.
 
 Llama 4 writes a text before its calls between `<|python_start|>` and `<|python_end|>`. Some of its
 calls stand there too.
+
+After the tag, Llama 3 calls the tools that its makers trained in Python's syntax:
+
+    <|python_tag|>brave_search.call(query="Oslo")
 """
 
 import re
@@ -19,6 +23,7 @@ from gateway.turn_formats.grammar import ANY_TEXT, GrammarText, checked, repeate
 from gateway.turn_formats.pieces import TextPiece
 from gateway.turn_formats.reading import Markers, Read
 from gateway.turn_formats.shapes.block_format import UnmarkedText, call_object
+from gateway.turn_formats.shapes.python_calls import PythonicReader
 from gateway.turn_formats.turn_format import ToolSpec
 
 _TAG = "<|python_tag|>"
@@ -26,6 +31,7 @@ _TAGS, _FENCES, _FENCE_ENDS = Markers(_TAG), Markers("```json", "```"), Markers(
 _START, _END = "<|python_start|>", "<|python_end|>"
 _STARTS, _ENDS = Markers(_START), Markers(_TAG, _END)
 _BETWEEN = r'"; "'
+_NAME, _MAX_NAME, _SUFFIX = re.compile(r"[\w.-]*"), 256, ".call"
 _SPACE = r"[ \t\r\n]*"
 _BEGINS_AS_CALL = rf"{_SPACE}\{{{_SPACE}\"({'|'.join(MEMBERS)})\""
 
@@ -71,7 +77,10 @@ def _call(grammar: GrammarText, tools: Sequence[ToolSpec]) -> str:
     return grammar.one_of("call", [call_object(grammar, tool, "parameters") for tool in tools])
 
 
-class _LlamaReader(CallReader):
+class _LlamaReader(PythonicReader):
+    def __init__(self, tools: Sequence[ToolSpec]) -> None:
+        super().__init__(tools, _START, _END)
+
     def turn(self) -> Read[None]:
         yield from self.spaces()
         marks = _TAGS
@@ -91,6 +100,12 @@ class _LlamaReader(CallReader):
 
     def _calls(self, *, is_fenced: bool = False) -> Read[None]:
         yield from self.spaces()
+        if (yield from self.peek()) not in ("{", "["):
+            name = yield from self.run(_NAME, _MAX_NAME)
+            if (yield from self.call_named(name.removesuffix(_SUFFIX), _TAGS)):
+                yield from self.spaces()
+                self.drop()
+            return
         while (yield from self.call_objects(_TAGS)):
             if not (yield from self.next_block(_TAGS, _FENCE_ENDS if is_fenced else None)):
                 return

@@ -13,32 +13,19 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
-import msgspec
-
 from gateway.turn_formats.calls import CallReader
 from gateway.turn_formats.grammar import ANY_TEXT, GrammarText, checked, in_order, repeated
-from gateway.turn_formats.pieces import CallArguments, TextPiece
-from gateway.turn_formats.reading import Markers, Read
 from gateway.turn_formats.shapes.block_format import BlockFormat, UnmarkedText
-from gateway.turn_formats.shapes.python_literal import as_json
-from gateway.turn_formats.shapes.schemas import ParameterTypes, properties_of, required_of, words_of
-from gateway.turn_formats.shapes.strings import string
-from gateway.turn_formats.shapes.values import typed
+from gateway.turn_formats.shapes.python_calls import MarkedPythonicReader, PythonicReader
+from gateway.turn_formats.shapes.schemas import properties_of, required_of, words_of
 from gateway.turn_formats.turn_format import Schema, ToolSpec
 
 _START, _END = "<|python_start|>", "<|python_end|>"
 _LFM2, _LFM2_END = "<|tool_call_start|>", "<|tool_call_end|>"
 _OLMO3, _OLMO3_END = "<function_calls>", "</function_calls>"
-_OPEN, _CLOSE, _COMMA, _EQUALS = Markers("["), Markers("]"), Markers(","), Markers("=")
-_CALL_OPENS, _CALL_CLOSES = Markers("("), Markers(")")
-_QUOTES = Markers("'''", '"""', "'", '"')
-_NAME = re.compile(r"[\w.-]*")
-_MAX_NAME = 256
 _TURN = re.compile(rf"\s*({re.escape(_START)})?\[\w+\(")
 _BETWEEN = '", "'
 
-_PLAIN_VALUE = re.compile(r"""[^'"()\[\]{},]*""")
-_PLAIN_TEXT = re.compile(r"""[^\\'"]*""")
 # LFM2's templates that show no calls contain one of these texts
 _LFM2_TOOLS = ("<|tool_list_start|>", "List of tools: [")
 _ANY_PARAMETER = '/[A-Za-z_][A-Za-z0-9_]{0,63}/ "="'
@@ -55,7 +42,7 @@ class PythonicFormat(UnmarkedText):
         return "[func_name1(" in template or bool(_TURN.match(template))
 
     def parser(self, tools: Sequence[ToolSpec]) -> CallReader:
-        return _PythonicReader(tools, _START, _END)
+        return PythonicReader(tools, _START, _END)
 
     def call_grammar(
         self, tools: Sequence[ToolSpec], *, at_least: int = 1, at_most: int | None = None
@@ -93,7 +80,7 @@ class Lfm2Format(BlockFormat):
         return _LFM2 in template or any(tools in template for tools in _LFM2_TOOLS)
 
     def parser(self, tools: Sequence[ToolSpec]) -> CallReader:
-        return _MarkedReader(tools, _LFM2, _LFM2_END)
+        return MarkedPythonicReader(tools, _LFM2, _LFM2_END)
 
     def call(self, grammar: GrammarText, tool: ToolSpec) -> str:
         return _call(grammar, [tool])
@@ -116,7 +103,7 @@ class Olmo3Format(BlockFormat):
         return _OLMO3 in template
 
     def parser(self, tools: Sequence[ToolSpec]) -> CallReader:
-        return _MarkedReader(tools, _OLMO3, _OLMO3_END, in_list=False)
+        return MarkedPythonicReader(tools, _OLMO3, _OLMO3_END, in_list=False)
 
     def call(self, grammar: GrammarText, tool: ToolSpec) -> str:
         return _call(grammar, [tool], as_json=True)
@@ -166,127 +153,3 @@ def _value(grammar: GrammarText, tool: ToolSpec, schema: Schema, *, as_json: boo
     if not as_json and schema.get("type") == "boolean" and words_of(schema) is None:
         return '("True" | "False")'
     return grammar.value(tool, schema)
-
-
-class _PythonicReader(CallReader):
-    def __init__(self, tools: Sequence[ToolSpec], start: str, end: str) -> None:
-        super().__init__(tools)
-        self._parameters = {tool.name: ParameterTypes(tool) for tool in tools}
-        self._starts, self._ends = Markers(start), Markers(end)
-
-    def turn(self) -> Read[None]:
-        yield from self.spaces()
-        if (yield from self.literal(self._starts)):
-            yield from self.spaces()
-        if (yield from self.literal(_OPEN)):
-            yield from self._calls()
-        yield from super().turn()
-
-    def _calls(self) -> Read[None]:
-        while (yield from self._call()):
-            yield from self.spaces()
-            if (yield from self.literal(_COMMA)):
-                yield from self.spaces()
-            is_closed = yield from self.literal(_CLOSE)
-            yield from self.spaces()
-            is_ended = yield from self.closing(self._ends)
-            if is_closed or is_ended or not (yield from self.peek()):
-                yield from self.spaces()
-                self.drop()
-                return
-
-    def _call(self) -> Read[bool]:
-        yield from self.spaces()
-        name = yield from self.run(_NAME, _MAX_NAME)
-        yield from self.spaces()
-        if not (yield from self.literal(_CALL_OPENS)) or not self.started(name):
-            self.send(TextPiece)
-            return False
-        known = self.known(name)
-        assert known is not None
-        closes = yield from self._arguments(self._parameters[known])
-        if closes:
-            yield from self.broken_arguments(closes, self._ends)
-        return True
-
-    def _arguments(self, parameters: ParameterTypes) -> Read[str]:
-        """Read and send arguments; return the text that closes broken arguments, else ""."""
-        before = "{"
-        while True:
-            yield from self.spaces()
-            closes = "{}" if before == "{" else "}"
-            if (yield from self.literal(_CALL_CLOSES)):
-                self.drop()
-                self.pieces.append(CallArguments(closes))
-                return ""
-            name = yield from self.run(_NAME, _MAX_NAME)
-            yield from self.spaces()
-            if not name or not (yield from self.literal(_EQUALS)):
-                return closes
-            written = yield from self._value(parameters, name)
-            if written is None:
-                return closes
-            self.drop()
-            self.pieces.append(CallArguments(f"{before}{string(name)}: {written}"))
-            before = ", "
-
-    def _value(self, parameters: ParameterTypes, name: str) -> Read[str | None]:
-        """Read a value and the comma after it; return its JSON, or None if it is cut off.
-
-        A value that is no Python literal becomes a string, as it was written.
-        """
-        yield from self.spaces()
-        self.drop()
-        if not (yield from self._literal()) and self.is_cut:
-            return None
-        written = self.held().strip()
-        value = as_json(written) or string(written)
-        types = parameters.types(name)
-        if value.startswith('"') and "string" not in types:
-            value = typed(msgspec.json.decode(value, type=str), types)
-        yield from self.literal(_COMMA)
-        return value
-
-    def _literal(self) -> Read[bool]:
-        """Read up to the comma or bracket after a literal; return False at the turn's end."""
-        depth = 0
-        while True:
-            yield from self.run(_PLAIN_VALUE)
-            follows = yield from self.peek()
-            if follows in ("'", '"'):
-                yield from self._string()
-                continue
-            if not follows or (depth == 0 and follows in ",)]}"):
-                return bool(follows)
-            depth += {",": 0}.get(follows, 1 if follows in "([{" else -1)
-            yield from self.character()
-
-    def _string(self) -> Read[None]:
-        opened = yield from self.literal(_QUOTES)
-        if not opened:  # the turn was cut off here
-            return
-        quote = Markers(opened)
-        while True:
-            yield from self.run(_PLAIN_TEXT)
-            if (yield from self.literal(quote)) or not (follows := (yield from self.peek())):
-                return
-            yield from self.character()
-            if follows == "\\":
-                yield from self.character()
-
-
-class _MarkedReader(_PythonicReader):
-    def __init__(
-        self, tools: Sequence[ToolSpec], start: str, end: str, *, in_list: bool = True
-    ) -> None:
-        super().__init__(tools, start, end)
-        self._in_list = in_list
-
-    def turn(self) -> Read[None]:
-        while (yield from self.until(self._starts, TextPiece)):
-            yield from self.spaces()
-            if (yield from self.literal(_OPEN)) or not self._in_list:
-                yield from self._calls()
-            else:
-                self.send(TextPiece)
-        self.send(TextPiece)

@@ -14,6 +14,8 @@ from gateway.turn_formats.reading import Markers, Read
 from gateway.turn_formats.shapes.block_format import BlockFormat, call_object
 from gateway.turn_formats.turn_format import ToolSpec
 
+_FENCES, _FENCE_ENDS = Markers("```json", "```"), Markers("```")
+
 
 class ObjectFormat(BlockFormat):
     """The base of formats with call objects. A subclass gives its markers.
@@ -29,7 +31,6 @@ class ObjectFormat(BlockFormat):
     tokens: ClassVar[tuple[str, ...]] = ()  # control tokens within markers
     after_text = "\n"
     end: ClassVar[str]
-    fence: ClassVar[str]  # text of a fence after the first marker, or ""
 
     def __init_subclass__(
         cls,
@@ -39,7 +40,6 @@ class ObjectFormat(BlockFormat):
         opens: str = "[",
         between: str | None = ", ",
         closes: str = "]",
-        fence: str = "",
         also: tuple[str, ...] = (),
         **more: Any,
     ) -> None:
@@ -53,13 +53,13 @@ class ObjectFormat(BlockFormat):
         cls.markers = tuple(
             dict.fromkeys(filter(None, (begin, *also, end, *cls.around_text, *cls.tokens)))
         )
-        cls.call_marks, cls.fence = (begin, *also), fence
+        cls.call_marks = (begin, *also)
 
     def is_in(self, template: str) -> bool:
         return self.trigger + self.opens in template
 
     def parser(self, tools: Sequence[ToolSpec]) -> CallReader:
-        reader = ObjectReader(tools, self.call_marks, self.end, self.around_text, self.fence)
+        reader = ObjectReader(tools, self.call_marks, self.end, self.around_text)
         reader.names_are_keys = self.names_are_keys
         return reader
 
@@ -80,7 +80,6 @@ class ObjectReader(CallReader):
         opens: Sequence[str],
         closes: str,
         around_text: Sequence[str] = (),
-        fence: str = "",
     ) -> None:
         """Read calls of `tools`; `closes` is "" if no marker ends a block."""
         super().__init__(tools)
@@ -88,7 +87,6 @@ class ObjectReader(CallReader):
         self._either = Markers(*opens, *filter(None, (closes,)))
         self._around_text = frozenset(around_text)
         self._begins = Markers(*opens, *around_text)
-        self._fence = Markers(fence) if fence else None
 
     def turn(self) -> Read[None]:
         while found := (yield from self.until(self._begins, TextPiece)):
@@ -100,11 +98,18 @@ class ObjectReader(CallReader):
         self.send(TextPiece)
 
     def _calls(self) -> Read[None]:
-        """Read the calls after the opening marker, even several if the format allows only one."""
+        """Read the calls after the opening marker, even several if the format allows only one.
+
+        The calls may be in a Markdown fence.
+        """
         yield from self.spaces()
-        if self._fence is not None and (yield from self.literal(self._fence)):
-            yield from self.spaces()
+        fence = yield from self.literal(_FENCES)
+        yield from self.spaces()
         while (yield from self.call_objects(self._either)):
+            if fence:
+                yield from self.spaces()
+                yield from self.closing(_FENCE_ENDS)
+                self.drop()
             if not (yield from self.next_block(self._opens, self._closes)):
                 return
             yield from self.spaces()

@@ -1,7 +1,7 @@
 """The conversion of a Python literal to JSON, without evaluating it.
 
-A literal has strings, numbers, True, False, None, JSON's own words, lists, tuples, and dicts with
-strings as keys. Work is linear in the text.
+A literal has strings, numbers, True, False, None, JSON's own words, lists, tuples, sets, and dicts
+with strings as keys. Numbers may have leading zeros. Work is linear in the text.
 """
 
 import re
@@ -20,12 +20,14 @@ _ESCAPE = re.compile(
 )
 _WORDS = {"True": "true", "False": "false", "None": "null"}
 _BRACKETS = {"(": "[", ")": "]"}
+_NUMBER = re.compile(r"([-+]?)0*([0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?)")
 _LETTERS = dict(zip("\\'\"abfnrtv", "\\'\"\a\b\f\n\r\t\v", strict=True))
 
 
 def as_json(literal: str) -> str | None:
     """Convert a Python literal to JSON; return None for an invalid literal."""
     parts: list[str] = []
+    sets: list[int] = []  # places of open braces in `parts`, negative after a colon
     at = 0
     while at < len(literal):
         found = _TOKEN.match(literal, at)
@@ -33,6 +35,7 @@ def as_json(literal: str) -> str | None:
             return None
         at = found.end()
         _add(parts, found)
+        _note_set(parts, found[0], sets)
     written = "".join(parts)
     try:
         msgspec.json.decode(written)
@@ -46,11 +49,37 @@ def _add(parts: list[str], found: re.Match[str]) -> None:
     if found.lastgroup == "text":
         parts.append(string(_text(token)))
     elif found.lastgroup == "word":
-        parts.append(_WORDS.get(token, token))
+        parts.append(_WORDS.get(token) or _number(token))
     elif found.lastgroup == "mark":
         if token in ")]}" and parts and parts[-1] == ", ":
             parts.pop()  # drops a trailing comma, as in a tuple of one item
         parts.append({",": ", ", ":": ": "}.get(token, _BRACKETS.get(token, token)))
+
+
+def _note_set(parts: list[str], token: str, braces: list[int]) -> None:
+    """Write a set as a list when its closing brace is read."""
+    if token == "{":
+        braces.append(len(parts))
+    elif token == ":" and braces:
+        braces[-1] = 0
+    elif token == "}" and braces:
+        opened = braces.pop()
+        if opened and len(parts) > opened + 1:
+            parts[opened - 1], parts[-1] = "[", "]"
+
+
+def _number(token: str) -> str:
+    found = _NUMBER.fullmatch(token)
+    return token if found is None else f"{found[1].removeprefix('+')}{found[2]}"
+
+
+def unquoted(literal: str) -> str:
+    """Return the text in the quotes of a literal, which the text may contain unescaped.
+
+    A literal without quotes is returned as it is.
+    """
+    is_quoted = len(literal) > 1 and literal[0] == literal[-1] and literal[0] in "'\""
+    return _ESCAPE.sub(_unescaped, literal[1:-1]) if is_quoted else literal
 
 
 def _text(token: str) -> str:

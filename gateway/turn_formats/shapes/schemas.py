@@ -13,6 +13,8 @@ _MAX_KEYS = 64  # number of keys of a schema that count as one more part
 _MAX_TYPES = 64
 _PARTS = ("$ref", "allOf")
 _UNION = ("anyOf", "oneOf")
+ANY_TYPE = frozenset(("array", "boolean", "integer", "null", "number", "object", "string"))
+_OF_TEXT = frozenset(("format", "maxLength", "minLength", "pattern"))  # keywords of texts alone
 _OF_TYPE = {  # keywords that imply a type
     "object": ("properties", "required", "additionalProperties", "patternProperties"),
     "array": ("items", "prefixItems", "minItems", "maxItems"),
@@ -44,13 +46,18 @@ class ParameterTypes:
         return name in self._named
 
     def types(self, name: str) -> frozenset[str]:
-        """Return the JSON types of a parameter; empty if the schema names no type."""
+        """Return the JSON types of a parameter; empty if the schema does not name the parameter.
+
+        A named parameter without a type, as of Python's `Any`, may be of any type.
+        """
         known = name if name in self else None
         if known not in self._types:
             other = self._whole.get("additionalProperties")
             schema = other if known is None else self._named[known]
             said = schema if isinstance(schema, dict) else None
-            self._types[known] = types_of(said, self._root)
+            types = types_of(said, self._root)
+            is_any = known is not None and not types and _OF_TEXT.isdisjoint(said or ())
+            self._types[known] = ANY_TYPE if is_any else types
         return self._types[known]
 
     @cached_property

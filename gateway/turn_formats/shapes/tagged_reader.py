@@ -1,7 +1,12 @@
 """The reader of calls whose arguments are plain text between tags.
 
 If the tool's schema allows only texts, an argument is streamed as characters of a JSON string. Any
-other argument is sent when it is whole, since only its whole text shows its type.
+other argument is sent when it is whole, since only its whole text shows its type. A closing tag
+within a value, as in a file about such tags, is part of the value if text follows the tag, and then
+another closing tag.
+
+Some models write JSON between the tags: a call object, an object of all arguments, or such an
+object as a parameter of its own.
 """
 
 from __future__ import annotations
@@ -10,19 +15,20 @@ import re
 from collections.abc import Collection, Sequence, Set
 
 from gateway.turn_formats.calls import BETWEEN, CallReader
-from gateway.turn_formats.pieces import CallArguments, Piece, TextPiece
+from gateway.turn_formats.pieces import CallArguments, TextPiece
 from gateway.turn_formats.reading import Markers, Read
 from gateway.turn_formats.shapes.plain_values import OTHERS
 from gateway.turn_formats.shapes.schemas import ParameterTypes
-from gateway.turn_formats.shapes.strings import inner, string
+from gateway.turn_formats.shapes.streamed_value import StreamedValue
+from gateway.turn_formats.shapes.strings import string
 from gateway.turn_formats.shapes.tags import Tags
-from gateway.turn_formats.shapes.values import is_text, typed
 from gateway.turn_formats.turn_format import ToolSpec
 
 _LINE = Markers("\n")
 _MAX_NAME = 1024
 _NUMBER = re.compile(r"[0-9]{0,9}")
 _Tag = tuple[str, str | None]
+_WRAPPERS = ("arguments", "parameters", "input")  # names of parameters with all arguments
 
 
 class _Marks:
@@ -32,6 +38,7 @@ class _Marks:
         self.block_ends = Markers(tags.block_end) if tags.block else None
         self.any_end = Markers(*tags.ends)
         self.within = Markers(tags.key, *tags.ends)
+        self.value_end = Markers(tags.value_end)
         self.closes_value = tuple(dict.fromkeys((tags.pad + tags.value_end, tags.value_end)))
         unclosed = (tags.key, *tags.ends)
         self.value_ends = Markers(
@@ -58,6 +65,7 @@ class TaggedReader(CallReader):
         super().__init__(tools)
         self._around_text = frozenset(around_text)
         self._either = Markers(*tags.begins, *around_text)
+        self._after_value = Markers(tags.key, *tags.ends, *tags.begins, *around_text)
         self._parameters = {tool.name: ParameterTypes(tool) for tool in tools}
         self._tags, self._marks = tags, _Marks(tags)
         self._kind = ""  # type of the next value, as its tag gives it
@@ -79,6 +87,8 @@ class TaggedReader(CallReader):
         """Read calls after their tag. If the text is no call, send it and return False."""
         if self._tags.block and self.held().endswith(self._tags.block):
             yield from self.spaces()
+            if (yield from self.peek()) in ("{", "["):
+                return (yield from self.call_objects(self._marks.any_end))
             if not (yield from self.literal(self._marks.calls)):
                 self.send(TextPiece)
                 return False
@@ -89,6 +99,10 @@ class TaggedReader(CallReader):
         return False
 
     def _call(self) -> Read[bool]:
+        if (yield from self.peek()) == "{":
+            is_call = yield from self.call_object(self._marks.any_end)
+            yield from self._ended(self._marks.call_ends)
+            return is_call
         name = yield from self.run(self._marks.name, _MAX_NAME)
         if not (yield from self._is_named()) or not self.started(name.strip()):
             self.send(TextPiece)
@@ -108,11 +122,17 @@ class TaggedReader(CallReader):
         tag = yield from self.literal(self._marks.within)
         if tag:
             self.unread(tag)
-        return bool(tag) or not ((yield from self.peek()) or self.is_cut)
+        follows = yield from self.peek()
+        return bool(tag) or follows == "{" or not (follows or self.is_cut)
 
     def _arguments(self, parameters: ParameterTypes) -> Read[None]:
         given: set[str] = set()
         tag, name = yield from self._tag()
+        is_wrapper = name in _WRAPPERS and name not in parameters
+        if (is_wrapper or not tag) and (yield from self._are_object()):
+            yield from self._ended(self._marks.value_end)
+            yield from self._ended(self._marks.call_ends)
+            return
         while tag == self._tags.key and name is not None:
             tag, name = yield from self._parameter(parameters, name, given)
         closes = "}" if given else "{}"
@@ -122,6 +142,19 @@ class TaggedReader(CallReader):
         else:
             yield from self.broken_arguments(closes, self._marks.any_end)
         yield from self.closing(self._marks.call_ends)
+        self.drop()
+
+    def _are_object(self) -> Read[bool]:
+        """Read all arguments as one JSON object, if that follows."""
+        yield from self.spaces()
+        if (yield from self.peek()) != "{":
+            return False
+        yield from self.arguments(self._marks.any_end)
+        return True
+
+    def _ended(self, ends: Markers) -> Read[None]:
+        yield from self.spaces()
+        yield from self.closing(ends)
         self.drop()
 
     def _tag(self) -> Read[_Tag]:
@@ -154,15 +187,17 @@ class TaggedReader(CallReader):
         if self._tags.pad:
             yield from self.literal(_LINE)
         self.drop()
-        value = _Value(self._types_of(name, parameters))
+        value = StreamedValue(self._types_of(name, parameters))
         self.pieces += value.begin()
         yield from self._quoted(value)
         while True:
             found = yield from self.until(self._marks.value_ends, value.add, strips=False)
             if found in self._marks.closes_value:
-                self.drop()
-                self.pieces += value.end()
-                return (yield from self._tag())
+                if not value.may_hold_tags or (yield from self._is_closed(value)):
+                    self.drop()
+                    self.pieces += value.end()
+                    return (yield from self._tag())
+                continue
             if not found:
                 self.send(value.add)
                 self.pieces += [] if self.is_cut else value.end(strips=True)
@@ -174,7 +209,31 @@ class TaggedReader(CallReader):
                 return tag, name_after
             self.send(value.add)
 
-    def _quoted(self, value: _Value) -> Read[None]:
+    def _is_closed(self, value: StreamedValue) -> Read[bool]:
+        """Read on after a closing tag; return False if the tag is part of the value.
+
+        This is so if text follows the tag, and then another closing tag.
+        """
+        yield from self.spaces()
+        after = yield from self.closing(self._after_value)
+        if after:
+            self.unread(after)
+        closing = self.held()
+        self.drop()
+        if after or not (yield from self.peek()):
+            return True
+        text: list[str] = []
+        found = yield from self.until(self._marks.value_ends, text.append, strips=False)
+        self.drop()
+        if found not in self._marks.closes_value:
+            self.put_back("".join((*text, found)))
+            return True
+        self.put_back(found)
+        self.hold("".join((closing, *text)))
+        self.send(value.add)
+        return False
+
+    def _quoted(self, value: StreamedValue) -> Read[None]:
         if self._marks.quote and (yield from self.literal(self._marks.quote[0])):
             self.drop()
             found = yield from self.until(self._marks.quote[1], value.add, strips=False)
@@ -211,32 +270,3 @@ class TaggedReader(CallReader):
             self.unread(another)
         is_end = another or not (yield from self.peek())
         return (found if is_end and not self.is_cut else ""), None
-
-
-class _Value:
-    """A streamed argument value: text is sent at once, any other type when it is whole."""
-
-    def __init__(self, types: Set[str]) -> None:
-        self._types = types
-        self._is_text = is_text(types)
-        self._parts: list[str] = []  # unsent text; for a string, only a newline that may end it
-
-    def begin(self) -> list[Piece]:
-        return [CallArguments('"')] if self._is_text else []
-
-    def add(self, text: str) -> Piece | None:
-        self._parts.append(text)
-        if not self._is_text:
-            return None
-        written = "".join(self._parts)
-        solid = written.removesuffix("\n")
-        self._parts = [written[len(solid) :]]
-        return CallArguments(inner(solid)) if solid else None
-
-    def end(self, *, strips: bool = False) -> list[Piece]:
-        """End the value and return its last piece. `strips` drops a newline at the value's end."""
-        rest = "".join(self._parts)
-        rest = rest.removesuffix("\n") if strips else rest
-        if self._is_text:
-            return [CallArguments(f'{inner(rest)}"')]
-        return [CallArguments(typed(rest, self._types))]

@@ -38,6 +38,14 @@ TURNS: dict[str, Turn] = {
         f"Let me see. \n\n{ONE}\n\nDone. ",
         [text("Let me see."), *call("get_weather", OSLO), text("Done. ")],
     ),
+    "doubled braces": (
+        f'<tool_call>\n{{{{"name": "get_weather", "arguments": {OSLO}}}}}\n</tool_call> ok',
+        [*call("get_weather", OSLO), text("ok")],
+    ),
+    "in a fence": (
+        ONE.replace("<tool_call>", "<tool_call>\n```json").replace("</tool", "```\n</tool") + " ok",
+        [*call("get_weather", OSLO), text("ok")],
+    ),
     "hard arguments": (written("get_weather", HARD), call("get_weather", HARD)),
     "no whitespace": (
         '<tool_call>{"name":"clock","arguments":{"a":1}}</tool_call>',

@@ -9,6 +9,10 @@ from tests.gateway.turn_formats.turns import TOOLS, Turn, call, check, text
 TIME = '{"name": "clock", "parameters": {}}'
 
 TURNS: dict[str, Turn] = {
+    "in Python after the tag": (
+        'So. <|python_tag|>get_weather.call(city="Oslo", days=3)',
+        [text("So."), *call("get_weather", '{"city": "Oslo", "days": 3}')],
+    ),
     "after the tag": (f"<|python_tag|>{TIME}", call("clock", "{}")),
     "after Llama 4's marks": (f"<|python_start|><|python_end|>{TIME}", call("clock", "{}")),
     "between Llama 4's marks": (f"<|python_start|>{TIME}<|python_end|>", call("clock", "{}")),

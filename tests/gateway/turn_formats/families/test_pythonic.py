@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.turn_formats.families.pythonic import Olmo3Format, PythonicFormat
+from gateway.turn_formats.families.pythonic import Lfm2Format, Olmo3Format, PythonicFormat
 from gateway.turn_formats.shapes.python_literal import as_json
 from tests.gateway.turn_formats.turns import TOOLS, Turn, call, check, text
 
@@ -22,6 +22,14 @@ TURNS: dict[str, Turn] = {
         call(
             "clock", '{"a": [1, -2.5, true], "b": {"c": null}, "d": [1], "e": false, "f": "), ("}'
         ),
+    ),
+    "numbers with zeros, and sets": (
+        "[clock(a=07, b=[-003.50, 0, 1e5], c={'x', 'y'}, d={'e': {1}, 'f': {}})]",
+        call("clock", '{"a": 7, "b": [-3.50, 0, 1e5], "c": ["x", "y"], "d": {"e": [1], "f": {}}}'),
+    ),
+    "quotes in a text": (
+        "[clock(a='sed -n '1,9p' x', b='c')]",
+        call("clock", '{"a": "sed -n \'1,9p\' x", "b": "c"}'),
     ),
     "a number as a string": (
         '[get_weather(city="7", days="3")]',
@@ -55,6 +63,25 @@ def test_calls_are_read(turn: Turn) -> None:
 @pytest.mark.parametrize("written", AS_TEXT.values(), ids=AS_TEXT)
 def test_what_is_no_call_is_text(written: str) -> None:
     check(lambda: PythonicFormat().parser(TOOLS), (written, [text(written)]))
+
+
+OBJECTS: dict[str, Turn] = {  # what LFM2 writes if a system prompt asks for JSON
+    "a list": (
+        '<|tool_call_start|>[{"name": "clock", "arguments": {"a": 1}}, {"name": "clock"}]'
+        "<|tool_call_end|> ok",
+        [*call("clock", '{"a": 1}'), *call("clock", "{}"), text("ok")],
+    ),
+    "one": ('<|tool_call_start|>{"name": "clock"}<|tool_call_end|>', call("clock", "{}")),
+    "unknown": (
+        '<|tool_call_start|>[{"name": "rm"}]<|tool_call_end|>',
+        [text('<|tool_call_start|>[{"name": "rm"}]<|tool_call_end|>')],
+    ),
+}
+
+
+@pytest.mark.parametrize("turn", OBJECTS.values(), ids=OBJECTS)
+def test_objects_between_marks_are_read(turn: Turn) -> None:
+    check(lambda: Lfm2Format().parser(TOOLS), turn)
 
 
 LINES: dict[str, Turn] = {  # calls on separate lines, as OLMo 3 writes them

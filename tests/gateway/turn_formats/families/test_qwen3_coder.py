@@ -69,6 +69,22 @@ TURNS: dict[str, Turn] = {
         weather("Oslo") + "</tool_call> ok",
         [*call("get_weather", '{"city": "Oslo"}'), text("ok")],
     ),
+    "a closing tag in a text": (
+        weather("a </parameter> b\n</parameter>\nc") + END,
+        call("get_weather", r'{"city": "a </parameter> b\n</parameter>\nc"}'),
+    ),
+    "a call object as JSON": (
+        'So.\n<tool_call>\n{"name": "clock", "arguments": {}}\n</tool_call>',
+        [text("So."), *call("clock", "{}")],
+    ),
+    "an object of all arguments": (
+        '<tool_call>\n<function=get_weather>\n{"city": "Oslo"}\n</function>\n</tool_call> ok',
+        [*call("get_weather", '{"city": "Oslo"}'), text("ok")],
+    ),
+    "a parameter of all arguments": (
+        weather('{"city": "Oslo"}').replace("=city", "=arguments") + END,
+        call("get_weather", '{"city": "Oslo"}'),
+    ),
     "text between parameters": (
         weather("Oslo") + f"and{END} ok",
         [*call("get_weather", '{"city": "Oslo"}'), text("and"), text("ok")],
@@ -120,7 +136,7 @@ CUT: dict[str, Turn] = {
 }
 AS_TEXT = {
     "an unknown tool": "<function=rm>\n<parameter=path>\n/\n</parameter>\n</function>",
-    "hermes": '<tool_call>\n{"name": "clock", "arguments": {}}\n</tool_call>',
+    "an unknown tool as JSON": '<tool_call>\n{"name": "rm", "arguments": {}}\n</tool_call>',
     "look-alikes": "<function>clock</function> <tool_call <function =clock>",
     "a name alone": "<function=clock",
 }
