@@ -133,7 +133,7 @@ class AnswerForms:
         if grammar is None or prompt is None:
             return grammar
         grammar = self._resumed(grammar, prompt + prefill)
-        if self.reasoning is None:
+        if self.reasoning is None or self.reasoning.is_closed(prompt, prefill):
             return grammar
         is_open = self.reasoning.is_open(prompt, prefill)
         lark = self.reasoning.before(_as_lark(grammar), self.special_tokens, is_open=is_open)

@@ -62,6 +62,20 @@ class ReasoningFormat(Struct, frozen=True):
             return opened > closed
         return prompt.rstrip(SPACE).endswith(self.opens)
 
+    def is_closed(self, prompt: str, prefill: str = "") -> bool:
+        """Return whether a rendered prompt, with the answer's `prefill`, has ended the reasoning.
+
+        Templates end a prompt with an empty block, or with its closing tag, to turn thinking off.
+        """
+        if self.is_open(prompt, prefill):
+            return False
+        if self.closes in prefill:
+            return True
+        end = prompt.rstrip(SPACE)
+        before = end.removesuffix(self.closes)
+        is_tag = _TOKEN.fullmatch(self.closes) is not None  # else any turn may end so
+        return end != before and (is_tag or before.rstrip(SPACE).endswith(self.opens))
+
     def begins(self, text: str) -> bool:
         """Return whether `text` begins with reasoning."""
         return text.lstrip(SPACE).startswith(self.opens.lstrip(SPACE))

@@ -4,7 +4,7 @@ import pytest
 
 from gateway.turn_formats.families.hermes import HermesFormat
 from gateway.turn_formats.reading import TurnReader
-from gateway.turn_formats.reasoning import GEMMA, MAGISTRAL, THINK, ReasoningFormat
+from gateway.turn_formats.reasoning import GEMMA, MAGISTRAL, SOLAR, THINK, ReasoningFormat
 from gateway.turn_formats.turn_format import TurnParser
 from tests.gateway.turn_formats.grammars import Bytes
 from tests.gateway.turn_formats.turns import TOOLS, Turn, call, check, text, thought
@@ -140,6 +140,21 @@ def test_a_prompt_that_ends_with_the_mark_opened_it() -> None:
     assert THINK.is_open("<\uff5cAssistant\uff5c><think>")
     assert not THINK.is_open("<|im_start|>assistant\n<think>\n\n</think>\n\n")
     assert not THINK.is_open("<|im_start|>assistant\n")
+
+
+def test_a_prompt_that_ends_with_the_closing_tag_closed_it() -> None:
+    assert THINK.is_closed("<|im_start|>assistant\n<think>\n\n</think>\n\n")
+    assert THINK.is_closed("<\uff5cAssistant\uff5c></think>")
+    assert THINK.is_closed("<|im_start|>assistant\n<think>\n", "Hm.</think>So")
+    assert not THINK.is_closed("<|im_start|>assistant\n<think>\n")
+    assert not THINK.is_closed("<|im_start|>assistant\n<think>\n\n</think>\n\n", "<think>Hm")
+    assert not THINK.is_closed("</think><|im_end|>\n<|im_start|>assistant\n")
+
+
+def test_a_tag_that_ends_any_turn_closes_only_what_was_opened() -> None:
+    head = "<|begin|>user<|content|>Hi<|end|><|begin|>assistant"
+    assert not SOLAR.is_closed(head)
+    assert SOLAR.is_closed(f"{head}<|think|><|end|><|begin|>assistant")
 
 
 @pytest.mark.parametrize("special", [(), ("<think>", "</think>", "<tool_call>", "</tool_call>")])

@@ -91,6 +91,23 @@ def test_the_grammar_lets_the_model_think_first(client: openai.OpenAI, engine: F
         assert "</think>" in request.sampling.grammar.text
 
 
+def test_the_grammar_has_no_thought_where_thinking_is_off(
+    client: openai.OpenAI, engine: FakeEngine
+) -> None:
+    """Send what autoevals 0.3.0 asks a judge, with thinking turned off."""
+    choice = {"type": "string", "enum": ["Y", "N"], "title": "Choice"}
+    schema = {"properties": {"choice": choice}, "required": ["choice"], "type": "object"}
+    judge = {"name": "select_choice", "description": "Select a choice.", "parameters": schema}
+    tools: Any = [{"type": "function", "function": judge}]
+    engine.script = saying("")
+    off: Any = {"reasoning_effort": "none"}
+    asked(client, tools=tools, tool_choice=named("select_choice"), **off)
+    asked(client, tools=openai.omit, extra_body={"guided_grammar": 'root ::= "a"'}, **off)
+    for request in engine.requests:
+        assert request.sampling.grammar is not None
+        assert "think>" not in request.sampling.grammar.text
+
+
 def test_switches_reach_the_template(client: openai.OpenAI, engine: FakeEngine) -> None:
     def prompt(**fields: Any) -> str:
         asked(client, tools=openai.omit, max_tokens=1, **fields)
