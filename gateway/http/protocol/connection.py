@@ -32,8 +32,7 @@ from gateway.http.protocol.framing import (
     UNREADABLE,
     BodyFraming,
     HeadFraming,
-    has_known_coding,
-    names_one_host,
+    fault_of_head,
 )
 from gateway.http.protocol.holders import Holders
 from gateway.http.protocol.own_cookies import own_cookies
@@ -41,8 +40,6 @@ from gateway.http.protocol.state import State
 from gateway.http.protocol.timer import Timer
 from gateway.http.request_head import owner_told_to
 
-# versions of HTTP whose framing is known; the parser would read 0.9 and 2.0 as 1.1
-_VERSIONS = ("1.0", "1.1")
 # maximum digits of a declared length; 19 digits fit in 64 bits
 MAX_LENGTH_DIGITS = 19
 # maximum bytes that wait to be parsed, also the maximum of a chunked body parsed in one turn
@@ -206,13 +203,8 @@ class BoundedConnection(CountedConnection):
         """Start the application, since the request's head is complete."""
         if self.parser.should_upgrade():
             raise httptools.HttpParserError("CONNECT is for proxies")
-        version = self.parser.get_http_version()
-        if version not in _VERSIONS:
-            raise httptools.HttpParserError("another version of HTTP")
-        if not names_one_host(self.headers, version):
-            raise httptools.HttpParserError("not one host")
-        if not has_known_coding(self.headers, version):
-            raise httptools.HttpParserError("another transfer coding")
+        if fault := fault_of_head(self.headers, self.parser.get_http_version()):
+            raise httptools.HttpParserError(fault)
         owner_told_to(cast("Scope", self.scope), partial(self.holders.tell, self))
         super().on_headers_complete()
         self.cycle.transport = AnsweringSide(self.transport, self.close_after_body)

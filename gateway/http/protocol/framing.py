@@ -6,7 +6,7 @@ parses all of these before a key is checked.
 Around the pieces of a chunked body are the sizes of chunks, their extensions, and trailers. HTTP
 limits none of these. Here this framing uses up a credit, which grows with each byte of the body.
 The credit is enough for any chunk, even of a single byte, but not for an endless extension or
-trailer. The parser, not this module, decides whether a head is valid.
+trailer. The parser decides whether a head is valid; `fault_of_head` refuses some that it accepts.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from gateway.errors import BadRequest, HeadTooLarge, UriTooLong
 MAX_REQUEST_LINE = 4096
 MAX_FIELDS = 100  # maximum number of fields of a head, as with Apache and HAProxy
 MAX_PARAMETERS = 100
+# versions of HTTP whose framing is known; the parser would read 0.9 and 2.0 as 1.1
+_VERSIONS = ("1.0", "1.1")
 _END = re.compile(rb"\n\r?\n")
 _UPGRADE = re.compile(rb"(\nupgrad)e:", re.IGNORECASE)
 # matches the characters of a host and a port
@@ -94,7 +96,16 @@ def path_in(received: bytes | bytearray) -> str:
     return "" if len(words) < 2 else unquote(words[1].partition(b"?")[0].decode("latin-1"))
 
 
-def names_one_host(fields: Iterable[tuple[bytes, bytes]], version: str) -> bool:
+def fault_of_head(fields: list[tuple[bytes, bytes]], version: str) -> str:
+    """Return why a request is refused whose head the parser takes, or "" if it is served."""
+    if version not in _VERSIONS:
+        return "another version of HTTP"
+    if not _names_one_host(fields, version):
+        return "not one host"
+    return "" if _has_known_coding(fields, version) else "another transfer coding"
+
+
+def _names_one_host(fields: Iterable[tuple[bytes, bytes]], version: str) -> bool:
     """Return whether a head has exactly one field `Host`, as HTTP 1.1 requires (RFC 9112, 3.2).
 
     `fields` have names in lower case. With two fields, two servers could choose different hosts.
@@ -106,7 +117,7 @@ def names_one_host(fields: Iterable[tuple[bytes, bytes]], version: str) -> bool:
     return len(hosts) == 1 and _HOST.fullmatch(hosts[0]) is not None
 
 
-def has_known_coding(fields: Iterable[tuple[bytes, bytes]], version: str) -> bool:
+def _has_known_coding(fields: Iterable[tuple[bytes, bytes]], version: str) -> bool:
     """Return whether a body has no transfer coding, or is chunked alone, as HTTP 1.1 allows.
 
     The parser would take `gzip, chunked`, and leave the body compressed. With HTTP 1.0, a proxy may
