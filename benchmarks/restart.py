@@ -17,7 +17,7 @@ import mmap
 import os
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from struct import iter_unpack
 from typing import Annotated
@@ -28,12 +28,14 @@ import typer
 
 from benchmarks.record import emit, progress
 from engine.config import EngineConfig
+from engine.core import EngineCore
 from engine.link.messages import Welcome
 from engine.scheduling.fairness.queue import QueueLimits
 from engine.scheduling.step_builder import StepLimits
 from engine.startup.assembly import CacheParts, EngineLimits, LoadedRunner, assemble
 from engine.startup.memory.lower_tiers import GIB, open_tiers
 from engine.startup.warm_up import warm_up
+from engine.tier_interfaces import LowerTiers
 from prefix_cache.hashing import KEY_BYTES, ROOT_KEY, block_keys
 from prefix_cache.namespace import NAMESPACE_BYTES, Namespace, NamespacePath
 from storage.disk.config import DiskConfig
@@ -108,6 +110,27 @@ def fill(config: DiskConfig) -> int:
     return disk.num_blocks
 
 
+def _core(num_blocks: int, lower: LowerTiers, clock: Callable[[], float]) -> EngineCore:
+    """Assemble an engine without a model over the opened tiers."""
+    welcome = Welcome(
+        engine_id="engine",
+        fingerprint=FINGERPRINT,
+        vocab_size=128_256,
+        block_size=BLOCK_SIZE,
+        max_model_len=min(131_072, num_blocks * BLOCK_SIZE),
+        eos_token_ids=(0,),
+        device="cpu",
+        dtype="bfloat16",
+    )
+    return assemble(
+        LoadedRunner(FakeRunner(1, 1), welcome, num_blocks, torch.OutOfMemoryError),
+        MemoryLink(),
+        EngineLimits(StepLimits(512, 8), QueueLimits(8), 1.0),
+        CacheParts(lower=lower),
+        clock=clock,
+    )
+
+
 def start(name: str, config: EngineConfig, pool: DevicePool) -> float:
     """Start as `engine.main` does, print, and stop without saving.
 
@@ -123,23 +146,7 @@ def start(name: str, config: EngineConfig, pool: DevicePool) -> float:
     began = clock()
     tiers = open_tiers(config, pool, pool.num_blocks, FINGERPRINT)
     opened = clock()
-    welcome = Welcome(
-        engine_id="engine",
-        fingerprint=FINGERPRINT,
-        vocab_size=128_256,
-        block_size=BLOCK_SIZE,
-        max_model_len=min(131_072, pool.num_blocks * BLOCK_SIZE),
-        eos_token_ids=(0,),
-        device="cpu",
-        dtype="bfloat16",
-    )
-    core = assemble(
-        LoadedRunner(FakeRunner(1, 1), welcome, pool.num_blocks, torch.OutOfMemoryError),
-        MemoryLink(),
-        EngineLimits(StepLimits(512, 8), QueueLimits(8), 1.0),
-        CacheParts(lower=tiers.lower),
-        clock=clock,
-    )
+    core = _core(pool.num_blocks, tiers.lower, clock)
     said.clear()
     blocks = warm_up(core.components)
     ready = time.monotonic()

@@ -65,24 +65,17 @@ class Intake:
     def accept(self, client: bytes, request: Generate, now: float) -> Sequence:
         """Return the sequence of a valid request. Raises InvalidRequest or PromptTooLong."""
         prompt = self._prompt(request.token_ids)
+        # The step that ends the prompt always samples a token.
+        sampled = max(request.sampling.max_tokens, 1)
         _check_turn(request)
         self._check_sampling(request.sampling)
         _check_scoring(request, len(prompt))
         self._check_candidates(request.candidates)
-        # The step that ends the prompt always samples a token.
-        sampled = max(request.sampling.max_tokens, 1)
         modules = self._modules(request)
-        before = 0 if modules is None else modules.num_tokens
-        self._check_length(before + len(prompt), sampled)
-        if modules is not None and not self.fits(modules.padded_tokens + len(prompt) + sampled):
-            raise PromptTooLong("the modules are more than the cache's pool holds beside the rest")
+        self._check_room(modules, len(prompt), sampled)
         self._check_keys(request, len(prompt))
         _check_marks(request.marks, len(prompt))
-        if not 0 <= request.question <= len(prompt):
-            raise InvalidRequest("the question begins outside of the prompt")
-        start = 0 if request.adapter is None else request.adapter.start
-        if not 0 <= start < max(len(prompt), 1):
-            raise InvalidRequest("the adapter's first token is outside of the prompt")
+        _check_places(request, len(prompt))
         tokens = np.zeros(len(prompt) + sampled, np.int32)
         tokens[: len(prompt)] = prompt
         positions = self._positions(request.positions, len(prompt), sampled)
@@ -94,7 +87,9 @@ class Intake:
             writer=request.writer,
             priority=request.priority,
             target_itl_s=request.target_itl_s,
-            path=path_of(request.namespaces, start),
+            path=path_of(
+                request.namespaces, 0 if request.adapter is None else request.adapter.start
+            ),
             block_keys=request.block_keys,
             sampling=request.sampling,
             prompt_len=len(prompt),
@@ -117,6 +112,12 @@ class Intake:
             modules=modules,
             positions=positions,
         )
+
+    def _check_room(self, modules: SequenceModules | None, prompt_len: int, sampled: int) -> None:
+        before = 0 if modules is None else modules.num_tokens
+        self._check_length(before + prompt_len, sampled)
+        if modules is not None and not self.fits(modules.padded_tokens + prompt_len + sampled):
+            raise PromptTooLong("the modules are more than the cache's pool holds beside the rest")
 
     def _modules(self, request: Generate) -> SequenceModules | None:
         if not self.has_modules and (request.modules or request.positions):
@@ -260,6 +261,13 @@ def _check_turn(request: Generate) -> None:
     floor, ceiling = request.cache_quota or WHOLE
     if not 0.0 <= floor <= ceiling <= 1.0:
         raise InvalidRequest("the cache quota is not 0 <= floor <= ceiling <= 1")
+
+
+def _check_places(request: Generate, prompt_len: int) -> None:
+    if not 0 <= request.question <= prompt_len:
+        raise InvalidRequest("the question begins outside of the prompt")
+    if request.adapter is not None and not 0 <= request.adapter.start < max(prompt_len, 1):
+        raise InvalidRequest("the adapter's first token is outside of the prompt")
 
 
 def _check_marks(marks: tuple[Mark, ...], prompt_len: int) -> None:

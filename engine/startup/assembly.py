@@ -121,16 +121,9 @@ def assemble(
     if drafting is None and limits.drafts:
         drafting = _drafting(loaded_runner, limits, blocks.cache, times)
     sentinel = _sentinel(welcome, limits, blocks.cache)
+    queue, step = FairQueue(limits.queue), limits.step
     scheduler = Scheduler(
-        FairQueue(limits.queue),
-        blocks.sequences,
-        limits.step,
-        times,
-        counters,
-        exchanged,
-        clock,
-        drafting,
-        sentinel,
+        queue, blocks.sequences, step, times, counters, exchanged, clock, drafting, sentinel
     )
     components = Components(
         link=link,
@@ -155,7 +148,7 @@ def assemble(
         pause=time.sleep,
         out_of_memory=loaded_runner.out_of_memory,
         overlap_scheduling=limits.overlap_scheduling,
-        stages=limits.step.stages,
+        stages=step.stages,
     )
     return EngineCore(components)
 

@@ -119,22 +119,7 @@ def open_model(
         )
     return OpenedModel(
         runner=runner or part.runner,
-        welcome=Welcome(
-            engine_id=uuid4().hex,
-            fingerprint=part.fingerprint,
-            vocab_size=model.vocab_size,
-            block_size=config.cache.block_size,
-            max_model_len=part.max_model_len,
-            eos_token_ids=model.eos_token_ids,
-            device=str(metadata.device),
-            dtype=dtype_name(metadata.dtype),
-            role=config.process.role,
-            tensor_parallel=config.ranks.tensor_parallel,
-            pipeline_parallel=config.ranks.pipeline_parallel,
-            hidden_size=model.hidden_size,
-            has_head=metadata.has_head,
-            has_modules=reads_modules(model),
-        ),
+        welcome=_welcome(config, metadata, part),
         num_blocks=part.sizes.num_blocks,
         num_states=part.sizes.num_states,
         states_in_place=metadata.rings is not None,
@@ -151,6 +136,26 @@ def open_model(
         model=model,
         max_batch_tokens=metadata.batch_tokens,
         grammars=grammars,
+    )
+
+
+def _welcome(config: EngineConfig, metadata: ModelMetadata, part: OpenedPart) -> Welcome:
+    model = metadata.model
+    return Welcome(
+        engine_id=uuid4().hex,
+        fingerprint=part.fingerprint,
+        vocab_size=model.vocab_size,
+        block_size=config.cache.block_size,
+        max_model_len=part.max_model_len,
+        eos_token_ids=model.eos_token_ids,
+        device=str(metadata.device),
+        dtype=dtype_name(metadata.dtype),
+        role=config.process.role,
+        tensor_parallel=config.ranks.tensor_parallel,
+        pipeline_parallel=config.ranks.pipeline_parallel,
+        hidden_size=model.hidden_size,
+        has_head=metadata.has_head,
+        has_modules=reads_modules(model),
     )
 
 

@@ -147,17 +147,7 @@ class Admission:
         writer: str,
         schema: ModuleSchema | None,
     ) -> Steps[AdmittedRequest]:
-        check_vocabulary(wanted.sampling, welcome.vocab_size)
-        if not (wanted.embeds or welcome.has_head):
-            raise BadRequest(
-                "the model embeds and generates nothing: use /v1/embeddings",
-                code="model_only_embeds",
-                param="model",
-            )
-        self._check_salt(wanted.salt)
-        self._forms.check(wanted.form)
-        if wanted.explain is not None and len(wanted.prompts) > 1:
-            raise BadRequest("only one prompt at a time can be explained", param="ratoon.explain")
+        self._check(wanted, welcome)
         asked = self._asked(caller, wanted.salt, welcome, room=least_room(wanted))
         prepared = yield from self._preparation.prepare(wanted, asked, caller, welcome, schema)
         generates = generates_of(wanted, prepared, caller, welcome.max_model_len, writer)
@@ -182,6 +172,19 @@ class Admission:
             wanted.at_once,
             prepared[0].modules,
         )
+
+    def _check(self, wanted: GenerationRequest, welcome: Welcome) -> None:
+        check_vocabulary(wanted.sampling, welcome.vocab_size)
+        if not (wanted.embeds or welcome.has_head):
+            raise BadRequest(
+                "the model embeds and generates nothing: use /v1/embeddings",
+                code="model_only_embeds",
+                param="model",
+            )
+        self._check_salt(wanted.salt)
+        self._forms.check(wanted.form)
+        if wanted.explain is not None and len(wanted.prompts) > 1:
+            raise BadRequest("only one prompt at a time can be explained", param="ratoon.explain")
 
     def _with_hidden_stops(self, rules: TextRules) -> TextRules:
         if not rules.stops:
