@@ -86,12 +86,13 @@ def follow_drafts(rows: Sequence[Row]) -> Flags:
 
 def drafts_before(rows: Sequence[Row], follows: Flags) -> tuple[Ints, Ints]:
     """Return the drafts before each row, as pairs of arrays: (index of the row, draft's id)."""
-    indices, ids, drafts = list[int](), list[int](), list[int]()
-    for index in np.flatnonzero(follows).tolist():
-        drafts = [*(drafts if follows[index - 1] else []), _last_id(rows[index])]
-        indices += [index] * len(drafts)
-        ids += drafts
-    return np.array(indices, np.int64), np.array(ids, np.int64)
+    at = np.flatnonzero(follows)
+    firsts = np.maximum.accumulate(np.where(follows, 0, np.arange(len(rows))))[at]
+    counts = at - firsts
+    ids = np.array([_last_id(row) for row in rows], np.int64)
+    behind = np.cumsum(counts) - counts  # number of pairs of the rows before
+    places = np.arange(counts.sum()) + np.repeat(firsts + 1 - behind, counts)
+    return np.repeat(at, counts), ids[places]
 
 
 def _last_id(row: Row) -> int:
