@@ -3,6 +3,7 @@
 Elsewhere: which of them are removed to make room (`response_room`).
 """
 
+import re
 from contextlib import suppress
 
 import msgspec
@@ -18,6 +19,8 @@ from gateway.state.redis.transaction import Changed, Transaction
 from gateway.state.store_errors import missing, missing_response, taken
 
 _EXPIRED_AT_ONCE = 256
+_SCANNED_AT_ONCE = 512
+_SPECIAL = re.compile(r"[\\*?\[\]]")  # characters with a meaning in Redis's patterns
 # The maximum number of responses that each try removes for a new response. While Redis removes
 # responses, it serves nobody.
 _MAY_GO = (8, *[256] * 99)
@@ -71,12 +74,10 @@ class RedisResponses(RedisRecords):
         await self._repeat(change)
 
     async def response_ids(self, tenant_id: str, beginning: str, *, now: float) -> list[str]:
-        found = await self.link.command("ZRANGE", at.response_ages(tenant_id), 0, -1)
-        ids = [one for one in map(bytes.decode, found) if one.startswith(beginning)]
-        if not ids:
-            return []
-        ends = [end_of(tenant_id, one) for one in ids]
-        scores = await self.link.command("ZMSCORE", at.RESPONSE_ENDS, *ends)
+        async with self.link.turn_of(tenant_id):
+            ids = await self._named(tenant_id, beginning)
+            ends = [("ZSCORE", at.RESPONSE_ENDS, end_of(tenant_id, one)) for one in ids]
+            scores = await self.link.commands(ends)
         ending = zip(ids, scores, strict=True)
         return [one for one, ends_at in ending if ends_at is not None and float(ends_at) > now]
 
@@ -92,6 +93,21 @@ class RedisResponses(RedisRecords):
         bounds = "-inf", repr(now), "LIMIT", 0, _EXPIRED_AT_ONCE
         for member in await self.link.command("ZRANGEBYSCORE", at.RESPONSE_ENDS, *bounds):
             await self._drop(*read_record(member, tuple[str, str]))
+
+    async def _named(self, tenant_id: str, beginning: str) -> list[str]:
+        """Return the ids that begin with `beginning`, the oldest response first.
+
+        Redis serves nobody while it runs a command, so each command looks at a few ids.
+        """
+        found: dict[bytes, float] = {}
+        place, cursor = at.response_ages(tenant_id), 0
+        pattern = _SPECIAL.sub(r"\\\g<0>", beginning) + "*"
+        while True:
+            words = place, cursor, "MATCH", pattern, "COUNT", _SCANNED_AT_ONCE
+            cursor, some = await self.link.command("ZSCAN", *words)
+            found.update(some)
+            if not cursor:
+                return [one.decode() for one in sorted(found, key=lambda one: (found[one], one))]
 
     async def _size_of(self, tenant_id: str, response_id: str, now: float) -> int:
         size, ends_at = await self.link.commands(

@@ -498,15 +498,18 @@ class StoreContract:
         for tenant in (mine, other):
             await store.create(tenant)
         named = {name: replace(a_response(mine, at), id=name) for at, name in enumerate("acb", 1)}
-        for one in (*named.values(), replace(a_response(mine, 4), id="%x"), a_response(other)):
+        special = ["%x", "*x", "[a]x", "\\\\x", "?x"]
+        more = [replace(a_response(mine, at), id=name) for at, name in enumerate(special, 4)]
+        for one in (*named.values(), *more, a_response(other)):
             assert await store.keep_response(one, room_for(9))
         ids = ["a", "c", "b"]
         assert [
             one for name in ids for one in await store.response_ids(mine.id, name, now=1)
         ] == ids
-        assert await store.response_ids(mine.id, "", now=1.0) == [*ids, "%x"]
-        assert await store.response_ids(mine.id, "%", now=1.0) == ["%x"]
-        assert await store.response_ids(mine.id, "", now=named["c"].expires_at) == ["b", "%x"]
+        assert await store.response_ids(mine.id, "", now=1.0) == [*ids, *special]
+        for name in special:
+            assert await store.response_ids(mine.id, name[:-1], now=1.0) == [name]
+        assert await store.response_ids(mine.id, "", now=named["c"].expires_at) == ["b", *special]
         assert await store.response_ids("tn_ghost", "", now=1.0) == []
 
     @pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))

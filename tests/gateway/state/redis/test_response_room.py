@@ -116,3 +116,15 @@ async def test_where_all_have_too_much_the_heaviest_makes_room_for_another(site:
     assert counted == found <= room.of_all
     assert counted > room.of_all - 2 * size_of("")
     assert await site.client.hlen(at.responses_of(OTHER.id)) == 1
+
+
+async def test_the_ids_of_many_responses_are_read_a_few_at_a_time(site: Site) -> None:
+    """One command for all ids would let Redis serve nobody else meanwhile."""
+    await fill(site)
+    ids = [a_response(MINE, 1000 + number, "").id for number in range(SMALL)]
+    await site.client.config_resetstat()
+    assert await site.store.response_ids(MINE.id, "", now=1.0) == ids
+    assert await site.store.response_ids(MINE.id, ids[7], now=1.0) == [ids[7]]
+    stats = await site.client.info("commandstats")
+    assert stats["cmdstat_zscan"]["calls"] >= 4
+    assert "cmdstat_zrange" not in stats
