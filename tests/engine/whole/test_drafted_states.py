@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from msgspec import structs
 
+from engine.drafting.acceptance import MOST_DRAFTS
 from engine.execution.head_drafts import next_ids_of
 from engine.link.event_messages import Finished
 from engine.link.messages import Cancel, Generate
@@ -79,7 +80,7 @@ def test_an_answer_that_ends_within_a_draft_keeps_no_state_after_its_end(
     stopped: int, *, in_place: bool
 ) -> None:
     said = expected_output(PROMPT, 40)
-    drafts = ScriptedDrafting(right, VOCAB_SIZE, most=16, fewest=16)
+    drafts = ScriptedDrafting(right, VOCAB_SIZE, most=MOST_DRAFTS, fewest=MOST_DRAFTS)
     rig = rig_of(drafts, in_place=in_place)
     request = generate("a", PROMPT, max_tokens=stopped)
     rig.submit(request)

@@ -219,6 +219,7 @@ class Later(NoDrafts):
     """A drafter that is chosen once the engine exists."""
 
     chosen: Drafting | None = None
+    longest = 0  # tokens of the longest draft so far
 
     def prepare(self, sequence: Sequence) -> None:
         if self.chosen is not None:
@@ -228,7 +229,9 @@ class Later(NoDrafts):
         return self.chosen is not None and self.chosen.is_worth_waiting(decodes)
 
     def propose(self, decodes: list[Sequence]) -> dict[Sequence, Draft]:
-        return {} if self.chosen is None else self.chosen.propose(decodes)
+        drafts = {} if self.chosen is None else self.chosen.propose(decodes)
+        self.longest = max([self.longest, *(len(one.token_ids) for one in drafts.values())])
+        return drafts
 
     def ended(self, sequence: Sequence) -> None:
         if self.chosen is not None:
@@ -257,3 +260,29 @@ def test_an_engines_own_drafts_change_nothing(grammars: Grammars, overlap_schedu
     assert not drafting.chosen._rows, "no ended sequence is prepared for"
     engine.expect_nothing_left()
     engine.close()
+
+
+@pytest.mark.parametrize(
+    "wish",
+    [
+        sampling(300, ignore_eos=True, num_logprobs=2),
+        sampling(300, 0.5, seed=5, ignore_eos=True, frequency_penalty=-1.0),
+    ],
+    ids=["greedy", "seeded and penalised"],
+)
+def test_an_answer_that_repeats_itself_is_drafted_at_full_length(wish: SamplingParams) -> None:
+    tokenizer = Tokenizer.from_file(str(MODEL / "tokenizer.json"))
+    prompt = tokenizer.encode("The door code for Oslo is 1417. " * 8).ids
+    told: list[Answer] = []
+    for is_drafted in (False, True):
+        drafting = Later()
+        engine = RealEngine(str(MODEL), BOUNDS, drafting=drafting)
+        if is_drafted:
+            drafting.chosen = choose_drafts(engine.cache.tree, lambda rows: 1.0, most_rows=256)
+        engine.submit("a", prompt, wish, namespace=NAMESPACE)
+        engine.run()
+        told.append(answer_of(engine, "a"))
+        assert (len(engine.steps) < 100) is is_drafted
+        assert drafting.longest == (MOST_DRAFTS if is_drafted else 0)
+        engine.close()
+    expect_same({"a": told[1]}, {"a": told[0]})
