@@ -5,6 +5,7 @@ It runs from the command line with its own home directory.
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -27,6 +28,11 @@ CITY = {
     "required": ["city"],
     "additionalProperties": False,
 }
+
+RED = (  # a PNG of 8 by 8 red pixels
+    "iVBORw0KGgoAAAANSUhEUgAAAAgAAAAICAIAAABLbSncAAAAEU"
+    "lEQVR42mP4z8CAFTEMLQkAKP8/wc53yE8AAAAASUVORK5CYII="
+)
 
 
 @pytest.fixture(scope="module")
@@ -104,6 +110,22 @@ def test_it_reads_a_file_and_finds_its_prompt_in_the_cache(
     assert "rain in Oslo" not in first
     assert "rain in Oslo" in second
     assert lines[-1]["usage"]["cache_read_input_tokens"] > 0.9 * len(first)
+
+
+def test_it_goes_on_without_an_image_that_is_refused(
+    ask: Ask, engine: FakeEngine, tmp_path: Path
+) -> None:
+    image = tmp_path / "red.png"
+    image.write_bytes(base64.b64decode(RED))
+
+    def script(request: Any) -> list[int]:
+        read = len(engine.requests) == 1
+        call = written(("Read", {"file_path": str(image)}))
+        return list((call if read else "I cannot see it.").encode())
+
+    engine.script = script
+    assert ask("What does red.png show?")[-1]["result"] == "I cannot see it."
+    assert "Image removed" in prompts(engine)[-1]
 
 
 def test_another_session_finds_the_instructions_in_the_cache(ask: Ask, engine: FakeEngine) -> None:

@@ -172,7 +172,8 @@ def _result(block: ToolResultBlock, where: str) -> str:
             if isinstance(part, ToolReferenceBlock):
                 part = TextBlock(text=f'The tool "{part.tool_name}" is available from here on.')
             if not isinstance(part, TextBlock):
-                raise _misplaced(part, f"{where}.content[{place}]", "a result")
+                path = f"{where}.tool_result.content[{place}]"
+                raise _misplaced(part, f"{where}.content[{place}]", "a result", path)
             texts.append(part)
         content = joined(texts)
     return _told(content, block)
@@ -182,10 +183,14 @@ def _told(content: str, block: ToolResultBlock | HostedResult) -> str:
     return f"{_FAILED}{content}" if block.is_error else content
 
 
-def _misplaced(block: Block, param: str, where: str) -> BadRequest:
+def _misplaced(block: Block, param: str, where: str, path: str | None = None) -> BadRequest:
+    """Return the error for a block, whose `path` has the API's own words for places in it.
+
+    Claude Code asks again without the image or the document whose path begins the message.
+    """
     kind = str(type(block).__struct_config__.tag)
     if isinstance(block, ForeignBlock):
-        return BadRequest(
-            f"blocks of type `{kind}` are not supported", code="unsupported_parameter", param=param
-        )
+        place = f"{path or param}.{kind}".replace("[", ".").replace("]", "")
+        refused = f"{place}: blocks of type `{kind}` are not supported"
+        return BadRequest(refused, code="unsupported_parameter", param=param)
     return BadRequest(f"a block of type `{kind}` cannot be in {where}", param=param)

@@ -156,6 +156,17 @@ def test_a_bad_wish_for_an_answer_is_refused_by_its_field(
     assert engine.requests == []
 
 
+def test_a_refused_image_is_named_by_its_path(http: httpx.Client) -> None:
+    """Name the image as Anthropic's API does, so that Claude Code goes on without it."""
+    use = {"type": "tool_use", "id": "toolu_1", "name": "Read", "input": {}}
+    read = {"type": "tool_result", "tool_use_id": "toolu_1", "content": [{"type": "image"}]}
+    file = {"type": "document", "source": {}}
+    error = error_of(post(http, messages=[*HI, assistant([use]), user([read])]), 400, INVALID)
+    assert error["message"].startswith("messages.2.content.0.tool_result.content.0.image: ")
+    error = error_of(post(http, messages=[user([text("x"), file])]), 400, INVALID)
+    assert error["message"].startswith("messages.0.content.1.document: ")
+
+
 def test_what_asks_for_nothing_is_no_wish(http: httpx.Client, engine: FakeEngine) -> None:
     assert post(http, mcp_servers=[], container="", thread=None).status_code == 200
 
