@@ -7,8 +7,8 @@ import time
 import numpy as np
 
 from engine.link.cache_events import Added, CacheChange, CacheEvents, Cleared, Moved
-from gateway.routing.first_token import FirstTokenRouter
 from gateway.routing.prompt import RoutingRequest
+from gateway.routing.routers.first_token import FirstTokenRouter
 from prefix_cache.hashing import KEY_BYTES
 from prefix_cache.namespace import Namespace, NamespacePath
 

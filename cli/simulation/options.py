@@ -12,7 +12,7 @@ from cli.options.flags import ConfigFlags, field, plain_field
 from cli.options.options import Json
 from cli.plan.machine import MachineModel
 from cli.plan.options import CACHE, RATES, cache_field, machine_field
-from gateway.routing.by_name import RouterName
+from gateway.routing.routers.by_name import RouterName
 from prefix_cache.names import PolicyName
 
 replica_field = partial(field, panel="Replicas")

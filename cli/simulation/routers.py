@@ -16,8 +16,8 @@ from cli.simulation.replicas import Costs, ReplicaSet, SimulatedReplica
 from cli.simulation.results import SimulationReport, hit_rates, show
 from cli.simulation.steps import Gap, VirtualClock, gap_at
 from engine.link.messages import Role
-from gateway.routing.by_name import ROUTERS, RouterName, router_by_name
 from gateway.routing.router import Router
+from gateway.routing.routers.by_name import ROUTERS, RouterName, router_by_name
 from prefix_cache.names import PolicyName
 
 ONE_CACHE = "one cache"

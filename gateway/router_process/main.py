@@ -29,8 +29,8 @@ from gateway.replicas.engine_set import EngineSet
 from gateway.replicas.finding import FoundEngines
 from gateway.router_process.messages import KnownBlocks
 from gateway.router_process.service import RouterService
-from gateway.routing.by_name import router_by_name
 from gateway.routing.route import OwnRouting
+from gateway.routing.routers.by_name import router_by_name
 from gateway.state.home import open_home
 from gateway.state.identity import WrongState
 from gateway.state.private_file import PrivateFileError

@@ -11,8 +11,8 @@ from msgspec.structs import replace
 
 from engine.link.event_messages import Reused, Timing
 from gateway.router_process.messages import NoteBegan, NoteSent
-from gateway.routing.least_outstanding import LeastOutstandingRouter
 from gateway.routing.prompt import RoutingRequest
+from gateway.routing.routers.least_outstanding import LeastOutstandingRouter
 
 # Bytes of requests sent to a new router at once, fewer than the channel's limit on waiting bytes.
 MOST_TOLD_KEY_BYTES = 32 << 20

@@ -10,8 +10,8 @@ from gateway.config import GatewayConfig
 from gateway.replicas.connecting import one_engine, replicas
 from gateway.replicas.flushes import FlushReader
 from gateway.router_process.client import RouterClient
-from gateway.routing.by_name import router_by_name
 from gateway.routing.route import OwnRouting, Routing
+from gateway.routing.routers.by_name import router_by_name
 
 
 @asynccontextmanager

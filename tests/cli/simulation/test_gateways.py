@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from cli.simulation.gateways import GatewaysRouter
 from cli.simulation.steps import VirtualClock
-from gateway.routing.first_token import FirstTokenRouter
+from gateway.routing.routers.first_token import FirstTokenRouter
 from tests.cli.console import Console
 from tests.cli.simulation.test_replicas import replayed
 from tests.cli.simulation.traces import row, write

@@ -18,10 +18,10 @@ from cli.simulation.replay import Replay, TierSizes, admit
 from cli.simulation.replicas import Costs, ReplicaSet, SimulatedReplica
 from cli.simulation.steps import VirtualClock, gap_at
 from engine.link.messages import Role
-from gateway.routing.by_name import ROUTERS, RouterName, router_by_name
-from gateway.routing.first_token import FirstTokenRouter
 from gateway.routing.router import Router
-from gateway.routing.unaware import RoundRobinRouter
+from gateway.routing.routers.by_name import ROUTERS, RouterName, router_by_name
+from gateway.routing.routers.first_token import FirstTokenRouter
+from gateway.routing.routers.unaware import RoundRobinRouter
 from tests.cli.console import Console
 from tests.cli.simulation.traces import row, write
 

@@ -13,10 +13,10 @@ from engine.link.interface import Restarted
 from engine.link.messages import Generate, Loads
 from gateway.replicas.engine_set import EngineSet
 from gateway.replicas.routing_notes import FetchReason, NoNotes
-from gateway.routing.least_outstanding import LeastOutstandingRouter
 from gateway.routing.prompt import RoutingRequest
 from gateway.routing.remote_prefill import RemotePrefillLimits
 from gateway.routing.route import OwnRouting, Routing
+from gateway.routing.routers.least_outstanding import LeastOutstandingRouter
 from tests.doubles.engine.fake_engine import hanging_at
 from tests.doubles.replicas.fake_replica import FakeReplica
 from tests.engine.rigs.rig import generate

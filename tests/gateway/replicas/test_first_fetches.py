@@ -15,8 +15,8 @@ from engine.link.query_messages import Pin
 from engine.link.view_messages import NodeView, Prefixes, PrefixesQuery
 from gateway.replicas.engine_set import EngineSet
 from gateway.replicas.first_fetches import HottestFirst
-from gateway.routing.first_token import FirstTokenRouter
 from gateway.routing.route import OwnRouting
+from gateway.routing.routers.first_token import FirstTokenRouter
 from prefix_cache.hashing import block_keys
 from prefix_cache.namespace import NamespacePath
 from tests.doubles.replicas.fake_replica import FakeReplica

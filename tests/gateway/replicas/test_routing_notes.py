@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from engine.link.cache_events import Added, CacheEvents, Cleared
 from engine.link.interface import ReplicaHealth
 from gateway.replicas.engine_set import EngineSet
-from gateway.routing.first_token import FirstTokenRouter
 from gateway.routing.route import OwnRouting
+from gateway.routing.routers.first_token import FirstTokenRouter
 from gateway.telemetry.metrics import GatewayMetrics
 from tests.engine.rigs.rig import Clock
 from tests.gateway.replicas.rig import Fleet, asking

@@ -12,10 +12,10 @@ from gateway.router_process.client import RouterClient
 from gateway.router_process.main import listening
 from gateway.router_process.messages import KnownBlocks
 from gateway.router_process.service import RouterService
-from gateway.routing.first_token import FirstTokenRouter
 from gateway.routing.prompt import RoutingRequest
 from gateway.routing.remote_prefill import RemotePrefillLimits
 from gateway.routing.route import RouteQuestion
+from gateway.routing.routers.first_token import FirstTokenRouter
 from tests.engine.rigs.rig import Clock
 
 LIMITS = RemotePrefillLimits(least_tokens=64)

@@ -10,9 +10,9 @@ import pytest
 
 from engine.link.cache_events import Added, Cleared
 from gateway.router_process.client import RouterClient
-from gateway.routing.first_token import FirstTokenRouter
 from gateway.routing.prompt import RoutingRequest
 from gateway.routing.route import OwnRouting, Route, RouteQuestion, Routing, sent_by
+from gateway.routing.routers.first_token import FirstTokenRouter
 from tests.engine.rigs.rig import Clock
 from tests.gateway.router_process.rig import LIMITS, READY, open_office, question, settled
 from tests.gateway.routing.requests import chained, events, request, reused, timing

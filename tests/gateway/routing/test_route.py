@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from engine.link.messages import FetchSource
-from gateway.routing.first_token import FirstTokenRouter
 from gateway.routing.remote_prefill import RemotePrefillLimits
 from gateway.routing.route import OwnRouting, Route, RouteQuestion, decide, sent_by
+from gateway.routing.routers.first_token import FirstTokenRouter
 from tests.engine.rigs.rig import Clock
 from tests.gateway.routing.requests import request
 

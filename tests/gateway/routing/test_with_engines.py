@@ -16,8 +16,8 @@ from tempfile import TemporaryDirectory
 from engine.link.event_messages import Tokens
 from engine.link.gateway_end.client import EngineClient
 from engine.link.messages import Generate
-from gateway.routing.first_token import FirstTokenRouter
 from gateway.routing.prompt import routing_request
+from gateway.routing.routers.first_token import FirstTokenRouter
 from tests.doubles.engine.engine_thread import EngineThread
 from tests.engine.rigs.rig import generate
 from tests.engine.rigs.streams import welcomed

@@ -19,8 +19,8 @@ from gateway.router_process.channel import RouterChannel
 from gateway.router_process.client import RouterClient
 from gateway.router_process.messages import FromRouter, KnownBlocks
 from gateway.router_process.service import RouterService
-from gateway.routing.least_outstanding import LeastOutstandingRouter
 from gateway.routing.route import RouteQuestion, sent_by
+from gateway.routing.routers.least_outstanding import LeastOutstandingRouter
 from tests.gateway.routing.requests import request
 from tests.seams.given_back.interleaving import WAIT_S, Resource
 

@@ -22,8 +22,8 @@ from random import Random
 import pytest
 
 from gateway.replicas.engine_set import EngineSet
-from gateway.routing.least_outstanding import LeastOutstandingRouter
 from gateway.routing.route import OwnRouting
+from gateway.routing.routers.least_outstanding import LeastOutstandingRouter
 from gateway.tenant_limits import TokenCounts
 from tests.doubles.replicas.fake_replica import FakeReplica
 from tests.gateway.usage.ledger.asking import some_pace, some_request, told

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 
 from engine.link.event_messages import Reused, Timing
 from engine.link.messages import FetchSource
-from gateway.routing.expected import Expected, Marks
+from gateway.routing.known.expected import Expected, Marks
+from gateway.routing.known.rates import COMPUTE_S, PRIOR_TOKENS, ReplicaRates
 from gateway.routing.prompt import Prompt
-from gateway.routing.rates import COMPUTE_S, PRIOR_TOKENS, ReplicaRates
 
 
 @dataclass(slots=True)

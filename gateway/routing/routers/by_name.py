@@ -3,12 +3,12 @@
 from collections.abc import Callable, Mapping
 from typing import get_args
 
-from gateway.routing.cached_share import CachedShareRouter
-from gateway.routing.first_token import FirstTokenRouter
-from gateway.routing.least_outstanding import LeastOutstandingRouter
 from gateway.routing.names import RouterName as RouterName
 from gateway.routing.router import Router
-from gateway.routing.unaware import RandomRouter, RoundRobinRouter, SessionRouter
+from gateway.routing.routers.cached_share import CachedShareRouter
+from gateway.routing.routers.first_token import FirstTokenRouter
+from gateway.routing.routers.least_outstanding import LeastOutstandingRouter
+from gateway.routing.routers.unaware import RandomRouter, RoundRobinRouter, SessionRouter
 
 ROUTERS: tuple[RouterName, ...] = get_args(RouterName)
 # number of a prompt's first blocks by which the session router tells sessions apart

@@ -10,9 +10,7 @@ from msgspec.structs import replace
 from engine.link.event_messages import Reused, Timing
 from engine.link.messages import FetchSource
 from engine.link.stats.tier_stats import TierTokens
-from gateway.routing.fetching import FetchLimits
-from gateway.routing.first_token import FirstTokenRouter
-from gateway.routing.rates import (
+from gateway.routing.known.rates import (
     COMPUTE_S,
     FETCH_S,
     HOLD_OFF_S,
@@ -28,8 +26,10 @@ from gateway.routing.remote_prefill import (
     is_short,
 )
 from gateway.routing.router import RoutingChoice
+from gateway.routing.routers.fetching import FetchLimits
+from gateway.routing.routers.first_token import FirstTokenRouter
 from tests.gateway.routing.requests import BLOCK, cached, request
-from tests.gateway.routing.test_first_token import READY, SOURCES, Clock, router
+from tests.gateway.routing.routers.test_first_token import READY, SOURCES, Clock, router
 
 HOT = range(64)  # contents of the blocks of a prefix
 

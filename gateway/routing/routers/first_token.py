@@ -14,12 +14,12 @@ from functools import partial
 
 from engine.link.cache_events import CacheEvents
 from engine.link.event_messages import Reused, Timing
-from gateway.routing.choose import Balance, Candidate, choose_replica
-from gateway.routing.fetching import ChosenFetch, FetchChooser, FetchLimits, Lacking, Offer
-from gateway.routing.index import NOTHING, CacheIndex, FoundBlocks
-from gateway.routing.loads import Loads
+from gateway.routing.known.index import NOTHING, CacheIndex, FoundBlocks
+from gateway.routing.known.loads import Loads
 from gateway.routing.prompt import Prompt, RoutingRequest, prompt_of
 from gateway.routing.router import NO_SOURCES, RoutingChoice, Sources
+from gateway.routing.routers.choose import Balance, Candidate, choose_replica
+from gateway.routing.routers.fetching import ChosenFetch, FetchChooser, FetchLimits, Lacking, Offer
 
 
 class FirstTokenRouter:

@@ -17,11 +17,11 @@ from hypothesis.stateful import (
 from msgspec.structs import replace
 
 from engine.link.cache_events import Added, Cleared, Removed
-from gateway.routing.by_name import ROUTERS, RouterName, router_by_name
-from gateway.routing.choose import Balance
-from gateway.routing.fetching import FetchLimits
-from gateway.routing.first_token import FirstTokenRouter
-from gateway.routing.rates import COMPUTE_S, DISK_S, HOST_S, UNTRIED, ReplicaRates
+from gateway.routing.known.rates import COMPUTE_S, DISK_S, HOST_S, UNTRIED, ReplicaRates
+from gateway.routing.routers.by_name import ROUTERS, RouterName, router_by_name
+from gateway.routing.routers.choose import Balance
+from gateway.routing.routers.fetching import FetchLimits
+from gateway.routing.routers.first_token import FirstTokenRouter
 from tests.gateway.routing.requests import (
     BLOCK,
     cached,

@@ -17,7 +17,7 @@ from engine.link.cache_events import Added, CacheEvents, Cleared, Moved, Removed
 from engine.link.gateway_end.cache_subscription import CacheSubscription
 from engine.queries import cache_feed
 from engine.queries.cache_feed import CacheFeed
-from gateway.routing.index import NOTHING, TIERS, CacheIndex, FoundBlocks
+from gateway.routing.known.index import NOTHING, TIERS, CacheIndex, FoundBlocks
 from gateway.routing.prompt import keys_of
 from prefix_cache.hashing import KEY_BYTES, TokenIds
 from prefix_cache.namespace import NamespacePath

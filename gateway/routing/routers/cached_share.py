@@ -6,10 +6,10 @@ Routers that know only caches work like this. This router exists for comparisons
 from collections.abc import Sequence
 
 from engine.link.cache_events import CacheEvents
-from gateway.routing.index import NOTHING, CacheIndex
-from gateway.routing.least_outstanding import LeastOutstandingRouter
+from gateway.routing.known.index import NOTHING, CacheIndex
 from gateway.routing.prompt import RoutingRequest, prompt_of
 from gateway.routing.router import NO_SOURCES, RoutingChoice, Sources
+from gateway.routing.routers.least_outstanding import LeastOutstandingRouter
 
 
 class CachedShareRouter(LeastOutstandingRouter):

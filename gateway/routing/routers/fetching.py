@@ -15,8 +15,8 @@ import msgspec
 
 from engine.link.address import is_tcp
 from engine.link.messages import FetchSource
-from gateway.routing.index import FoundBlocks
-from gateway.routing.loads import Loads, ReplicaLoad
+from gateway.routing.known.index import FoundBlocks
+from gateway.routing.known.loads import Loads, ReplicaLoad
 from gateway.routing.prompt import Prompt
 from gateway.routing.router import Sources
 

@@ -1,0 +1,1 @@
+"""The facts that a gateway knows of each replica: its cached blocks, its load, its rates."""
