@@ -17,12 +17,12 @@ import msgspec
 from engine.grammars.schemas.followable import followable, schema_of
 from engine.grammars.schemas.json_value import JsonValue
 from engine.grammars.schemas.lengths import CanBeHeld, can_be_compiled
-from engine.grammars.syntax.anchors import containing_text, whole_text
 from engine.grammars.syntax.expression import Expression, Foreign, Ranges, Rule, UnsoundGrammar
 from engine.grammars.syntax.gbnf import ROOT, Rules, renamed, rules_of
 from engine.grammars.syntax.json_text import as_string, escaped
 from engine.grammars.syntax.lark import lark_of, regex_of
 from engine.grammars.syntax.lark_reader import START, rules_of_lark
+from engine.grammars.syntax.patterns.anchors import containing_text, whole_text
 from engine.link.messages import Grammar
 
 # Matches `%json` and the like. Strings, comments and regexes are matched first, so a "%json" within

@@ -38,8 +38,8 @@ from engine.grammars.schemas.names import with_names
 from engine.grammars.schemas.references import MAX_REFERENCES, references_in, segments_of
 from engine.grammars.schemas.texts import spelled, with_followable_texts
 from engine.grammars.schemas.unions import exclude_each_other, tag_of, with_tag
-from engine.grammars.syntax.anchors import containing_text
 from engine.grammars.syntax.expression import UnsoundGrammar
+from engine.grammars.syntax.patterns.anchors import containing_text
 
 # A line break and up to twenty spaces, as in indented JSON, or one space.
 WHITESPACE = r"(\n[ ]{0,20}| )?"

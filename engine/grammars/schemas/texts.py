@@ -13,11 +13,11 @@ from collections.abc import Iterator
 
 from engine.grammars.schemas.json_value import JsonObject
 from engine.grammars.schemas.lengths import LENGTHS, CanBeHeld
-from engine.grammars.syntax.anchors import containing_text
 from engine.grammars.syntax.expression import Expression, UnsoundGrammar
 from engine.grammars.syntax.json_text import without_wide_controls
 from engine.grammars.syntax.lark import regex_of
-from engine.grammars.syntax.shortened import at_least, shortened
+from engine.grammars.syntax.patterns.anchors import containing_text
+from engine.grammars.syntax.patterns.shortened import at_least, shortened
 
 
 def spelled(texts: Expression) -> str:

@@ -19,7 +19,7 @@ from engine.grammars.syntax.expression import (
     walk,
 )
 from engine.grammars.syntax.expression import text as literal
-from engine.grammars.syntax.pattern import read_pattern
+from engine.grammars.syntax.patterns.pattern import read_pattern
 
 _NOT_NEW_LINE = other_than(((0x0A, 0x0A),))
 _ESCAPE = re.compile(r"\\(?:x[\da-fA-F]{2}|u[\da-fA-F]{4}|U[\da-fA-F]{8}|.)")

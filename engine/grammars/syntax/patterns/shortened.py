@@ -25,7 +25,7 @@ from engine.grammars.syntax.expression import (
     one_of,
     walk,
 )
-from engine.grammars.syntax.pattern import END, START
+from engine.grammars.syntax.patterns.pattern import END, START
 
 # Maximum repetitions of a part that has a bound. Each number gives one alternative.
 _BOUNDS = 1 << 20, 45, 30, 20, 14, 9, 6, 3

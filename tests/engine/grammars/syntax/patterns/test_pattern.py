@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from engine.grammars.syntax.anchors import containing_text, whole_text
 from engine.grammars.syntax.expression import UnsoundGrammar
+from engine.grammars.syntax.patterns.anchors import containing_text, whole_text
 from engine.grammars.vocabulary import Vocabulary
 from tests.doubles.recogniser import Recogniser
 from tests.engine.grammars.texts import Texts

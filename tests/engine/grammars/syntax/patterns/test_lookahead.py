@@ -7,8 +7,8 @@ import re
 
 import pytest
 
-from engine.grammars.syntax.anchors import containing_text, has_look, whole_text
-from engine.grammars.syntax.pattern import read_pattern
+from engine.grammars.syntax.patterns.anchors import containing_text, has_look, whole_text
+from engine.grammars.syntax.patterns.pattern import read_pattern
 from tests.doubles.recogniser import Recogniser
 
 # Patterns from zod (a duration) and outlines (an ISBN), and common ones (a password, a slug).

@@ -22,9 +22,9 @@ from engine.grammars.syntax.expression import (
     one_of,
     walk,
 )
-from engine.grammars.syntax.lookahead import ANY_TEXT, without_looks
-from engine.grammars.syntax.pattern import END, START, read_pattern
-from engine.grammars.syntax.shortened import shortened, without_length
+from engine.grammars.syntax.patterns.lookahead import ANY_TEXT, without_looks
+from engine.grammars.syntax.patterns.pattern import END, START, read_pattern
+from engine.grammars.syntax.patterns.shortened import shortened, without_length
 
 
 def whole_text(pattern: str) -> Expression:

@@ -10,8 +10,8 @@ import pytest
 
 from engine.grammars.syntax.expression import Chars, UnsoundGrammar, chars, other_than
 from engine.grammars.syntax.lark_reader import rules_of_lark
-from engine.grammars.syntax.letter_cases import LAST_CASED
-from engine.grammars.syntax.pattern import read_pattern
+from engine.grammars.syntax.patterns.letter_cases import LAST_CASED
+from engine.grammars.syntax.patterns.pattern import read_pattern
 
 HANG_S = 20.0  # seconds of processor time; a former version took twice as long for each class
 WIDE = [r"\W", r"\D", r"\S", "[\u0100-\u2fff]", r"[\x{10000}-\x{1ffff}]", "[^\\w]"]

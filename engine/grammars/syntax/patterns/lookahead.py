@@ -30,7 +30,7 @@ from engine.grammars.syntax.expression import (
     spelled_ranges,
     walk,
 )
-from engine.grammars.syntax.paths import Ways, path_through
+from engine.grammars.syntax.patterns.paths import Ways, path_through
 
 MAX_STATES = 300
 MAX_STEPS = 200_000  # maximum number of visits to parts of the pattern

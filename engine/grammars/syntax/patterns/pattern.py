@@ -29,7 +29,7 @@ from engine.grammars.syntax.expression import (
     other_than,
     spelled_ranges,
 )
-from engine.grammars.syntax.letter_cases import other_cases
+from engine.grammars.syntax.patterns.letter_cases import other_cases
 
 START, END = Foreign("^"), Foreign("$")
 _ANY = chars((0, MAX_CODE_POINT))
