@@ -218,7 +218,12 @@ async def _admission(
         stack.enter_context(closing(FairExecutor(_threads()))),
         config.bounds,
         files.forms,
-        VerbatimTurns(turns, files.forms, files.tokenizer),
+        VerbatimTurns(
+            turns,
+            files.forms,
+            files.tokenizer,
+            takes_text=files.template is None or files.template.takes_text_beside_calls,
+        ),
         seen,
         texts,
         misses,

@@ -103,6 +103,11 @@ class ChatTemplate:
         """True if the model sees the tools of a chat."""
         return self._tool_use.shows_tools
 
+    @property
+    def takes_text_beside_calls(self) -> bool:
+        """True if one message may have a text and calls."""
+        return self._tool_use.traits.text_beside_calls == "together"
+
     def render(
         self,
         messages: Sequence[Message],

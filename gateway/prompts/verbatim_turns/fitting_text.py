@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import msgspec
 
-from gateway.prompts.chats.messages import Message, Reasoning
+from gateway.prompts.chats.messages import Message, Reasoning, Text
 from gateway.prompts.generation_request import ChatPrompt
 from gateway.prompts.tokens.control_tokens import Rendered
 from gateway.prompts.tokens.splicing import (
@@ -18,18 +18,22 @@ from gateway.turn_formats.turn_format import TurnParser
 
 
 def fits(
-    written: Rendered, turn: GeneratedTurn, parsers: Sequence[Callable[[], TurnParser]]
+    written: Rendered,
+    turn: GeneratedTurn,
+    said: Said,
+    parsers: Sequence[Callable[[], TurnParser]],
 ) -> bool:
-    """Return whether the template's text has the turn's content. Each text is parsed only once.
+    """Return whether the template's text has the content `said`. Each text is parsed only once.
 
     The second of `parsers` reads calls that a template was given as text (`forms.py`).
     """
     if turn.written and text_digest(written) == turn.written:
         return True
-    if _says(written, turn, parsers[0]()):
+    marker = written.pieces[-2] if len(written.pieces) > 1 else None
+    if marker == turn.last_marker and _content(written, parsers[0]()) == said:
         return True
-    is_text = len(written.pieces) == 1 and bool(turn.said.calls)
-    return is_text and _content(written, parsers[1]()) == turn.said
+    is_text = len(written.pieces) == 1 and bool(said.calls)
+    return is_text and _content(written, parsers[1]()) == said
 
 
 def text_digest(written: Rendered) -> bytes:
@@ -37,24 +41,30 @@ def text_digest(written: Rendered) -> bytes:
     return ChatHash(written).read_to(end_of(written))
 
 
-def _says(written: Rendered, turn: GeneratedTurn, parser: TurnParser) -> bool:
-    marker = written.pieces[-2] if len(written.pieces) > 1 else None
-    if marker != turn.last_marker:
-        return False
-    return _content(written, parser) == turn.said
-
-
 def _content(written: Rendered, parser: TurnParser) -> Said | None:
     return said_in([*parser.feed(written.text), *parser.end()])
 
 
-def with_reasoning(chat: ChatPrompt, found: Mapping[int, GeneratedTurn]) -> ChatPrompt:
-    """Add the generated reasoning to the turns in `found` of `chat`."""
+def as_generated(
+    chat: ChatPrompt, found: Mapping[int, GeneratedTurn], *, takes_text: bool
+) -> ChatPrompt:
+    """Add the generated reasoning to the turns in `found` of `chat`.
+
+    Unless the template `takes_text` beside calls, the text of turns with calls is left out. The
+    generated tokens contain it.
+    """
     messages = list(chat.messages)
     for place, turn in found.items():
         if turn.said.reasoning:
             messages[place] = _reasoned(messages[place], turn.said.reasoning)
+        if turn.said.calls and not takes_text:
+            messages[place] = _silent(messages[place])
     return replace(chat, messages=tuple(messages))
+
+
+def _silent(message: Message) -> Message:
+    parts = tuple(part for part in message.parts if not isinstance(part, Text))
+    return msgspec.structs.replace(message, parts=parts)
 
 
 def _reasoned(message: Message, reasoning: str) -> Message:

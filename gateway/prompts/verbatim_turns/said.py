@@ -5,10 +5,12 @@ Spaces around texts and the order of a call's arguments do not count.
 
 import json
 from collections.abc import Iterable
+from itertools import groupby
 from typing import Any
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from gateway.prompts.chats.messages import Message, Reasoning, Text, ToolCall
 from gateway.turn_formats.pieces import CallArguments, CallStarted, Piece, ReasoningPiece, TextPiece
@@ -23,6 +25,14 @@ class Said(Struct, frozen=True):
     text: str
     calls: tuple[tuple[str, str], ...]  # names, and arguments as `canonical` spells them
     order: tuple[str, ...]  # kinds of the turn's parts in order; equal neighbours count as one
+
+
+def without_text(said: Said) -> Said:
+    """Return the content of a turn with calls, without its text; of any other turn, all content."""
+    if not (said.text and said.calls):
+        return said
+    others = (kind for kind in said.order if kind != "text")
+    return replace(said, text="", order=tuple(kind for kind, _ in groupby(others)))
 
 
 def said_in(pieces: Iterable[Piece]) -> Said | None:

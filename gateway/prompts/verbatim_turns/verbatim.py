@@ -7,7 +7,8 @@ conditions:
 - The template's rendering of the turn ends with a token at which the model stops. The rendering has
   the same last marker. Parsed as an answer, it has the same content, reasoning included.
 
-If the client left the reasoning out, the turn is rendered with the reasoning. If the template drops
+If the client left the reasoning out, the turn is rendered with the reasoning. If the template takes
+no text beside calls, a turn with both is rendered without its text. If the template drops
 the reasoning of earlier turns, the content differs, and the rendering is used.
 
 Elsewhere: what a tenant may share (`sharing/namespaces.py`).
@@ -40,9 +41,9 @@ from gateway.prompts.tokens.splicing import (
     is_before_control,
 )
 from gateway.prompts.tokens.tokenizer import TokenIds, Tokenizer
-from gateway.prompts.verbatim_turns.fitting_text import fits, text_digest, with_reasoning
+from gateway.prompts.verbatim_turns.fitting_text import as_generated, fits, text_digest
 from gateway.prompts.verbatim_turns.history import Marks, Render, continued
-from gateway.prompts.verbatim_turns.said import Said, said_by, said_in
+from gateway.prompts.verbatim_turns.said import Said, said_by, said_in, without_text
 from gateway.prompts.verbatim_turns.turn_memory import GeneratedTurn, TurnMemory
 from gateway.turn_formats.families.hermes import HermesFormat
 from gateway.turn_formats.pieces import Piece
@@ -67,8 +68,17 @@ class ChatKeys:
 class VerbatimTurns:
     """The memory of generated turns, which puts turns back into chats. Thread-safe."""
 
-    def __init__(self, memory: TurnMemory, forms: AnswerForms, tokenizer: Tokenizer) -> None:
+    def __init__(
+        self,
+        memory: TurnMemory,
+        forms: AnswerForms,
+        tokenizer: Tokenizer,
+        *,
+        takes_text: bool = True,
+    ) -> None:
+        """Remember turns in `memory`. `takes_text`: the template takes text beside calls."""
         self.memory = memory
+        self._takes_text = takes_text
         self._forms = forms
         self._tokenizer = tokenizer
         self._control = tokenizer.control_ids()
@@ -107,8 +117,8 @@ class VerbatimTurns:
         found = self._found(keys)
         for _ in range(_RENDERINGS if found else 0):
             try:
-                rendered = render(with_reasoning(chat, found))
-            except BadRequest:  # perhaps the template refuses only the added reasoning
+                rendered = render(as_generated(chat, found, takes_text=self._takes_text))
+            except BadRequest:  # perhaps the template refuses only the changed turns
                 break
             splices = self._fitting(chat, rendered, found, self._texts(ends))
             if len(splices) == len(found):
@@ -214,7 +224,8 @@ class VerbatimTurns:
             if not hashed.is_before(turn.begin) or hashed.read_to(turn.begin) != turn.before:
                 continue
             end = before_control(rendered, turn.begin, ends)
-            if end is None or not fits(between(rendered, turn.begin, end), turn, parsers):
+            said = turn.said if self._takes_text else without_text(turn.said)
+            if end is None or not fits(between(rendered, turn.begin, end), turn, said, parsers):
                 continue
             fitting[place] = Splice(turn.begin, end, turn.token_ids)
             hashed.splice(fitting[place])

@@ -27,6 +27,7 @@ from tests.gateway.support.agents import (
     OpenAIAgent,
     Stage,
     Used,
+    asked,
     staged,
 )
 from tests.gateway.support.tool_models import ToolModel
@@ -101,6 +102,15 @@ REWRITING = {
     "mistral-v11": _NONE,
     "command-r+": _NONE,
 }
+# Families whose templates take no text beside calls.
+APART = {"gpt-oss": _HARMONY, "mistral-nemo": _NONE, "gemma4_v5": FAMILIES["gemma4_v5"]}
+MORE_APART = ("command-r7b", "command-a+", "mistral-small-3.2", "muse-glimmer", "solar-open")
+TEXTS = [
+    ("I look for Oslo.", "Let me look it up.", asked("Oslo")),
+    ("", "Now Bergen.", asked("Bergen")),
+    ("Then the north.", "", asked("Bod\u00f8")),
+    ("I have it all.", "It rains in all of them.", []),
+]
 KNOWN = FAMILIES | MORE_FAMILIES | REWRITING | DROPPING
 # All other families that call.
 OTHERS = [one.name for one in (*ALL, *MORE) if one.tools and one.name not in KNOWN]
@@ -177,6 +187,20 @@ def test_an_agents_next_turn_finds_the_last_one(name: str, dialect: str, tmp_pat
     model = model_of(name, tmp_path / "model")
     with staged(model, tmp_path / "data") as stage, stage.client() as http:
         found = play_all(stage, AGENTS[dialect](http))
+    assert min(found) >= REUSED, found
+
+
+@pytest.mark.parametrize(("name", "dialect"), by_turns(APART, MORE_APART))
+def test_a_turn_with_a_text_beside_its_call_is_found(
+    name: str, dialect: str, tmp_path: Path
+) -> None:
+    """Check templates that take no text beside calls."""
+    model = model_of(name, tmp_path / "model")
+    with staged(model, tmp_path / "data") as stage, stage.client() as http:
+        stage.play(TEXTS)
+        agent = AGENTS[dialect](http)
+        turns = [agent.turn() for _ in TEXTS]
+    found = [reused(*pair) for pair in pairwise(turns)]
     assert min(found) >= REUSED, found
 
 

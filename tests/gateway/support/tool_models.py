@@ -291,8 +291,10 @@ class ToolModel:
         thought = "" if self.opens is None else f"{self.opens}{reasoning}{self.closes}"
         if self.format_name == "harmony" and not calls:
             text = f"<|channel|>final<|message|>{text}"
-        spelled = text + (self._calls(calls) if calls else "")
-        whole = thought + spelled.removesuffix("<|call|>") if reasoning else spelled
+        elif self.format_name == "harmony" and text:
+            text = f"<|channel|>commentary<|message|>{text}<|end|><|start|>assistant"
+        spelled = (text + (self._calls(calls) if calls else "")).removesuffix("<|call|>")
+        whole = thought + spelled if reasoning else spelled
         ids: list[int] = self.inner.encode(whole, add_special_tokens=False).ids
         return ids
 

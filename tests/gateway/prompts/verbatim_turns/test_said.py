@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from gateway.prompts.chats.messages import Message, Reasoning, Text, ToolCall
-from gateway.prompts.verbatim_turns.said import canonical, said_by, said_in
+from gateway.prompts.verbatim_turns.said import Said, canonical, said_by, said_in, without_text
 from gateway.turn_formats.pieces import (
     CallArguments,
     CallStarted,
@@ -77,3 +77,13 @@ def test_what_is_nested_too_deeply_is_not_compared() -> None:
     for _ in range(100_000):
         deep = {"a": deep}
     assert said_by(message(ToolCall("clock", deep))) is None
+
+
+def test_a_turn_without_its_text() -> None:
+    calls = (("look_up", "{}"),)
+    both = Said("Hm.", "So.", calls, ("reasoning", "text", "call", "text"))
+    assert without_text(both) == Said("Hm.", "", calls, ("reasoning", "call"))
+    between = Said("", "So.", 2 * calls, ("call", "text", "call"))
+    assert without_text(between) == Said("", "", 2 * calls, ("call",))
+    for whole in (Said("Hm.", "So.", (), ("reasoning", "text")), Said("", "", calls, ("call",))):
+        assert without_text(whole) == whole
