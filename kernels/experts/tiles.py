@@ -26,7 +26,7 @@ class ExpertTile:
     is_overlapped: bool = False  # True: use `hopper_four_bit` with this tile
 
 
-FEW = ExpertTile(16, 64, 256, weight_first=True, warps=4, stages=4)
+FEW = ExpertTile(16, 64, 256, weight_first=True, warps=4, stages=3)
 SOME = ExpertTile(32, 64, 128, weight_first=True, warps=4, stages=4)
 MORE = ExpertTile(64, 128, 128, weight_first=False, warps=4, stages=4)
 MANY = ExpertTile(128, 128, 128, weight_first=False, warps=8, stages=3)
