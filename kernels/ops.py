@@ -77,6 +77,7 @@ class RopeWriteKv(Protocol):
         num_q_heads: int,
         dtype: torch.dtype,
         norms_values: bool = ...,
+        gated: bool = ...,
     ) -> Tensor:
         """Return q (T, Hq, D) of `dtype`. Write k and v to `slots`. qkv may be in parts."""
         ...

@@ -203,7 +203,7 @@ class Attention(Mixer):
         assert isinstance(memory, KvMemory)
         qkv, gates = self.qkv.product(ops, x), Entered()
         if self.config.gated:
-            qkv, gates = self._apart(qkv)
+            gates = (self._gates(qkv),)
         if self.config.interleaved:
             qkv = self._in_halves(qkv)
         q_norm, k_norm = self.q_norm, self.k_norm
@@ -224,19 +224,16 @@ class Attention(Mixer):
             self.config.num_heads,
             dtype,
             self.config.norms_values,
+            self.config.gated,
         )
         if memory.query_scales is not None:
             queries = queries * memory.query_scales[layout.positions].to(dtype)
         return queries, *gates
 
-    def _apart(self, product: Tensor) -> tuple[Tensor, Entered]:
-        """Split a product with gates into a tensor of queries, keys and values, and the gates."""
-        count = 2 * self.config.num_heads
-        import torch  # imported here, so that configs can be read without torch
-
-        heads = product.view(len(product), -1, self.config.head_dim)
-        qkv = torch.cat((heads[:, :count:2], heads[:, count:]), dim=1)
-        return qkv.flatten(1), (heads[:, 1:count:2],)
+    def _gates(self, product: Tensor) -> Tensor:
+        """Return the gates (T, Hq, D) of a product in which each query head precedes its gate."""
+        queries = product[:, : 2 * self.config.query_size]
+        return queries.view(len(product), -1, self.config.head_dim)[:, 1::2]
 
     def _in_halves(self, qkv: Tensor) -> Tensor:
         """Reorder the numbers of each query and key head for a rope that pairs two halves.

@@ -7,6 +7,8 @@
             its first R numbers if the table has R columns; the other numbers do not change
     k, v -> kv[slot // B, 0 and 1, head, slot % B]
 
+If queries have gates, each q head is followed by its gate, which is skipped.
+
 If qkv has (Hq + Hkv) * D numbers per token, it has no v heads: v is k before the norm of k. If it
 has Hq * D, it has only queries, for a layer that reads another layer's keys. Then no KV is written.
 
@@ -48,6 +50,7 @@ def reference(
     num_q_heads: int,
     dtype: torch.dtype,
     norms_values: bool = False,
+    gated: bool = False,
 ) -> Tensor:
     """Return the rotated q (T, Hq, D). Write k and v of each token to its slot.
 
@@ -61,9 +64,10 @@ def reference(
     _, _, num_kv_heads, block_size, head_dim = kv.shape
     check_attention(num_q_heads, num_kv_heads, block_size=block_size, head_dim=head_dim)
     qkv = parts.whole(qkv, dtype)
-    kinds = _kinds(qkv.shape[1], num_q_heads, num_kv_heads, head_dim)
-    heads = qkv.view(qkv.shape[0], num_q_heads + kinds * num_kv_heads, head_dim)
-    q, others = heads[:, :num_q_heads], heads[:, num_q_heads:]
+    q_width = num_q_heads * (1 + gated)
+    kinds = _kinds(qkv.shape[1], q_width, num_kv_heads, head_dim)
+    heads = qkv.view(qkv.shape[0], q_width + kinds * num_kv_heads, head_dim)
+    q, others = heads[:, : q_width : 1 + gated], heads[:, q_width:]
     cos, sin = cos_sin[positions].unsqueeze(1).chunk(2, dim=-1)
     q = _rotate(_norm(q, q_norm, eps), cos, sin)
     if not kinds:
@@ -81,7 +85,10 @@ def reference(
 
 
 def _kinds(width: int, num_q_heads: int, num_kv_heads: int, head_dim: int) -> int:
-    """Return whether a product of this width has keys and values (2), keys (1) or neither (0)."""
+    """Return whether a product of this width has keys and values (2), keys (1) or neither (0).
+
+    Gates count as query heads.
+    """
     kinds, rest = divmod(width - num_q_heads * head_dim, num_kv_heads * head_dim)
     if rest or not 0 <= kinds <= 2:
         raise UnsupportedShape(
@@ -159,6 +166,7 @@ def _rope_write_kv_kernel(
     HAS_K_NORM: tl.constexpr,
     NORMS_VALUES: tl.constexpr,
     SHARED: tl.constexpr,
+    GATED: tl.constexpr,
     FP8: tl.constexpr,
     DEPENDENT: tl.constexpr,
 ) -> None:
@@ -185,6 +193,8 @@ def _rope_write_kv_kernel(
     made = head
     if SHARED:
         made = tl.where(is_value, head - HKV, head)
+    if GATED:
+        made = tl.where(is_query, 2 * head, HQ + made)
     source = qkv + token * qkv_stride + made * D + first
     dtype = q_out.dtype.element_ty
     raw_low = load_summed(source, part_stride, inside, PARTS).to(dtype)
@@ -238,11 +248,12 @@ def launch(
     num_q_heads: int,
     dtype: torch.dtype,
     norms_values: bool = False,
+    gated: bool = False,
 ) -> Tensor:
     """Compute `reference` on the device in one kernel. The D numbers of a head are contiguous."""
     _, _, num_kv_heads, block_size, head_dim = kv.shape
     check_attention(num_q_heads, num_kv_heads, block_size=block_size, head_dim=head_dim)
-    kinds = _kinds(qkv.shape[-1], num_q_heads, num_kv_heads, head_dim)
+    kinds = _kinds(qkv.shape[-1], num_q_heads * (1 + gated), num_kv_heads, head_dim)
     kept_heads = num_kv_heads if kinds else 0
     tokens = qkv.shape[-2]
     q_out = torch.empty((tokens, num_q_heads, head_dim), dtype=dtype, device=qkv.device)
@@ -273,6 +284,7 @@ def launch(
             HAS_K_NORM=k_norm is not None,
             NORMS_VALUES=norms_values,
             SHARED=kinds == 1,
+            GATED=gated,
             FP8=is_fp8(kv) and kinds > 0,
             **dependent_launch(qkv.device),
         )

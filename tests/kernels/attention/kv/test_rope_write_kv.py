@@ -70,6 +70,7 @@ def run(
     k_norm: bool,
     *,
     norms_values: bool = False,
+    gated: bool = False,
 ) -> Tensor:
     with poisoned_memory():
         return ops.rope_write_kv(
@@ -84,6 +85,7 @@ def run(
             geometry.q_heads,
             geometry.dtype,
             norms_values,
+            gated,
         )
 
 
@@ -232,6 +234,19 @@ def test_position_zero_is_not_turned(ops: Ops) -> None:
     q = run(ops, geometry, inputs, False, False)
     assert torch.equal(q[0].flatten(), inputs.qkv[0, : 4 * 32])
     assert not torch.equal(q[1].flatten(), inputs.qkv[1, : 4 * 32])
+
+
+@pytest.mark.parametrize("geometry", GEOMETRIES, ids=str)
+def test_gates_between_query_heads_change_nothing(ops: Ops, geometry: Geometry) -> None:
+    plain, gated = make_inputs(geometry), make_inputs(geometry)
+    heads = plain.qkv.view(len(POSITIONS), -1, geometry.head_dim)
+    queries, others = heads[:, : geometry.q_heads], heads[:, geometry.q_heads :]
+    pairs = torch.stack((queries, torch.full_like(queries, torch.nan)), dim=2).flatten(1, 2)
+    gated = replace(gated, qkv=torch.cat((pairs, others), dim=1).flatten(1))
+    wanted = run(ops, geometry, plain, True, True)
+    assert torch.equal(run(ops, geometry, gated, True, True, gated=True), wanted)
+    assert torch.equal(written(gated, 0), written(plain, 0))
+    assert torch.equal(written(gated, 1), written(plain, 1))
 
 
 def test_takes_rows_out_of_a_wider_tensor(ops: Ops) -> None:
