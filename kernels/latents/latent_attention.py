@@ -97,14 +97,17 @@ def launch(
     ):
         if own.start != own.stop and len(queries[own]):
             sums = attend_latents.launch(queries[own], kv, layout, shape, first, end)
-            out[own] = torch.einsum("thr,hvr->thv", sums, of_values)
+            torch.bmm(sums.transpose(0, 1), of_values.mT, out=out[own].transpose(0, 1))
     return out
 
 
 def _absorb(q: Tensor, of_keys: Tensor, shape: LatentShape) -> Tensor:
     """Multiply queries (n, H, N + P) by the weight of keys (H, N, R) -> (n, H, R + P)."""
     plain, rotated = q.split([shape.nope, shape.rope], dim=2)
-    return torch.cat((torch.einsum("thn,hnr->thr", plain, of_keys), rotated), dim=2)
+    absorbed = q.new_empty((*q.shape[:2], shape.latent))
+    torch.bmm(plain.transpose(0, 1), of_keys, out=absorbed[..., : shape.rank].transpose(0, 1))
+    absorbed[..., shape.rank :] = rotated
+    return absorbed
 
 
 def _check(kv: Tensor, shape: LatentShape) -> None:
