@@ -29,9 +29,10 @@ _REGISTERS = 168  # registers of a thread at launch; later a producer has 40, a 
 
 
 @gluon.jit
-def _first_query_block(
+def first_query_block(
     query_starts: gl.tensor, row: gl.tensor, first: gl.tensor, BLOCK_Q: gl.constexpr
 ) -> gl.tensor:
+    """Return the index of the first query block of `row`, counted from the row `first`."""
     return (gl.load(query_starts + row) - first) // BLOCK_Q + row - first
 
 
@@ -71,16 +72,14 @@ def _hopper_prefill_kernel(
     low, high = first_row, end_row
     while low + 1 < high:
         middle = (low + high) // 2
-        if _first_query_block(query_starts, middle, first_row, BLOCK_Q) <= query_block:
+        if first_query_block(query_starts, middle, first_row, BLOCK_Q) <= query_block:
             low = middle
         else:
             high = middle
     row = low
     row_start = gl.load(query_starts + row)
     new_tokens = gl.load(query_starts + row + 1) - row_start
-    first_token = (
-        query_block - _first_query_block(query_starts, row, first_row, BLOCK_Q)
-    ) * BLOCK_Q
+    first_token = (query_block - first_query_block(query_starts, row, first_row, BLOCK_Q)) * BLOCK_Q
     if first_token < new_tokens:
         context = gl.load(context_lens + row)
         prefix = context - new_tokens

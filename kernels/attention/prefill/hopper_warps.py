@@ -83,7 +83,7 @@ def producer(
 
 
 @gluon.jit
-def _online_softmax(
+def online_softmax(
     scores: gl.tensor,
     m: gl.tensor,
     total: gl.tensor,
@@ -188,7 +188,7 @@ def consumer(
         mbarrier.wait(keys_full.index(0), 0)
         scores = warpgroup_mma(mine, keys.index(0).permute((1, 0)), nothing, use_acc=False)
         mbarrier.arrive(keys_free.index(0), count=1)
-        p, m, total, _ = _online_softmax(
+        p, m, total, _ = online_softmax(
             scores, m, total, (top - 1) * TILE + lane, last_key, True, log2_scale, WINDOW
         )
         weights = gl.convert_layout(p.to(dtype), P)
@@ -218,7 +218,7 @@ def consumer(
             if WINDOW is not None:  # for some queries, the window begins within the tile
                 end = prefix + gl.minimum(first_token + BLOCK_Q, new_tokens)
                 masked = masked | (first_key < end - WINDOW)
-            p, m, total, shrink = _online_softmax(
+            p, m, total, shrink = online_softmax(
                 scores, m, total, first_key + lane, last_key, masked, log2_scale, WINDOW
             )
             acc, weights = warpgroup_mma_wait(0, deps=[behind, weights])

@@ -79,7 +79,7 @@ def make_case(
             fp8_kv.write(kv, slots, latents[:, None, None])
             latents = fp8_kv.dequantised(kv, table.long()).view(-1, shape.latent)[:context]
         else:
-            kv[slots // BLOCK_SIZE, :, :, slots % BLOCK_SIZE] = latents[:, None, None]
+            kv[slots // BLOCK_SIZE, :, :, slots % BLOCK_SIZE] = latents[:, None, None].to(kv.dtype)
         behind = table[-(-context // BLOCK_SIZE) :]
         garbage = torch.tensor(NO_BLOCK_IDS, dtype=torch.int32)
         behind.copy_(garbage.repeat(len(behind))[: len(behind)])
@@ -161,13 +161,9 @@ def test_sizes_without_a_kernel_are_refused(ops: Ops) -> None:
             attend(ops, replace(case, shape=shape))
 
 
-@pytest.mark.gpu
-@pytest.mark.parametrize("batch", BATCHES)
-def test_on_the_device_as_in_the_reference(batch: str) -> None:
+def attend_on_device(case: Case) -> Tensor:
     from kernels.ops import triton_ops
 
-    case = make_case(BATCHES[batch], replace(WIDE, rank=512, rope=64), heads=20)
-    wanted = attend(torch_ops(), case)
     moved = {
         name: getattr(case.layout, name).cuda()
         for name in ("query_starts", "context_lens", "block_tables", "positions", "slots")
@@ -179,5 +175,24 @@ def test_on_the_device_as_in_the_reference(batch: str) -> None:
         weight=case.weight.cuda(),
         layout=replace(case.layout, **moved),
     )
-    got = attend(triton_ops(), on_device).cpu()
-    assert relative_error(got, wanted) < 1e-4
+    return attend(triton_ops(), on_device).cpu()
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("batch", BATCHES)
+def test_on_the_device_as_in_the_reference(batch: str) -> None:
+    case = make_case(BATCHES[batch], replace(WIDE, rank=512, rope=64), heads=20)
+    assert relative_error(attend_on_device(case), attend(torch_ops(), case)) < 1e-4
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("batch", [*BATCHES, "long"])
+@pytest.mark.parametrize(("heads", "rank"), [(20, 512), (128, 512), (40, 256), (3, 256)])
+def test_sixteen_bits_on_the_device_as_in_the_reference(batch: str, heads: int, rank: int) -> None:
+    """On Hopper, this is the kernel with TMA."""
+    rows = BATCHES.get(batch, [(1, 2000), (1, 64), (1, 4097), (5, 3000), (70, 1111)])
+    case = make_case(rows, replace(WIDE, rank=rank, rope=64, scale=0.05), heads, "bfloat16")
+    case = replace(case, q=case.q.bfloat16(), weight=case.weight.bfloat16())
+    wide = [(q.bfloat16().double(), latents.bfloat16().double()) for q, latents in case.rows]
+    truth = replace(case, rows=tuple(wide), weight=case.weight.double()).truth()
+    assert relative_error(attend_on_device(case), truth) < 0.01

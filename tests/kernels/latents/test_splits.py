@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kernels.latents.attend_latents import decode_splits, prompt_splits
+from kernels.latents.query_blocks import decode_splits, heads_together, prompt_splits
 
 
 @pytest.mark.parametrize(
@@ -23,12 +23,24 @@ def test_splits_of_prompts_fill_the_last_wave(programs: int, splits: int) -> Non
     assert prompt_splits(programs, 64) == splits
 
 
+@pytest.mark.parametrize(
+    ("heads", "most", "together"),
+    [(20, 32, 20), (128, 32, 32), (128, 64, 64), (48, 32, 24), (1, 64, 1)],
+)
+def test_a_program_has_as_many_heads_as_divide_all(heads: int, most: int, together: int) -> None:
+    assert heads_together(heads, most) == together
+
+
 def test_splits_stay_below_their_maximum() -> None:
     assert prompt_splits(1, 3) == 3
-    assert decode_splits(1, 3) == 3
-    assert decode_splits(1, 64) == 64
+    assert decode_splits(1, 3, 4) == 3
+    assert decode_splits(1, 64, 2) == 64
 
 
-@pytest.mark.parametrize(("programs", "splits"), [(128, 4), (300, 1), (1000, 1)])
-def test_decodes_have_up_to_four_programs_a_multiprocessor(programs: int, splits: int) -> None:
-    assert decode_splits(programs, 64) == splits
+@pytest.mark.parametrize(
+    ("programs", "each", "splits"), [(128, 4, 4), (128, 2, 2), (300, 4, 1), (1000, 4, 1)]
+)
+def test_decodes_have_up_to_so_many_programs_a_multiprocessor(
+    programs: int, each: int, splits: int
+) -> None:
+    assert decode_splits(programs, 64, each) == splits
