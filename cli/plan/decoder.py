@@ -11,7 +11,7 @@ from pathlib import Path
 
 from cli.errors import ModelNotFound
 from cli.plan.machine import ModelShape, WindowShape
-from engine.models.architectures.registry import (
+from engine.models.architectures.reading import (
     check_format,
     planned_format,
     planned_head,

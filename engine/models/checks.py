@@ -9,7 +9,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from engine.config import Quantization
-from engine.models.architectures.registry import SERVED, read_model_config
+from engine.models.architectures.reading import read_model_config
+from engine.models.architectures.registry import SERVED
 from engine.models.checkpoints.weight_files import weight_files
 from engine.models.config import SERVED_DTYPES, ModelConfig
 from engine.models.errors import UnsupportedModel

@@ -12,7 +12,8 @@ from pathlib import Path
 import torch
 
 from engine.config import MOST_ADAPTER_RANK, MOST_ADAPTER_SLOTS, EngineConfig
-from engine.models.architectures.registry import SERVED, ServedModels, read_model_config
+from engine.models.architectures.reading import read_model_config
+from engine.models.architectures.registry import SERVED, ServedModels
 from engine.models.checkpoints.stored_head import with_stored_head
 from engine.models.checkpoints.weight_files import lacks_head
 from engine.models.checks import check_geometry, check_ranks

@@ -17,7 +17,7 @@ from gguf import GGMLQuantizationType
 from cli.gguf.config import read_config
 from cli.gguf.description import describe
 from cli.gguf.tokenizer import read_tokenizer
-from engine.models.architectures.registry import read_model_config
+from engine.models.architectures.reading import read_model_config
 from engine.models.checkpoints.weights import load_parameters
 from engine.models.checks import check_served
 from engine.models.config import ModelConfig

@@ -18,7 +18,7 @@ from cli.models.model_check import checked_source
 from cli.models.model_source import ModelSource
 from cli.options.engine_options import ENGINE_DEFAULTS
 from engine.config import EngineConfig, LoadFormat
-from engine.models.architectures.registry import read_model_config
+from engine.models.architectures.reading import read_model_config
 from engine.models.errors import WrongSetting
 from engine.models.stages import layer_bytes
 from engine.offload.placement import GIB, place

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from cli.plan.decoder import DecoderCounts, read_decoder
-from engine.models.architectures.registry import SERVED, check_format, read_model_config
+from engine.models.architectures.reading import check_format, read_model_config
+from engine.models.architectures.registry import SERVED
 from engine.models.checks import check_matrices
 from engine.models.config import ModelConfig, kv_layout
 from engine.models.errors import UnsupportedModel

@@ -20,7 +20,8 @@ import torch
 from safetensors.torch import save_file
 
 from engine.models.architectures.llama import QWEN3
-from engine.models.architectures.registry import ServedModels, read_model_config
+from engine.models.architectures.reading import read_model_config
+from engine.models.architectures.registry import ServedModels
 from engine.models.config import ModelConfig, ModelSizes
 from engine.models.layers.layer import LayerConfig
 from engine.models.layers.mixture import MixtureConfig

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from engine.models.architectures.registry import planned_layers, read_model_config
+from engine.models.architectures.reading import planned_layers, read_model_config
 from engine.models.config import ModelConfig, ModelSizes
 from engine.models.errors import BadConfig, UnsupportedModel
 from engine.models.layers.layer import attentions

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from engine.models.architectures.registry import read_model_config
+from engine.models.architectures.reading import read_model_config
 from engine.models.config import kv_layout
 from engine.models.freed_windows import MemoryLayouts, freed, pays, whole, window_of
 from kernels.ops import triton_ops

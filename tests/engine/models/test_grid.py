@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from engine.models.architectures.registry import read_model_config
+from engine.models.architectures.reading import read_model_config
 from engine.models.checks import check_ranks
 from engine.models.errors import UnsupportedModel
 from engine.models.grid import RankGrid

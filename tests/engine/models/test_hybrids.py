@@ -12,7 +12,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from engine.models.architectures.registry import read_model_config
+from engine.models.architectures.reading import read_model_config
 from engine.models.checkpoints.weights import load_parameters
 from engine.models.checks import check_ranks
 from engine.models.config import kv_layout, state_layout

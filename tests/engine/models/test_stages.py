@@ -11,7 +11,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from engine.models.architectures.registry import SERVED, read_model_config
+from engine.models.architectures.reading import read_model_config
+from engine.models.architectures.registry import SERVED
 from engine.models.build_decoder import build_decoder
 from engine.models.checkpoints.weights import load_parameters
 from engine.models.config import ModelConfig, kv_layout

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from engine.models.architectures.registry import SERVED, read_model_config
+from engine.models.architectures.reading import read_model_config
+from engine.models.architectures.registry import SERVED
 from engine.models.checkpoints.weights import load_parameters
 from engine.models.config import ModelConfig
 from engine.models.parameters import dummy_parameters, empty_parameters

@@ -18,7 +18,7 @@ import torch
 from engine.execution.graphs.bucket import GraphBucket
 from engine.execution.graphs.runner import GraphRunner
 from engine.execution.runner import ModelRunner
-from engine.models.architectures.registry import read_model_config
+from engine.models.architectures.reading import read_model_config
 from engine.models.build_decoder import build_decoder
 from engine.models.checkpoints.weights import load_parameters
 from engine.models.config import kv_layout

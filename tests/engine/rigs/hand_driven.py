@@ -23,7 +23,8 @@ from engine.execution.rings import Rings
 from engine.execution.runner import ModelRunner
 from engine.link.event_messages import TokenLogprobs
 from engine.link.messages import SamplingParams, pack_logit_bias
-from engine.models.architectures.registry import SERVED, ServedModels, read_model_config
+from engine.models.architectures.reading import read_model_config
+from engine.models.architectures.registry import SERVED, ServedModels
 from engine.models.build_decoder import build_decoder
 from engine.models.checkpoints.stored_head import with_stored_head
 from engine.models.checkpoints.weights import load_parameters

@@ -24,7 +24,7 @@ from triton.runtime import driver
 from engine.execution.graphs.bucket import GraphBucket
 from engine.execution.graphs.buckets import all_buckets
 from engine.execution.graphs.steps import compute_step, inputs_of
-from engine.models.architectures.registry import read_model_config
+from engine.models.architectures.reading import read_model_config
 from engine.models.build_decoder import build_decoder
 from engine.models.decoder import Decoder
 from engine.models.parameters import empty_parameters

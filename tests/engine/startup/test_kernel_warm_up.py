@@ -13,7 +13,7 @@ from torch import Tensor
 
 from engine.execution.graphs.bucket import GraphBucket
 from engine.execution.graphs.buckets import MANY_DECODES, all_buckets
-from engine.models.architectures.registry import read_model_config
+from engine.models.architectures.reading import read_model_config
 from engine.models.build_decoder import build_decoder
 from engine.models.checkpoints.weights import load_parameters
 from engine.models.decoder import Decoder

@@ -8,7 +8,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from engine.models.architectures.registry import read_model_config
+from engine.models.architectures.reading import read_model_config
 from engine.models.parameters import checkpoint_tensors, dummy_parameters
 from tests.doubles.engine.tiny_model import RUNNABLE, write_tiny_model
 from tests.doubles.ports import free_port

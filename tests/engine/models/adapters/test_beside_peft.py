@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from engine.models.adapters.adapted import AdaptedLinear, with_adapters
-from engine.models.architectures.registry import read_model_config
+from engine.models.architectures.reading import read_model_config
 from engine.models.modules import walk
 from engine.models.parameters import dummy_parameters
 from kernels.ops import torch_ops

@@ -10,7 +10,8 @@ import pytest
 import transformers
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES as TYPES
 
-from engine.models.architectures.registry import SERVED, planned_layers
+from engine.models.architectures.reading import planned_layers
+from engine.models.architectures.registry import SERVED
 from engine.models.checks import check_served
 from engine.models.layers.layer import attentions
 

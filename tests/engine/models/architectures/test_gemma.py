@@ -13,7 +13,7 @@ import torch
 import transformers
 from safetensors.torch import load_file, save_file
 
-from engine.models.architectures.registry import planned_layers, planned_sizes, read_model_config
+from engine.models.architectures.reading import planned_layers, planned_sizes, read_model_config
 from engine.models.checkpoints.weights import load_parameters
 from engine.models.errors import BadConfig, UnsupportedModel
 from engine.models.layers.mlp import MlpConfig

@@ -13,7 +13,7 @@ import transformers
 from safetensors.torch import load_file, save_file
 
 from cli.plan.decoder import read_decoder
-from engine.models.architectures.registry import planned_layers, read_model_config
+from engine.models.architectures.reading import planned_layers, read_model_config
 from engine.models.checks import check_ranks, check_served
 from engine.models.config import kv_layout
 from engine.models.errors import BadConfig, UnsupportedModel

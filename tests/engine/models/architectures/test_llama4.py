@@ -11,7 +11,7 @@ import pytest
 import torch
 import transformers
 
-from engine.models.architectures.registry import read_model_config
+from engine.models.architectures.reading import read_model_config
 from engine.models.config import ModelConfig
 from engine.models.errors import ModelError
 from engine.models.layers.attention import AttentionConfig

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from engine.config import EngineConfig
-from engine.models.architectures.registry import planned_layers, read_model_config
+from engine.models.architectures.reading import planned_layers, read_model_config
 from engine.models.errors import UnsupportedModel
 from engine.models.layers.sandwich import SandwichLayer
 from engine.models.memories import LayerPlace

@@ -15,7 +15,7 @@ import torch
 import transformers
 from safetensors.torch import load_file, save_file
 
-from engine.models.architectures.registry import read_model_config
+from engine.models.architectures.reading import read_model_config
 from engine.models.checkpoints.weights import load_parameters
 from engine.models.errors import CheckpointError, UnsupportedModel
 from engine.models.parameters import Parameters

@@ -15,7 +15,8 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from engine.config import EngineConfig
-from engine.models.architectures.registry import SERVED, read_model_config
+from engine.models.architectures.reading import read_model_config
+from engine.models.architectures.registry import SERVED
 from engine.models.checkpoints.weights import load_parameters
 from engine.models.errors import BadConfig, CheckpointError, ModelError, UnsupportedModel
 from engine.models.modules import Allocator, LinearConfig, WeightFormat, walk
