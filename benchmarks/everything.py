@@ -64,7 +64,7 @@ OF_PACKAGES = (
     BenchmarkPart("kv", "engine.kv_formats", "--quick"),
     BenchmarkPart("accuracy", "engine.accuracy", "--quick", 1800),
     BenchmarkPart("tiers", "engine.tiers", "--blocks 16 --block-kib 128"),
-    BenchmarkPart("fetch", "distributed.fetch", "--tokens 256 --repeats 1"),
+    BenchmarkPart("fetch", "engine.fetch", "--tokens 256 --repeats 1"),
     BenchmarkPart("restart", "restart", "--gib 0.1 --block-kib 128 --device-gib 0.05", 600),
     BenchmarkPart("requests", "gateway.requests", "--rate 20 --seconds 2"),
     BenchmarkPart("turns", "gateway.agent_turns", "--rounds 2 --repeats 5"),

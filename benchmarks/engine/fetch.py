@@ -1,6 +1,6 @@
 """The time to fetch a prompt's blocks from another engine: the exchange alone, without a model.
 
-    python -m benchmarks.distributed.fetch [--tokens 16384] [--block-kib 2048] [--way socket]
+    python -m benchmarks.engine.fetch [--tokens 16384] [--block-kib 2048] [--way socket]
 
 There are two processes, each with a pool and a cache. The first has cached the prompt. The second
 fetches the prompt `--repeats` times and compares the bytes. The ways to fetch are:
@@ -187,7 +187,7 @@ def _device(number: int) -> torch.device:
 @contextmanager
 def _other_engine(sizes: Sizes, way: str, key_file: Path, directory: Path) -> Iterator[str]:
     where = "tcp://127.0.0.1:*" if way == "tcp" else str(directory / f"{way}.x")
-    command = [sys.executable, "-m", "benchmarks.distributed.fetch", "--answer-at", where]
+    command = [sys.executable, "-m", "benchmarks.engine.fetch", "--answer-at", where]
     command += ["--tokens", f"{sizes.tokens}", "--block-kib", f"{sizes.block_kib}", "--way", way]
     command += ["--key-file", str(key_file)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:

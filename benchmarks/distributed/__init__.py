@@ -1,1 +1,0 @@
-"""The costs of exchanges between ranks, and of blocks fetched between engines."""
