@@ -22,7 +22,7 @@ from kernels.latents.query_blocks import QueryBlocks, divide, heads_together
 from kernels.launch.capability import HOPPER, capability
 
 _QUERIES = 64  # query rows of a program
-_TILE, _STAGES = 32, 4  # measured on an H200 with 20 heads (docs/lab/performance-log.md)
+_TILE, _STAGES = 32, 4  # measured on an H200 (decision 269)
 # Programs of decodes for each multiprocessor. They run one after the other.
 _DECODE_PROGRAMS = 2
 _COLUMNS = 64  # columns of a copied box: 128 bytes, the width of a swizzle in shared memory

@@ -40,7 +40,7 @@ def _tuning(q: Tensor, heads: int, *, decodes: bool) -> _Tuning:
     least = max(next_power_of_2(heads), _MIN_QUERIES)
     if q.dtype == torch.float32:
         return _Tuning(least, 16, 8, 1)
-    # These sizes were measured on an H200 with 20 heads (docs/lab/performance-log.md).
+    # These sizes were measured on an H200 with 20 heads.
     if decodes:
         return _Tuning(least, 32, 4, 2)
     # Two tiles of 64 keys need more shared memory than other devices have.
