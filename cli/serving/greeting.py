@@ -44,10 +44,9 @@ def greeting(
     )
     data_dir = shlex.quote(str(keys_file.absolute().parent))
     first, second = (curl(url, chat(model, system, question)) for question in questions)
-    made = f"This first start made {keys_file.parent}, where all state is, and two demo tenants.\n"
     return f"""
 Ratoon serves {model} at {url}/v1
-{made if created else ""}The keys are in {keys_file}: the admin key and those of two demo tenants.
+{where_keys_are(keys_file, created=created)}
 
 Ask it something, from any directory:
 
@@ -65,6 +64,13 @@ Talk to it; see whether all works, and what the cache does, as the operator:
 {_command()} status --data-dir {data_dir}
 {_command()} top --data-dir {data_dir}
 {"" if page is None else _PAGE.format(page=page)}"""
+
+
+def where_keys_are(keys_file: Path, *, created: bool) -> str:
+    """Write where the keys are and, if this start `created` them, where the state is."""
+    made = f"This first start made {keys_file.parent}, where all state is, and two demo tenants.\n"
+    keys = f"The keys are in {keys_file}: the admin key and those of two demo tenants."
+    return f"{made}{keys}" if created else keys
 
 
 def _command() -> str:

@@ -11,6 +11,7 @@ import os
 import msgspec
 from msgspec.structs import replace
 
+from cli.echo import echo
 from cli.models.machine import Machine, machine
 from cli.models.model_check import check_defaults, checked_source
 from cli.models.model_source import resolve
@@ -19,7 +20,7 @@ from cli.options.engine_options import EngineFlags, ReplicaFlags
 from cli.options.gateway_options import BoundsFlags, GatewayFlags, PriceFlags, StartFlags
 from cli.options.options import ModelFlags, SocketFlags
 from cli.serving.compose import admin_url, base_url, engine_config, gateway_config
-from cli.serving.greeting import greeting
+from cli.serving.greeting import greeting, where_keys_are
 from cli.serving.installation import SOCKET_NAME, check_port_free, first_start, runtime_directory
 from cli.serving.link_key import key_of_found_engines, link_key_file
 from cli.serving.replicas import child_names, environments, replica_configs, sockets, with_roles
@@ -127,7 +128,9 @@ def gateway(
         gateway_config(source, model.data_dir, places, gateway, bounds, prices),
         link_key_file=key_file,
     )
-    first_start(model.data_dir, start.admin_key, config, new_state=start.new_state)
+    made = first_start(model.data_dir, start.admin_key, config, new_state=start.new_state)
+    if made.created:
+        echo(where_keys_are(made.keys_file, created=True), err=True)
     with found_by_commands(model.data_dir, address_of(gateway)):
         become("gateway", config)
 

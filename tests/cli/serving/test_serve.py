@@ -1,5 +1,6 @@
 import asyncio
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -24,7 +25,10 @@ from engine.link.interface import ReplicaHealth, ReplicaState
 from gateway.config import GatewayConfig
 from tests.cli.http_double import served
 from tests.doubles.engine.fake_engine import FakeEngine
+from tests.doubles.forks.process import forked_ratoon
 from tests.doubles.gateway.served import Served
+from tests.doubles.ports import free_port
+from tests.doubles.waiting import wait_for
 
 ENGINE = EngineConfig.of(model_dir="/m", socket="/s", cache_tokens=64)
 MACHINE = Machine(num_cores=8, free_bytes=1 << 33, gpus=())
@@ -191,3 +195,20 @@ def test_a_second_server_of_a_directory_names_the_first(
         with found_by_commands(tmp_path, second):
             assert running_server(tmp_path) == second
     assert capsys.readouterr().err.endswith("and that one with --url http://first\n")
+
+
+def test_a_gateway_alone_tells_at_its_first_start_where_the_keys_are(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    words = ["gateway", f"--port={free_port()}", "--workers=1", f"--data-dir={data}"]
+    environment = {name: os.environ[name] for name in os.environ if "RATOON" not in name}
+    logs = [tmp_path / "first.log", tmp_path / "second.log"]
+    for log in logs:
+        log.touch()
+        process = forked_ratoon(words, environment, log)
+        wait_for(lambda log=log: "Uvicorn running" in log.read_text(), 60)  # type: ignore[misc]
+        process.send_signal(signal.SIGTERM)
+        process.wait(30)
+    first, second = (log.read_text() for log in logs)
+    assert f"This first start made {data}" in first
+    assert f"The keys are in {data / 'keys.env'}" in first
+    assert "keys.env" not in second
