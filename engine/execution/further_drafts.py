@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from engine.execution.block_tables import BlockTables
-from engine.models.decoder import Decoder
+from engine.models.forward.decoder import Decoder
 from engine.step import SCORE, Row
 from kernels.attention.batch_layout import BatchLayout
 from kernels.attention.decode.split_sizes import SplitSizes

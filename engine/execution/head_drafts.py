@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from engine.execution.further_drafts import NO_DRAFT, Drafted, Followed, draft_further
-from engine.models.decoder import Decoder
+from engine.models.forward.decoder import Decoder
 from engine.step import SCORE, Launched, Row, Sampled
 from engine.transfers import HostCopy
 from kernels.attention.batch_layout import BatchLayout

@@ -21,8 +21,8 @@ from engine.execution.rings import Rings
 from engine.execution.row_fields import samples_of
 from engine.execution.shared_prefixes import SharedPrefixes, Sharing
 from engine.execution.verified_rows import by_token, share_by_token
-from engine.models.decoder import Decoder
-from engine.models.memories import StepMemory
+from engine.models.forward.decoder import Decoder
+from engine.models.forward.memories import StepMemory
 from engine.sampling.sampler import Sampler
 from engine.step import Bitmask, Forward, Launched, Row, Sampled, Step, count_decodes, has_drafts
 from engine.transfers import HostCopy, record_event

@@ -1,7 +1,6 @@
 """The models: readers of Hugging Face directories, and the forward pass of decoders.
 
-    checks, decoder    the check whether a model can be served; the forward pass
-    shortened_decoder  a decoder with fewer layers; memories: the memory of each layer in a step
+    checks, forward    the check whether a model can be served; the forward pass
     adapters           LoRA adapters, which add to the products of a decoder's matrices
     checkpoints        tensors in files, and the part of each tensor that a rank reads
     parameters         all tensors of a decoder

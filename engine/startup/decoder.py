@@ -13,11 +13,11 @@ import torch
 
 from engine.config import EngineConfig
 from engine.models.adapters.adapted import AdapterSlots, RankPart, with_adapters
-from engine.models.build_decoder import build_decoder
 from engine.models.checkpoints.weights import load_parameters
 from engine.models.config import ModelConfig
-from engine.models.decoder import Decoder
 from engine.models.errors import NotEnoughMemory
+from engine.models.forward.build_decoder import build_decoder
+from engine.models.forward.decoder import Decoder
 from engine.models.modules import Allocator
 from engine.models.parameters import Parameters, dummy_parameters, empty_parameters
 from engine.models.rank_group import RankGroup

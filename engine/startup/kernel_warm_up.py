@@ -30,10 +30,10 @@ from engine.execution.graphs.bucket import GraphBucket
 from engine.execution.graphs.buckets import MANY_DECODES, all_buckets
 from engine.execution.graphs.steps import CaptureContext, compute_step, inputs_of
 from engine.models.adapters.adapted import AdaptedLinear
-from engine.models.decoder import Decoder
+from engine.models.forward.decoder import Decoder
+from engine.models.forward.shortened_decoder import shortened
 from engine.models.layers.mixture import Mixture, MixtureConfig
 from engine.models.modules import Linear, LinearConfig, walk
-from engine.models.shortened_decoder import shortened
 from engine.models.weight_formats.fp8 import Fp8Linear
 from engine.models.weight_formats.int4 import Int4Linear
 from engine.models.weight_formats.plain import PlainLinear

@@ -21,7 +21,7 @@ from engine.grammars.grammars import Grammars, open_grammars
 from engine.link.messages import Welcome
 from engine.models.adapters.adapted import AdapterSlots
 from engine.models.config import ModelConfig, reads_modules
-from engine.models.decoder import Decoder
+from engine.models.forward.decoder import Decoder
 from engine.offload.host_layers import HostLayers
 from engine.ranks.groups import RankGroups
 from engine.ranks.leader import Ranks

@@ -16,7 +16,7 @@ from engine.execution.rings import Rings
 from engine.execution.runner import ModelRunner
 from engine.execution.shared_prefixes import MIN_GROUP_ROWS, SharedPrefixes, SharingRule
 from engine.models.config import ModelConfig
-from engine.models.decoder import Decoder
+from engine.models.forward.decoder import Decoder
 from engine.sampling.sampler import Sampler
 from engine.startup.timed import timed
 from engine.step import Runner

@@ -7,8 +7,8 @@ import logging
 import torch
 
 from engine.config import EngineConfig
-from engine.models.decoder import Decoder
 from engine.models.errors import PoolTooSmall
+from engine.models.forward.decoder import Decoder
 from engine.offload.placement import GIB
 from engine.startup.device import free_bytes
 from engine.startup.memory.activation import StepBounds, activation_bytes

@@ -22,9 +22,9 @@ from engine.execution.graphs.capture import Capture, Captured, Launches
 from engine.execution.graphs.inputs import StepInputs
 from engine.execution.head_drafts import HeadStep, NextTokens
 from engine.execution.rings import RingTables
-from engine.models.decoder import Decoder
-from engine.models.memories import StepMemory
-from engine.models.shortened_decoder import shortened
+from engine.models.forward.decoder import Decoder
+from engine.models.forward.memories import StepMemory
+from engine.models.forward.shortened_decoder import shortened
 from kernels.attention.batch_layout import BatchLayout, SharedPrefix, no_arrivals
 from kernels.attention.decode.split_sizes import split_sizes
 from kernels.recurrence.state_rows import StateRows

@@ -16,11 +16,11 @@ import torch
 from engine.execution.batch import Batch
 from engine.execution.shared_prefixes import most_groups
 from engine.models.config import ModelConfig
-from engine.models.decoder import Decoder
+from engine.models.forward.decoder import Decoder
+from engine.models.forward.memories import StepMemory
 from engine.models.layers.attention import AttentionConfig
 from engine.models.layers.latent import LatentConfig
 from engine.models.layers.mixer import KvConfig
-from engine.models.memories import StepMemory
 from kernels.attention.batch_layout import BatchLayout
 from kernels.attention.tuning import decode_tuning, shared_tuning
 from kernels.latents.scratch import most_scratch_bytes

@@ -31,8 +31,8 @@ from tests.examples import in_the_zoo
 
 TOLERANCE = 1e-4
 ROUNDS = 64
-# Recipes whose steps equal those of another recipe. `tests/engine/models/test_decoder.py` compares
-# the logits of all recipes, also for prompts in chunks of one token.
+# Recipes whose steps equal those of another recipe. `tests/engine/models/forward/test_decoder.py`
+# compares the logits of all recipes, also for prompts in chunks of one token.
 ALIKE = (
     *("llama3-rope", "llama-linear-rope", "llama-biases", "llama-sharded", "mistral", "qwen2"),
     *("qwen3-yarn", "qwen2-window", "qwen3-biases", "granite-moe", "ministral3", "smollm3"),

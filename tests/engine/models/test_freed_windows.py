@@ -16,7 +16,7 @@ from engine.models.freed_windows import MemoryLayouts, freed, pays, whole, windo
 from kernels.ops import triton_ops
 from storage.layouts.window_layout import WindowLayout
 from tests.engine.conftest import MakeCheckpoint
-from tests.engine.models.test_decoder import TOLERANCE, chunked
+from tests.engine.models.forward.test_decoder import TOLERANCE, chunked
 from tests.engine.rigs.hand_driven import (
     HandDriven,
     build_runner,

@@ -14,11 +14,11 @@ from torch import Tensor
 
 from engine.models.architectures.reading import read_model_config
 from engine.models.architectures.registry import SERVED
-from engine.models.build_decoder import build_decoder
 from engine.models.checkpoints.weights import load_parameters
 from engine.models.checks import check_ranks
 from engine.models.config import ModelConfig, kv_layout, state_layout
 from engine.models.errors import UnsupportedModel
+from engine.models.forward.build_decoder import build_decoder
 from engine.models.grid import RankGrid
 from engine.models.modules import WeightFormat
 from engine.models.parameters import dummy_parameters

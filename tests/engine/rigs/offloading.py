@@ -10,10 +10,10 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from engine.models.build_decoder import build_decoder
 from engine.models.checkpoints.weights import load_parameters
 from engine.models.config import ModelConfig, kv_layout, state_layout
-from engine.models.decoder import WeightPrefetch
+from engine.models.forward.build_decoder import build_decoder
+from engine.models.forward.decoder import WeightPrefetch
 from engine.models.parameters import Parameters
 from engine.models.rank_group import RankGroup
 from engine.models.shards import shard_model

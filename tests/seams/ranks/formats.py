@@ -20,7 +20,7 @@ from torch import Tensor
 from engine.config import DeviceName, DtypeName, EngineConfig, KvDtype, Quantization
 from engine.execution.graphs.runner import GraphRunner
 from engine.execution.runner import ModelRunner
-from engine.models.decoder import Decoder
+from engine.models.forward.decoder import Decoder
 from engine.ranks.collectives import Rendezvous
 from engine.ranks.groups import RankGroups
 from engine.startup.loading import OpenedPart, open_part

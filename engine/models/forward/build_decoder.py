@@ -9,13 +9,13 @@ import torch
 from torch import Tensor
 
 from engine.models.config import ModelConfig
-from engine.models.decoder import Decoder
+from engine.models.forward.decoder import Decoder
+from engine.models.forward.memories import LayerPlace
 from engine.models.freed_windows import window_of
 from engine.models.layers.latent import LatentAttention
 from engine.models.layers.layer import DecoderLayer, LayerConfig, keeps_kv
 from engine.models.layers.mixer import KvConfig, RecurrentConfig
 from engine.models.layers.rope import RopeConfig, query_scales, rope_table
-from engine.models.memories import LayerPlace
 from engine.models.parameters import Parameters
 from engine.models.rank_group import RankGroup
 from engine.models.stages import Pipe

@@ -17,8 +17,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from engine.models.config import ModelConfig
+from engine.models.forward.memories import LayerPlace, Memories, StepMemory
 from engine.models.layers.mixer import KvConfig, LayerStep
-from engine.models.memories import LayerPlace, Memories, StepMemory
 from engine.models.parameters import Parameters
 from engine.models.rank_group import RankGroup
 from engine.models.shards import vocabulary_rows

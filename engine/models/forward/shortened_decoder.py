@@ -6,7 +6,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
-from engine.models.decoder import Decoder
+from engine.models.forward.decoder import Decoder
 
 
 def unlike_layers(kinds: Sequence[Hashable]) -> list[int]:
