@@ -212,7 +212,7 @@ MORE: tuple[Family, ...] = (
     _other("ling-3-flash", "glm4.5", "inclusionai-ling-3.0-flash", "glm45", ends=("<|role_end|>",)),
     _other("spark2.5", "glm4.5", "Spark2.5", "glm47", ends=family("deepseek-v3").ends),
     _other("step3.5-flash", "qwen3-coder", "StepFun3.5-Flash", "qwen3_coder", reasons=True),
-    _other("reka-edge", "qwen3", "Reka-Edge", "hermes"),
+    _other("reka-edge", "qwen3", "Reka-Edge", "hermes", ends=("<sep>",)),
     _like("lfm2-8b-a1b", "lfm2", "LFM2-8B-A1B"),
     _like("lfm2.5-8b-a1b", "lfm2.5", "LFM2.5-8B-A1B"),
     _like("lfm2.5-1.2b", "lfm2.5", "LFM2.5-Instruct"),
