@@ -10,22 +10,24 @@ import msgspec
 
 from gateway.turn_formats.json_scanner import JsonScanner
 from gateway.turn_formats.shapes.python_literal import as_json
-from gateway.turn_formats.shapes.schemas import type_names
+from gateway.turn_formats.shapes.schemas import ANY_TYPE, type_names
 from gateway.turn_formats.shapes.strings import string
 
-_UNLIKE_TEXT = {"null", "array", "object"}
+_UNLIKE_TEXT, _TEXT = {"null", "array", "object"}, {"string"}
 _WORDS = {"true": "true", "false": "false", "null": "null", "none": "null"}
 
 
 def typed(text: str, types: Set[str]) -> str:
     """Convert an unquoted value to JSON of one of the `types`, or to a string.
 
-    If a string is allowed too, only `null`, lists and objects become values of another type. A
-    number may be the text of a string, such as a postal code.
+    If a string is allowed too, a number or a word must be spelled as in JSON, and the schema must
+    name its type: 007 is text, and so is 7 if the schema allows values of all types.
     """
-    written = _as_json(text.strip())
-    allowed = types & _UNLIKE_TEXT if "string" in types else types
-    return written if _types(written) & allowed else string(text)
+    bare = text.strip()
+    written = _as_json(bare)
+    is_spelled = written in (bare, bare.lower()) and types != ANY_TYPE
+    allowed = types if "string" not in types or is_spelled else types & _UNLIKE_TEXT
+    return written if _types(written) & allowed - _TEXT else string(text)
 
 
 def is_text(types: Set[str]) -> bool:
