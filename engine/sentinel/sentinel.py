@@ -28,7 +28,7 @@ from engine.link.messages import Generate, SamplingParams, pack_token_ids
 from engine.link.stats.engine_stats import SentinelStats
 from engine.sentinel.comparison import compare
 from engine.sentinel.report import AnswerOrigin, Reporter
-from engine.sequences.intake import MAX_PROMPT_REPORT
+from engine.sequences.request_checks import MAX_PROMPT_REPORT
 from engine.sequences.sequence import Sequence, WatchedAnswer
 
 NOBODY = ""  # flow of checks; it has no quota and no part of a tier

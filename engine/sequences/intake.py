@@ -16,8 +16,16 @@ import numpy as np
 
 from engine.errors import InvalidRequest, PromptTooLong
 from engine.link.codec import DecodeError, unpack_token_ids
-from engine.link.messages import Generate, LogitBias, Mark, Partition, SamplingParams
+from engine.link.messages import Generate, Partition
 from engine.sequences.modules import SequenceModules, modules_of
+from engine.sequences.request_checks import (
+    WHOLE,
+    check_fields,
+    check_marks,
+    check_places,
+    check_sampling,
+    check_scoring,
+)
 from engine.sequences.sequence import Sequence
 from engine.sequences.token_constraint import (
     ConstraintOf,
@@ -30,19 +38,7 @@ from prefix_cache.hashing import KEY_BYTES, TokenIds
 from prefix_cache.namespace import Namespace, NamespacePath
 
 TOKEN_BYTES = 4
-MAX_WEIGHT = 1e6
-MAX_ID_CHARS = 256
-MAX_STOP_TOKENS = 1024
-MAX_LOGPROBS = 128
 MAX_CANDIDATES = 256
-MAX_PROMPT_REPORT = 4 << 20  # maximum bytes of a prompt's log probabilities
-MAX_MARKS = 8
-MAX_RETAINED_S = 7 * 24 * 3600.0
-MAX_TOP_K = 2**31 - 1
-FLOAT32_MAX = 3.4e38  # largest number that the sampler can handle
-FLOAT32_LEAST = 1.2e-38  # smallest positive number that the sampler can handle
-WHOLE = (0.0, 1.0)  # quota without minimum and maximum
-_UNKNOWN_TOKEN = "a sampling parameter names a token outside of the vocabulary"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,15 +63,15 @@ class Intake:
         prompt = self._prompt(request.token_ids)
         # The step that ends the prompt always samples a token.
         sampled = max(request.sampling.max_tokens, 1)
-        _check_turn(request)
-        self._check_sampling(request.sampling)
-        _check_scoring(request, len(prompt))
+        check_fields(request)
+        check_sampling(request.sampling, self.vocab_size)
+        check_scoring(request, len(prompt))
         self._check_candidates(request.candidates)
         modules = self._modules(request)
         self._check_room(modules, len(prompt), sampled)
         self._check_keys(request, len(prompt))
-        _check_marks(request.marks, len(prompt))
-        _check_places(request, len(prompt))
+        check_marks(request.marks, len(prompt))
+        check_places(request, len(prompt))
         tokens = np.zeros(len(prompt) + sampled, np.int32)
         tokens[: len(prompt)] = prompt
         positions = self._positions(request.positions, len(prompt), sampled)
@@ -185,99 +181,12 @@ class Intake:
         if request.use_cache and len(request.block_keys) != expected:
             raise InvalidRequest("the block keys do not fit the prompt")
 
-    def _check_sampling(self, sampling: SamplingParams) -> None:
-        numbers = (
-            sampling.temperature,
-            sampling.top_p,
-            sampling.min_p,
-            sampling.presence_penalty,
-            sampling.frequency_penalty,
-            sampling.repetition_penalty,
-        )
-        if not all(abs(number) <= FLOAT32_MAX for number in numbers):  # also refuses NaN
-            raise InvalidRequest("a sampling parameter is not finite")
-        if (
-            sampling.temperature < 0
-            or sampling.repetition_penalty < FLOAT32_LEAST
-            or sampling.max_tokens < 0
-            or sampling.min_tokens < 0
-            or not 0 <= sampling.top_k <= MAX_TOP_K
-        ):
-            raise InvalidRequest("a sampling parameter is out of its range")
-        most = max(sampling.num_logprobs or 0, sampling.prompt_logprobs or 0)
-        least = min(sampling.num_logprobs or 0, sampling.prompt_logprobs or 0)
-        if not 0 <= least <= most <= min(MAX_LOGPROBS, self.vocab_size):
-            raise InvalidRequest("more logprobs than are kept")
-        if len(sampling.stop_token_ids) > MAX_STOP_TOKENS:
-            raise InvalidRequest("too many stop tokens")
-        if any(not 0 <= token_id < self.vocab_size for token_id in sampling.stop_token_ids):
-            raise InvalidRequest(_UNKNOWN_TOKEN)
-        self._check_bias(sampling.logit_bias)
-        if sampling.seed is not None and not -(2**63) <= sampling.seed < 2**63:
-            raise InvalidRequest("the seed has more than 64 bits")
-
     def _check_candidates(self, data: bytes) -> None:
         if not data:
             return
         candidates = self._prompt(data)
         if len(candidates) > MAX_CANDIDATES:
             raise InvalidRequest("too many candidates")
-
-    def _check_bias(self, bias: LogitBias) -> None:
-        if len(bias.token_ids) % 4 or len(bias.token_ids) != len(bias.values):
-            raise InvalidRequest("the biases do not fit their tokens")
-        if not bias.token_ids:
-            return
-        token_ids = np.frombuffer(bias.token_ids, "<i4")
-        if token_ids.min() < 0 or token_ids.max() >= self.vocab_size:
-            raise InvalidRequest(_UNKNOWN_TOKEN)
-        if not np.isfinite(np.frombuffer(bias.values, "<f4")).all():
-            raise InvalidRequest("a sampling parameter is not finite")
-
-
-def _check_scoring(request: Generate, prompt_len: int) -> None:
-    likeliest = request.sampling.prompt_logprobs
-    if likeliest is None:
-        return
-    if request.use_cache:
-        raise InvalidRequest("a prompt that is scored does not use the cache")
-    if prompt_len * 8 * (likeliest + 2) > MAX_PROMPT_REPORT:
-        raise InvalidRequest(
-            f"{likeliest} log-probabilities of each of {prompt_len} tokens of a prompt are more "
-            f"than {MAX_PROMPT_REPORT} bytes"
-        )
-
-
-def _check_turn(request: Generate) -> None:
-    if request.source is not None and request.source.only and not request.use_cache:
-        raise InvalidRequest("what is only to be fetched has to use the cache")
-    if (request.embeds or request.candidates) and request.sampling.max_tokens:
-        raise InvalidRequest("a prompt off which something is read is not continued")
-    longest = max(map(len, (request.request_id, request.flow, request.writer)))
-    if not request.request_id or longest > MAX_ID_CHARS:
-        raise InvalidRequest("an id is empty or too long")
-    if not 0 < request.weight <= MAX_WEIGHT:  # also refuses NaN
-        raise InvalidRequest(f"the weight is not a number above 0 and up to {MAX_WEIGHT:g}")
-    floor, ceiling = request.cache_quota or WHOLE
-    if not 0.0 <= floor <= ceiling <= 1.0:
-        raise InvalidRequest("the cache quota is not 0 <= floor <= ceiling <= 1")
-
-
-def _check_places(request: Generate, prompt_len: int) -> None:
-    if not 0 <= request.question <= prompt_len:
-        raise InvalidRequest("the question begins outside of the prompt")
-    if request.adapter is not None and not 0 <= request.adapter.start < max(prompt_len, 1):
-        raise InvalidRequest("the adapter's first token is outside of the prompt")
-
-
-def _check_marks(marks: tuple[Mark, ...], prompt_len: int) -> None:
-    ends = [mark.num_tokens for mark in marks]
-    if len(marks) > MAX_MARKS or ends != sorted(ends):
-        raise InvalidRequest("too many marks, or not in order")
-    if ends and not 0 <= ends[0] <= ends[-1] <= prompt_len:
-        raise InvalidRequest("a mark is outside of the prompt")
-    if not all(0 < mark.seconds <= MAX_RETAINED_S for mark in marks):  # also refuses NaN
-        raise InvalidRequest("the time of a mark is out of its range")
 
 
 def partition_of(message: Partition) -> dict[str, Quota]:

@@ -16,7 +16,8 @@ from engine.link.messages import (
     pack_logit_bias,
     pack_token_ids,
 )
-from engine.sequences.intake import MAX_TOP_K, Intake
+from engine.sequences.intake import Intake
+from engine.sequences.request_checks import MAX_TOP_K
 from tests.engine.rigs.rig import generate
 
 INTAKE = Intake(vocab_size=64, block_size=4, max_model_len=40, fits=lambda tokens: tokens <= 32)

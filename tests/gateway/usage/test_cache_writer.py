@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from engine.sequences.intake import MAX_ID_CHARS
+from engine.sequences.request_checks import MAX_ID_CHARS
 from gateway.state.records import Tenant
 from gateway.usage.aggregator import UsageKey
 
