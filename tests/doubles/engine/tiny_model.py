@@ -44,6 +44,8 @@ RUNNABLE: dict[str, Any] = {
     "torch_dtype": "float32",
     "tie_word_embeddings": True,
 }
+# For tests of whole servers in which the computed values do not matter.
+ONE_LAYER = RUNNABLE | {"num_hidden_layers": 1}
 # A model that also has recurrent layers.
 HYBRID: dict[str, Any] = RUNNABLE | {
     "architectures": ["Qwen3_5ForCausalLM"],

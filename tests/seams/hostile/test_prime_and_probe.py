@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.cli.console import Console
-from tests.doubles.engine.tiny_model import RUNNABLE, write_tiny_model
+from tests.doubles.engine.tiny_model import ONE_LAYER, write_tiny_model
 from tests.seams.support.server import running_server
 
 SMALL = {
@@ -28,16 +28,16 @@ POOLED = {
     "RATOON_HOST_CACHE_TOKENS": "0",
     "RATOON_DISK_CACHE_GIB": "0",
 }
-ONLY_EVICTION = ("--tiers", "device", "--quick", "--samples", "0", "--eviction-trials", "2")
+ONLY_EVICTION = ("--tiers", "device", "--quick", "--samples", "0", "--eviction-trials")
 
 
-def attacked(tmp_path: Path, settings: dict[str, str]) -> dict[str, Any]:
-    # one layer is enough, since the computed values do not matter
-    config = {**RUNNABLE, "num_hidden_layers": 1}
-    model = {"RATOON_MODEL": str(write_tiny_model(tmp_path / "tiny", config=config))}
+def attacked(tmp_path: Path, settings: dict[str, str], trials: int = 2) -> dict[str, Any]:
+    model = {"RATOON_MODEL": str(write_tiny_model(tmp_path / "tiny", config=ONE_LAYER))}
     with running_server(tmp_path / "data", SMALL | model | settings) as server:
         target = ("--url", server.url, "--admin-key", server.admin_key, "--json")
-        record: dict[str, Any] = Console().type("verify-isolation", *target, *ONLY_EVICTION).json
+        record: dict[str, Any] = (
+            Console().type("verify-isolation", *target, *ONLY_EVICTION, str(trials)).json
+        )
     return record
 
 
@@ -52,6 +52,6 @@ def test_nothing_is_learnt_where_each_tenant_has_its_part(tmp_path: Path) -> Non
 
 
 def test_the_control_everything_is_learnt_where_tenants_share_the_room(tmp_path: Path) -> None:
-    record = attacked(tmp_path, POOLED)
+    record = attacked(tmp_path, POOLED, trials=1)
     assert record["eviction"]["across"]["bits"] > 0.5
     assert record["eviction_outcome"] == record["verdict"] == "leaks"

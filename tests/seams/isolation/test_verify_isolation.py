@@ -22,7 +22,7 @@ from cli.isolation.cases import CASES, MODULE_CASES, PUBLISHED_CASES
 from cli.isolation.stored import STORED
 from cli.operating.audit import MARK
 from tests.cli.console import Console, Printed
-from tests.doubles.engine.tiny_model import HYBRID, RUNNABLE, write_tiny_model
+from tests.doubles.engine.tiny_model import HYBRID, ONE_LAYER, write_tiny_model
 from tests.doubles.ports import free_port
 from tests.doubles.waiting import wait_for
 from tests.examples import in_the_zoo
@@ -42,7 +42,7 @@ PAIRED_ONLY = ("--samples", "0", "--eviction-trials", "0")
 
 
 def with_tiny_model(directory: Path) -> dict[str, str]:
-    return SMALL | {"RATOON_MODEL": str(write_tiny_model(directory / "tiny", config=RUNNABLE))}
+    return SMALL | {"RATOON_MODEL": str(write_tiny_model(directory / "tiny", config=ONE_LAYER))}
 
 
 @pytest.fixture
@@ -200,7 +200,7 @@ def test_a_server_that_shares_everything_is_found_out(
 ) -> None:
     """This server shares host memory. `faults/test_machines.py` tests one that shares devices."""
     with running_server(tmp_path / "data", {**small, "RATOON_SHARE_ALL": "1"}) as server:
-        printed = verify(server, "--tiers", "device,host,disk", *PAIRED_ONLY)
+        printed = verify(server, "--tiers", "device,host", *PAIRED_ONLY)
         expect_nothing_left(server)
     assert printed.status == 1
     assert printed.json["verdict"] == "leaks"
@@ -210,7 +210,7 @@ def test_a_server_that_shares_everything_is_found_out(
     assert outcomes["another tenant"] == "leaks"
     assert outcomes["stranger"] == "leaks"
     assert behind["another tenant"] == "leaks"
-    for tier in ("device", "host", "disk"):
+    for tier in ("device", "host"):
         modules = {f["case"]: f["outcome"] for f in cells(printed.json, tier)}
         assert modules["another tenant's, of the same text"] == "leaks"
         assert modules["the same salt of two tenants"] == "leaks"
