@@ -65,7 +65,7 @@ class Pair:
                 at_half()
             answers = await asyncio.gather(*(self.ask(RATE, which) for which in (0, 1, 0, 1)))
             admitted += sum(answers)
-            await asyncio.sleep(0)
+            await asyncio.sleep(0.004)  # several hundred requests a second are enough
         return admitted, time.monotonic() - began
 
 

@@ -20,12 +20,18 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_tiny_model(tmp_path_factory.mktemp("models") / "agent", template=TEMPLATE)
 
 
-@pytest.fixture
-def gemini(served: Served, engine: FakeEngine) -> Iterator[genai.Client]:
-    """Return the official client as users have it."""
+@pytest.fixture(scope="module")
+def client_of_module(served: Served) -> Iterator[genai.Client]:
+    """Make the official client as users have it, which reads its certificates twice."""
     client = genai.Client(api_key=served.key, http_options={"base_url": served.url})
     yield client
     client.close()
+
+
+@pytest.fixture
+def gemini(client_of_module: genai.Client, engine: FakeEngine) -> genai.Client:
+    """Return the official client."""
+    return client_of_module
 
 
 @pytest.fixture
