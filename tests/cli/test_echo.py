@@ -99,7 +99,8 @@ def test_no_command_has_another_way_out() -> None:
         f"{file.relative_to(root)}:{call.lineno}"
         for file in root.rglob("*.py")
         if str(file.relative_to(root)) not in ALLOWED
-        for call in ast.walk(ast.parse(file.read_text()))
+        if any(word in (source := file.read_text()) for word in ("print", "echo", "write"))
+        for call in ast.walk(ast.parse(source))
         if isinstance(call, ast.Call) and _writes(ast.unparse(call.func))
     }
     assert found == set()

@@ -36,16 +36,27 @@ NOUNS = {"A", "All", "An", "Any", "Each", "Every", "It", "Its", "None", "One", "
 THIRD_PERSON = {"Adds", "Gives", "Keeps", "Makes", "Raises", "Reads", "Returns", "Sends", "Writes"}
 Classes = list[tuple[Path, ast.ClassDef]]
 Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+Trees = dict[Path, ast.Module]
 
 
 @pytest.fixture(scope="module")
-def classes() -> Classes:
+def trees() -> Trees:
+    """Parse the files of the product, the benchmarks and the programs of the documentation."""
+    return {
+        path.relative_to(ROOT): ast.parse(path.read_text())
+        for package in [*PACKAGES, "benchmarks", "docs"]
+        for path in sorted((ROOT / package).rglob("*.py"))
+    }
+
+
+@pytest.fixture(scope="module")
+def classes(trees: Trees) -> Classes:
     """Return the product's classes, with their files."""
     return [
-        (path.relative_to(ROOT), node)
-        for package in PACKAGES
-        for path in sorted((ROOT / package).rglob("*.py"))
-        for node in ast.walk(ast.parse(path.read_text()))
+        (path, node)
+        for path, tree in trees.items()
+        if path.parts[0] in PACKAGES
+        for node in ast.walk(tree)
         if isinstance(node, ast.ClassDef)
     ]
 
@@ -101,15 +112,13 @@ def opens_badly(node: Documented) -> bool:
     return text.split()[0].rstrip(".,:;") in avoided
 
 
-def openings(source: str) -> list[str]:
-    nodes = (node for node in ast.walk(ast.parse(source)) if isinstance(node, Documented))
+def openings(tree: ast.Module) -> list[str]:
+    nodes = (node for node in ast.walk(tree) if isinstance(node, Documented))
     return [ast.get_docstring(node) or "" for node in nodes if opens_badly(node)]
 
 
-@pytest.mark.parametrize("package", [*PACKAGES, "benchmarks", "docs"])
-def test_a_docstring_opens_with_a_verb_or_a_noun(package: str) -> None:
-    sources = ((path, path.read_text()) for path in sorted((ROOT / package).rglob("*.py")))
-    found = [f"{path}: {text}" for path, source in sources for text in openings(source)]
+def test_a_docstring_opens_with_a_verb_or_a_noun(trees: Trees) -> None:
+    found = [f"{path}: {text}" for path, tree in trees.items() for text in openings(tree)]
     assert found == []
 
 
@@ -126,5 +135,5 @@ def test_an_opening_that_hides_its_verb_or_noun_is_found() -> None:
         'def f():\n """Return the size."""',
         'class C:\n @property\n def size(self):\n  """The size."""',
     ]
-    assert [len(openings(source)) for source in bad] == [1, 1, 1, 1]
-    assert [openings(source) for source in good] == [[], [], [], []]
+    assert [len(openings(ast.parse(source))) for source in bad] == [1, 1, 1, 1]
+    assert [openings(ast.parse(source)) for source in good] == [[], [], [], []]
