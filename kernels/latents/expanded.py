@@ -57,7 +57,8 @@ def _expand(
     """Make a pool (n, 2, H, B, D) of keys and values, and a layout with its block ids."""
     heads, block_size = weight.shape[0], kv.shape[3]
     rows, blocks = layout.num_rows - layout.num_decodes, -(-layout.max_context_len // block_size)
-    ids = _block_ids(layout, blocks, block_size)
+    # Ids after a row's context may be anything. The blocks read for them are never attended to.
+    ids = layout.block_tables[layout.num_decodes :, :blocks].clamp(0, len(kv) - 1).flatten()
     gathered = dequantised(kv, ids).to(weight.dtype) if is_fp8(kv) else kv.index_select(0, ids)
     latents = gathered.view(-1, shape.latent)
     both = weight.new_empty((2, heads, len(latents), shape.padded_dim))
@@ -73,11 +74,3 @@ def _expand(
     first = -layout.num_decodes * blocks  # blocks of decodes get negative ids, which are never read
     tables = torch.arange(first, rows * blocks, dtype=torch.int32, device=kv.device)
     return pool, replace(layout, block_tables=tables.view(layout.num_rows, blocks))
-
-
-def _block_ids(layout: BatchLayout, blocks: int, block_size: int) -> Tensor:
-    """Return the block ids of rows after the decodes, (rows * blocks,) int64. Unused ids are 0."""
-    tables = layout.block_tables[layout.num_decodes :, :blocks].long()
-    starts = torch.arange(blocks, device=tables.device) * block_size
-    used = starts < layout.context_lens[layout.num_decodes :, None]
-    return torch.where(used, tables, 0).flatten()

@@ -63,7 +63,7 @@ def write(kv: Tensor, slots: Tensor, keys_values: Tensor) -> None:
 
 
 def dequantised(kv: Tensor, blocks: Tensor) -> Tensor:
-    """Dequantise blocks (n,) int64 of a layer -> (n, 2, Hkv, B, D) float32. Plain PyTorch."""
+    """Dequantise blocks (n,) of a layer -> (n, 2, Hkv, B, D) float32. Plain PyTorch."""
     numbers = kv.view(torch.uint8).index_select(0, blocks).view(E4M3).float()
     return numbers * scales_of(kv).index_select(0, blocks).float()[..., None]
 
