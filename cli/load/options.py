@@ -39,7 +39,9 @@ class LoadFlags:
     requests: int = _load(64, "Total number of requests.", min=1)
     concurrency: int = _load(8, "Requests in flight at once, in a closed loop.", min=1)
     prompt_tokens: int = _load(512, "Tokens of every prompt.", min=1)
-    shared_tokens: int = _load(256, "Tokens that all prompts begin with.", min=0)
+    shared_tokens: int | None = _load(
+        None, "Tokens that all prompts begin with. Default: half of --prompt-tokens.", min=0
+    )
     output_tokens: int = _load(64, "Tokens of every answer.", min=1)
     dataset: Path | None = _load(
         None,

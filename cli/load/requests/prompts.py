@@ -38,12 +38,7 @@ def draw_bodies(
     Without `sizes`, the flags give the sizes, and all prompts begin with the same --shared-tokens.
     Raises BadSetting.
     """
-    if sizes is None and load.shared_tokens > load.prompt_tokens:
-        raise BadSetting(
-            "--shared-tokens",
-            f"{load.shared_tokens} is more than --prompt-tokens {load.prompt_tokens}",
-        )
-    shared = load.shared_tokens if sizes is None else 0
+    shared = _shared(load) if sizes is None else 0
     extra = {} if load.extra_body is None else _object(load.extra_body)
     return [
         stream_body(model, size.output)
@@ -51,6 +46,17 @@ def draw_bodies(
         | extra
         for number, size in enumerate(flag_sizes(load) if sizes is None else sizes)
     ]
+
+
+def _shared(load: LoadFlags) -> int:
+    if load.shared_tokens is None:
+        return load.prompt_tokens // 2
+    if load.shared_tokens > load.prompt_tokens:
+        raise BadSetting(
+            "--shared-tokens",
+            f"{load.shared_tokens} is more than --prompt-tokens {load.prompt_tokens}",
+        )
+    return load.shared_tokens
 
 
 def _object(text: str) -> Body:

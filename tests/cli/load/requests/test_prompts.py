@@ -86,6 +86,12 @@ def test_no_more_is_shared_than_there_is(shared: int, fine: bool) -> None:
             draw_bodies(load, "tiny", seed=1)
 
 
+def test_half_of_a_prompt_is_shared_by_default() -> None:
+    first, second = draw_bodies(LoadFlags(requests=2, prompt_tokens=41), "tiny", seed=1)
+    assert first["prompt"][:20] == second["prompt"][:20]
+    assert first["prompt"][20] != second["prompt"][20], "with this seed"
+
+
 def test_sizes_take_the_place_of_the_flags() -> None:
     sizes = [RequestSize(5, 2), RequestSize(300, 9)]
     first, second = draw_bodies(LOAD, "tiny", 1, sizes)
