@@ -45,7 +45,7 @@ def opencode(home: Path, url: str, key: str) -> tuple[list[str], dict[str, str]]
         "npm": "@ai-sdk/openai-compatible",
         "name": "Ratoon",
         "options": {"baseURL": f"{url}/v1", "apiKey": key},
-        "models": {MODEL: {"name": MODEL}},
+        "models": {MODEL: {"name": MODEL, "limit": {"context": 1_000_000, "output": 4096}}},
     }
     name = f"ratoon/{MODEL}"
     config = {"provider": {"ratoon": provider}, "model": name, "small_model": name}
