@@ -36,6 +36,7 @@ from prefix_cache.eviction.shares import PUBLISHED
 
 IDLE_WAIT_S = 0.1
 SAVED_AT_ONCE = 256
+MOST_CHECKED = 2048  # maximum number of the tree's nodes that are checked while serving
 
 
 class EngineCore:
@@ -71,6 +72,15 @@ class EngineCore:
     def is_idle(self) -> bool:
         """True if no request is waiting or running."""
         return not self._clients.alive
+
+    @property
+    def is_quickly_checked(self) -> bool:
+        """True if `check_invariants` takes at most about 0.1 s.
+
+        A check takes up to 60 us for each node of the cache's tree. Large trees are not checked
+        while requests may arrive, because the check of a million nodes takes a minute.
+        """
+        return self._cache.tree.num_nodes <= MOST_CHECKED
 
     def step(self) -> None:
         """Run one iteration of the loop. Without work, wait a moment for messages."""

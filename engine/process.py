@@ -46,6 +46,11 @@ class Core(Protocol):
         """True if no request is waiting or running."""
         ...
 
+    @property
+    def is_quickly_checked(self) -> bool:
+        """True if `check_invariants` delays a new request by little."""
+        ...
+
     def step(self) -> None:
         """Run one iteration of the engine's loop."""
         ...
@@ -112,7 +117,8 @@ def _run(core: Core, stop: StopSignal) -> None:
         core.step()
         now = time.monotonic()
         dirty = dirty or not core.is_idle
-        if dirty and core.is_idle and now - checked >= CHECK_EVERY_S:
+        is_due = dirty and core.is_idle and now - checked >= CHECK_EVERY_S
+        if is_due and core.is_quickly_checked:
             core.check_invariants()
             checked, dirty = now, False
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from engine.core import IDLE_WAIT_S, EngineCore
+from engine.core import IDLE_WAIT_S, MOST_CHECKED, EngineCore
 from engine.errors import EngineDied, EngineUnavailable
 from engine.link.event_messages import Failed, StepReply, Tokens
 from engine.link.messages import Hello, Welcome
@@ -209,3 +209,12 @@ def test_check_invariants_finds_a_wrong_count() -> None:
     lease_of(sequence).num_blocks -= 1
     with pytest.raises(InvariantBroken):
         rig.core.check_invariants()
+
+
+def test_only_small_trees_are_quickly_checked() -> None:
+    rig = Rig()
+    assert rig.core.is_quickly_checked
+    rig.cache.tree.num_nodes = MOST_CHECKED
+    assert rig.core.is_quickly_checked
+    rig.cache.tree.num_nodes += 1
+    assert not rig.core.is_quickly_checked

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from engine import process
 from engine.errors import EngineError
 from engine.process import DRAIN_SIGNAL, EXIT_BROKEN, EXIT_STOPPED, StopSignal, serve
 from engine.ranks.collectives import RankLeft
@@ -27,6 +28,7 @@ class ScriptedCore:
     raise_at_step: Exception | None = None
     raise_at_report: Exception | None = None
     alive: int = 0
+    is_quickly_checked: bool = True
     steps: int = 0
     said: list[str] = field(default_factory=list)
 
@@ -88,6 +90,26 @@ def test_asked_to_drain_it_finishes_what_it_has_whatever_the_grace() -> None:
     core.stop.has_time = True
     assert serve(core, core.stop, grace_s=0, spill_grace_s=7) == EXIT_STOPPED
     assert core.said == ["drain", "fail 0: engine_unavailable", "check", "put away 7 s"]
+
+
+class BusyOnce(ScriptedCore):
+    """A core that is idle after its second step."""
+
+    def step(self) -> None:
+        super().step()
+        self.alive = int(self.steps < 2)
+
+
+@pytest.mark.parametrize("is_quick", [True, False])
+def test_an_idle_engine_is_checked_only_if_that_is_quick(
+    is_quick: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The check of a large tree would delay the next request by seconds."""
+    monkeypatch.setattr(process, "CHECK_EVERY_S", 0.0)
+    core = BusyOnce(StopSignal(), stop_at_step=4, alive=1, is_quickly_checked=is_quick)
+    assert serve(core, core.stop, grace_s=60) == EXIT_STOPPED
+    assert core.said[: core.said.index("drain")] == ["check"] * is_quick
+    assert "check" in core.said, "at the end, any tree is checked"
 
 
 @pytest.mark.parametrize(
