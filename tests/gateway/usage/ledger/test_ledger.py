@@ -1,6 +1,6 @@
 """Clients are charged for the tokens that the engine computed, whatever their pace.
 
-The test sends 600 requests of clients that read slowly, in pieces, or stop, to engines that go on
+The test sends 1,000 requests of clients that read slowly, in pieces, or stop, to engines that go on
 computing after a cancel. In runs with an odd seed, engines also die. To run longer, or from another
 seed:
 
@@ -37,7 +37,7 @@ from tests.gateway.usage.ledger.replicas import (
 )
 
 LANES = 10  # number of tenants, each with one request at a time
-REQUESTS = 30  # number of requests of each tenant
+REQUESTS = 50  # number of requests of each tenant
 PLAY_S = float(os.environ.get("RATOON_PROPERTY_SECONDS", "0"))
 STORED_AFTER = 200  # number of checks, a tenth of a second apart
 
@@ -161,8 +161,8 @@ async def test_what_engines_compute_is_told_and_charged_to_the_token(
         wrong, more = await run(tiny_model, tmp_path / str(seed), seed)
         assert not wrong, f"seed {seed}: " + "\n".join(wrong)
         seen += more
-    assert seen["told"] > 120, seen
-    assert seen["left"] > 90, seen
+    assert seen["told"] > 200, seen
+    assert seen["left"] > 150, seen
     assert min(seen[one] for one in ("cut off", "too large", "lost", "moved")) > 0, seen
 
 
