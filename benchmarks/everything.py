@@ -52,7 +52,7 @@ MAIN = (
     BenchmarkPart("kernels", "engine.kernels", "--quick"),
     BenchmarkPart("step", "engine.step", "--quick", takes_model=True),
     BenchmarkPart("gaps", "engine.gaps", "--quick", 180, takes_model=True),
-    BenchmarkPart("drafts", "engine.drafts", "--quick", takes_model=True),
+    BenchmarkPart("drafts", "drafting.drafts", "--quick", takes_model=True),
     BenchmarkPart("server", "serving", "--quick", 900, takes_model=True),
     BenchmarkPart("cache", "engine.cache_cost", "--quick", takes_model=True),
 )

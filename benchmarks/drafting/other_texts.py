@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from benchmarks.engine.changed_files import changed_files
+from benchmarks.drafting.changed_files import changed_files
 from tests.zoo.fetch import place_of
 from tests.zoo.sources import JSON_SCHEMA_SUITE, Package, Sdist, Wheel
 
