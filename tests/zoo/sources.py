@@ -139,6 +139,7 @@ LLAMA_CPP = Sdist(
         "vendor/llama.cpp/models/ggml-vocab-*.inp",
         "vendor/llama.cpp/models/ggml-vocab-*.out",
         "vendor/llama.cpp/grammars/*.gbnf",
+        "vendor/llama.cpp/tests/test-chat.cpp",
     ),
 )
 
