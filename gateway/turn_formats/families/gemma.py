@@ -4,7 +4,7 @@
     <|tool_call>call:get_weather{city:<|"|>Oslo<|"|>,days:3}<tool_call|>
 
 Keys have no quotes. Each string stands between two quote tokens. No string contains these tokens,
-so strings need no escapes. Everything else is as in JSON. Calls are sent as JSON while they arrive.
+so strings need no escapes. Everything else is as in JSON. JSON strings are read too. Calls are sent as JSON while they arrive.
 Gemma 3 has no notation for calls. Its prompts ask for the form of `pythonic.py`.
 """
 
@@ -12,6 +12,8 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
+
+import msgspec
 
 from gateway.turn_formats.calls import CallReader
 from gateway.turn_formats.grammar import GrammarText, in_order, repeated
@@ -29,7 +31,8 @@ _NAME = re.compile(r"[^{<\s]*")
 _KEY = re.compile(r"[^:<{}\[\],]*")
 _SCALAR = re.compile(r"[^<{}\[\],]*")
 _MAX_NAME = 256
-_MAX_SCALAR = 1024
+_MAX_SCALAR, _MAX_TEXT = 1024, 1 << 16
+_JSON_QUOTE = '"'
 _MAX_DEPTH = 64
 _PREFIX = "call:"
 
@@ -204,6 +207,10 @@ class _GemmaReader(CallReader):
         return False
 
     def _key(self) -> Read[str | None]:
+        if (yield from self.peek()) == _JSON_QUOTE:
+            written = yield from self.json_value(_MAX_NAME)
+            yield from self.spaces()
+            return msgspec.json.decode(written, type=str) if written else None
         if not (yield from self.literal(self._quote)):
             return (yield from self.run(_KEY, _MAX_NAME)).strip() or None
         key = yield from self.run(_KEY, _MAX_NAME)
@@ -216,6 +223,9 @@ class _GemmaReader(CallReader):
             if depth > _MAX_DEPTH:
                 return self._broken("null")
             return (yield from self._object(depth) if follows == "{" else self._list(depth))
+        if follows == _JSON_QUOTE:
+            written = yield from self.json_value(_MAX_TEXT)
+            return self._ended(written) if written else self._broken("null")
         if (yield from self.closing(self._quote)):
             return (yield from self._words())
         written = yield from self.run(_SCALAR, _MAX_SCALAR)

@@ -19,6 +19,14 @@ TURNS: dict[str, Turn] = {
     ),
     "without the word": ("<start_function_call>clock{}", call("clock", "{}")),
     "a colon in place of the word": ("<start_function_call>:clock{}", call("clock", "{}")),
+    "JSON": (
+        written("get_weather", '{"city": "O,s\\"lo}", "tags": ["a", <escape>b<escape>], days:3}'),
+        call("get_weather", '{"city": "O,s\\"lo}", "tags": ["a", "b"], "days": 3}'),
+    ),
+    "ended in JSON": (
+        written("get_weather", '{"city": "Os')[: -len("<end_function_call>")],
+        call("get_weather", '{"city": null}'),
+    ),
     "spaces": (
         written("clock", " { a : 1 , b : [ 1 , 2 ] } "),
         call("clock", '{"a": 1, "b": [1, 2]}'),
