@@ -4,8 +4,9 @@
     <|tool_call>call:get_weather{city:<|"|>Oslo<|"|>,days:3}<tool_call|>
 
 Keys have no quotes. Each string stands between two quote tokens. No string contains these tokens,
-so strings need no escapes. Everything else is as in JSON. JSON strings are read too. Calls are sent as JSON while they arrive.
-Gemma 3 has no notation for calls. Its prompts ask for the form of `pythonic.py`.
+so strings need no escapes. Everything else is as in JSON. JSON strings are read too. Calls are sent
+as JSON while they arrive. Gemma 3 has no notation for calls. Its prompts ask for the form of
+`pythonic.py`.
 """
 
 import json
