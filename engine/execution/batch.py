@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -96,16 +97,17 @@ def build_batch(
     `tables` has the rows' blocks. Decode rows are put in the order of `sharing`, but samples stay
     in the order of `rows`. Without `sizes`, attention does not split the keys of any decode.
     """
-    arrays = _host_batch(rows, tables, block_size, sharing)
+    ordered, places = in_batch_order(rows, sharing)
+    arrays = _host_batch(rows, ordered, places, tables, block_size)
     if has_states:
-        arrays |= state_fields(in_batch_order(rows, sharing)[0])
+        arrays |= state_fields(ordered)
     if rings is not None:
-        arrays |= ring_fields(in_batch_order(rows, sharing)[0], rings)
+        arrays |= ring_fields(ordered, rings)
     if any(row.adapter for row in rows):
-        arrays["adapters"] = adapters_of(in_batch_order(rows, sharing)[0])
+        arrays["adapters"] = adapters_of(ordered)
     followed = followed_rows(rows, tables, block_size) if has_head else None
     if has_head:
-        ids, outputs = next_ids_of(in_batch_order(rows, sharing)[0], block_size), arrays["outputs"]
+        ids, outputs = next_ids_of(ordered, block_size), arrays["outputs"]
         arrays |= {"next_ids": ids.astype(np.int64), "drawn": drawn_places(rows, outputs, len(ids))}
     if followed is not None:
         arrays |= _followed_fields(followed, tables, arrays, sizes)
@@ -177,9 +179,13 @@ def _shared_prefix(tensors: dict[str, Tensor], most_rows: int) -> SharedPrefix:
 
 
 def _host_batch(
-    given: Sequence[Row], tables: BlockTables, block_size: int, sharing: Sharing | None
+    given: Sequence[Row],
+    rows: Sequence[Row],
+    order: npt.NDArray[np.int64],
+    tables: BlockTables,
+    block_size: int,
 ) -> dict[str, HostArray]:
-    rows, order = in_batch_order(given, sharing)
+    """Make the fields that every batch has, of `given` rows and of the `rows` in batch order."""
     starts = np.array([row.start for row in rows], dtype=np.int64)
     ends = np.array([row.end for row in rows], dtype=np.int64)
     num_new = ends - starts
