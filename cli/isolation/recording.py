@@ -26,19 +26,18 @@ def record_of(
     left_out: list[str],
 ) -> Record:
     """Make the record of a run. An interrupted, inconclusive test counts as left out."""
-    timing, gaps, modules = (
-        (None, None, None)
-        if timings is None
-        else (timings.first_token, timings.gaps, timings.modules)
-    )
-    is_cut = _is_cut(left_out, TIMING)
-    modules_are_cut = _is_cut(left_out, MODULES)
+    timing = gaps = modules = None
+    if timings is not None:
+        timing, gaps, modules = timings.first_token, timings.gaps, timings.modules
+    is_cut, modules_are_cut = _is_cut(left_out, TIMING), _is_cut(left_out, MODULES)
     timed, gapped = _timed_outcome(timing, is_cut=is_cut), _timed_outcome(gaps, is_cut=is_cut)
     used = _timed_outcome(modules, is_cut=modules_are_cut)
     if timings is not None and gaps is None:
         why = "the server drafts nothing"
         findings.append(untested("gaps", "another tenant", Outcome.NOT_APPLICABLE, why))
     evicted = None if eviction is None else eviction_outcome(eviction)
+    whole = (None, None) if is_cut else (timing, gaps)
+    advised = advice(findings, *whole, eviction, None if modules_are_cut else modules)
     return Record(
         began=began,
         ended=utc_now(),
@@ -56,15 +55,7 @@ def record_of(
         eviction_outcome=evicted,
         verdict=overall(findings, timed, gapped, used, evicted),
         left_out=left_out,
-        advice=list(
-            advice(
-                findings,
-                None if is_cut else timing,
-                None if is_cut else gaps,
-                eviction,
-                None if modules_are_cut else modules,
-            )
-        ),
+        advice=list(advised),
     )
 
 
