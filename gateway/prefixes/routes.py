@@ -4,6 +4,10 @@ The routes concern only the calling tenant's own prompts. A request is admitted 
 so its namespaces are the caller's. Each route counts as a request, and warming is charged for its
 prompt.
 
+The engine answers queries between two steps, and reads all nodes of the prefixes. For many or long
+prefixes this takes milliseconds, so a flood of free queries would delay the steps of all tenants.
+Therefore each tenant has one probe and one list or deletion in work.
+
 Elsewhere: how a request is read (`reader.py`).
 """
 # `from __future__ import annotations` would break FastAPI: it evaluates the handlers' annotations,
@@ -54,6 +58,7 @@ def _add_prompts(
 ) -> None:
     answering = parts.answering
     PermitOf = Annotated[Permit, Depends(parts.permitted())]
+    turns = TenantTurns()
 
     @router.post("/probe", openapi_extra=described(CacheProbe, RequestOf))
     async def probe(request: Request, permit: PermitOf) -> Response:
@@ -64,7 +69,8 @@ def _add_prompts(
         [asked] = admitted.generates
         start = 0 if asked.adapter is None else asked.adapter.start
         probe = Probe(token_ids=asked.token_ids, namespaces=asked.namespaces, adapter_start=start)
-        found = await engine.ask(probe)
+        async with turns.of(permit.caller.tenant_id):
+            found = await engine.ask(probe)
         tiers = TokensByTier.of(found.tiers, found.state_tier)
         shown = CacheProbe(
             prompt_tokens=admitted.prompt_tokens,
@@ -98,8 +104,6 @@ def _add_prompts(
 
 def _add_marked(router: APIRouter, parts: RouteParts, engine: Engine) -> None:
     PermitOf = Annotated[Permit, Depends(parts.permitted())]
-    # The engine reads the nodes of all listed prefixes between two steps. For many long prefixes
-    # this takes tens of milliseconds, so a flood of lists would delay the steps of all tenants.
     turns = TenantTurns(MOST_WAITING)
 
     @router.get("/prefixes", openapi_extra=described(CachePrefixList))

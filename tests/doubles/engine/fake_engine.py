@@ -219,8 +219,8 @@ class FakeEngine:
         self.caches_answers = False  # as the real engine's default
         self._cached_keys: set[bytes] = set()
         self.marks: dict[str, dict[bytes, MarkedPrefix]] = {}  # marked prefixes by flow and id
-        self.holds_lists = False  # True: lists of marked prefixes are not answered for now
-        self.listing = 0  # number of queries for such lists that wait for an answer
+        self.holds_queries = False  # True: queries about prefixes are not answered for now
+        self.held_queries = 0  # number of these queries that wait for an answer
         self.forgotten_copies: list[tuple[str, bytes]] = []
         self._unread: dict[bytes, str] = {}  # keys that no request found yet, and their writers
 
@@ -290,6 +290,8 @@ class FakeEngine:
 
     async def answer(self, query: Query[Any]) -> object:
         """Reply to a query from the double's own data. Lists of sequences and nodes are empty."""
+        if isinstance(query, ListMarked | Probe):
+            await self._held()
         match query:
             case StatsQuery():
                 return StatsReply(query_id="", stats=self._stats())
@@ -319,10 +321,6 @@ class FakeEngine:
             case Probe():
                 return self._probe(query)
             case ListMarked():
-                self.listing += 1
-                while self.holds_lists:  # noqa: ASYNC110 (set by another thread)
-                    await asyncio.sleep(0.001)
-                self.listing -= 1
                 marks = self.marks.get(query.flow, {})
                 return MarkedPrefixes(query_id="", prefixes=list(marks.values()))
             case ForgetMarked():
@@ -332,6 +330,12 @@ class FakeEngine:
     def share_cache_of(self, other: FakeEngine) -> None:
         """Share one set of cached blocks with `other` from now on."""
         self._cached_keys, self._unread = other._cached_keys, other._unread
+
+    async def _held(self) -> None:
+        self.held_queries += 1
+        while self.holds_queries:  # noqa: ASYNC110 (set by another thread)
+            await asyncio.sleep(0.001)
+        self.held_queries -= 1
 
     def flush_recorded(self, flushes: Mapping[str, str | None]) -> None:
         """Store the recorded flushes, without dropping any block."""

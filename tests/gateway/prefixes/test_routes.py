@@ -89,17 +89,30 @@ def test_marked_prefixes_are_listed_and_deleted(served: Served, engine: FakeEngi
 def test_a_tenant_has_one_list_in_work_and_some_waiting_and_others_do_not_wait(
     served: Served, engine: FakeEngine
 ) -> None:
-    engine.holds_lists = True
+    engine.holds_queries = True
     with ThreadPoolExecutor(MOST_WAITING + 3) as pool:
         own = [pool.submit(send, served, "GET", "prefixes") for _ in range(MOST_WAITING + 2)]
         [refused] = wait(own, return_when=FIRST_COMPLETED).done
         assert refused.result().status_code == 429
-        assert engine.listing == 1
         other = pool.submit(send, served, "GET", "prefixes", key=served.other_key)
-        wait_for(lambda: engine.listing == 2, 60.0)
-        engine.holds_lists = False
+        wait_for(lambda: engine.held_queries == 2, 60.0)
+        engine.holds_queries = False
         assert other.result().status_code == 200
         assert [one.result().status_code for one in own].count(200) == MOST_WAITING + 1
+
+
+def test_a_tenant_has_one_probe_in_work_and_others_do_not_wait(
+    served: Served, engine: FakeEngine
+) -> None:
+    engine.holds_queries = True
+    with ThreadPoolExecutor(8) as pool:
+        own = [pool.submit(send, served, "POST", "probe", body=CHAT) for _ in range(7)]
+        wait_for(lambda: len(served.streams) == 7, 60.0)
+        other = pool.submit(send, served, "POST", "probe", key=served.other_key, body=CHAT)
+        wait_for(lambda: engine.held_queries >= 2, 60.0)
+        assert engine.held_queries == 2
+        engine.holds_queries = False
+        assert {one.result().status_code for one in (*own, other)} == {200}
 
 
 @pytest.mark.parametrize("name", ["prefix_", "prefix_xyz", "prefix_00", "00", "%00"])
