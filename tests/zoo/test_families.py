@@ -19,8 +19,8 @@ from tests.zoo.gateways import zoo_gateway
 from tests.zoo.more_families import MORE, WITH_MORE
 
 # vLLM's templates that write calls in another form than the models: without commas between
-# arguments, with numbers as texts, or without the marker.
-WRITING_OTHERWISE = ("vllm-gemma3_pythonic", "vllm-functiongemma", "vllm-phi4_mini")
+# arguments, or without the marker.
+WRITING_OTHERWISE = ("vllm-gemma3_pythonic", "vllm-phi4_mini")
 _ASKED = "What is \u00e9t\u00e9?"
 
 

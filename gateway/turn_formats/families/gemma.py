@@ -21,7 +21,14 @@ from gateway.turn_formats.grammar import GrammarText, in_order, repeated
 from gateway.turn_formats.pieces import CallArguments, TextPiece
 from gateway.turn_formats.reading import Markers, Read
 from gateway.turn_formats.shapes.block_format import BlockFormat
-from gateway.turn_formats.shapes.schemas import alternatives, names, resolved, types_of, words_of
+from gateway.turn_formats.shapes.schemas import (
+    ParameterTypes,
+    alternatives,
+    names,
+    resolved,
+    types_of,
+    words_of,
+)
 from gateway.turn_formats.shapes.strings import inner, string
 from gateway.turn_formats.shapes.text_bounds import bounds_of
 from gateway.turn_formats.shapes.values import typed
@@ -152,6 +159,7 @@ class _GemmaReader(CallReader):
         super().__init__(tools)
         self._opens, self._closes, self._quote = Markers(opens), Markers(closes), Markers(quote)
         self._ends = Markers(opens, closes)
+        self._parameters = {tool.name: ParameterTypes(tool) for tool in tools}
 
     def turn(self) -> Read[None]:
         while (yield from self.until(self._opens, TextPiece)):
@@ -169,7 +177,7 @@ class _GemmaReader(CallReader):
         name = yield from self.run(_NAME, _MAX_NAME)
         yield from self.spaces()
         if (yield from self.peek()) == "{" and self.started(name):
-            if not (yield from self._object(0)):
+            if not (yield from self._object(0, self._parameters.get(self.known(name) or ""))):
                 yield from self.broken_arguments("", self._ends)
             return True
         is_call = yield from self.call_of(name, self._ends)
@@ -177,8 +185,11 @@ class _GemmaReader(CallReader):
             self.send(TextPiece)
         return is_call
 
-    def _object(self, depth: int) -> Read[bool]:
-        """Read and send an object. Close it and return False if it is malformed or cut off."""
+    def _object(self, depth: int, parameters: ParameterTypes | None = None) -> Read[bool]:
+        """Read and send an object, perhaps of a tool's parameters.
+
+        If it is malformed or cut off, close it and return False.
+        """
         before = "{"
         yield from self.literal(_OBJECT)
         self.drop()
@@ -191,7 +202,8 @@ class _GemmaReader(CallReader):
                 return self._broken("{}" if before == "{" else "}")
             self.drop()
             self.pieces.append(CallArguments(f"{before}{string(key)}: "))
-            if not (yield from self._value(depth + 1)):
+            types = frozenset[str]() if parameters is None else parameters.types(key)
+            if not (yield from self._value(depth + 1, types)):
                 return self._broken("}")
             yield from self.spaces()
             yield from self.literal(_COMMAS)
@@ -217,7 +229,7 @@ class _GemmaReader(CallReader):
         key = yield from self.run(_KEY, _MAX_NAME)
         return key if (yield from self.literal(self._quote)) else None
 
-    def _value(self, depth: int) -> Read[bool]:
+    def _value(self, depth: int, types: frozenset[str] = frozenset()) -> Read[bool]:
         yield from self.spaces()
         follows = yield from self.peek()
         if follows in ("{", "["):
@@ -228,7 +240,7 @@ class _GemmaReader(CallReader):
             written = yield from self.json_value(_MAX_TEXT)
             return self._ended(written) if written else self._broken("null")
         if (yield from self.closing(self._quote)):
-            return (yield from self._words())
+            return (yield from self._words(types))
         written = yield from self.run(_SCALAR, _MAX_SCALAR)
         if self.is_cut and not (yield from self.peek()):
             return False
@@ -253,7 +265,14 @@ class _GemmaReader(CallReader):
             yield from self.literal(_COMMAS)
             before = ", "
 
-    def _words(self) -> Read[bool]:
+    def _words(self, types: frozenset[str]) -> Read[bool]:
+        """Read a text between quotes. FunctionGemma writes values of other types there too."""
+        if types and "string" not in types:
+            parts: list[str] = []
+            self.drop()
+            found = yield from self.until(self._quote, parts.append, strips=False)
+            is_whole = bool(found) or not self.is_cut
+            return self._ended(typed("".join(parts), types)) if is_whole else False
         self._ended('"')
         found = yield from self.until(self._quote, _characters, strips=False)
         if not found:

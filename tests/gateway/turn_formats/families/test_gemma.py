@@ -19,6 +19,10 @@ TURNS: dict[str, Turn] = {
     ),
     "without the word": ("<start_function_call>clock{}", call("clock", "{}")),
     "a colon in place of the word": ("<start_function_call>:clock{}", call("clock", "{}")),
+    "a number in quotes": (
+        written("get_weather", "{city:<escape>7<escape>,days:<escape>3<escape>,exact:true}"),
+        call("get_weather", '{"city": "7", "days": 3, "exact": true}'),
+    ),
     "JSON": (
         written("get_weather", '{"city": "O,s\\"lo}", "tags": ["a", <escape>b<escape>], days:3}'),
         call("get_weather", '{"city": "O,s\\"lo}", "tags": ["a", "b"], "days": 3}'),
