@@ -25,7 +25,7 @@ import numpy as np
 from engine.exchange.serving.events import Asked, Asker, Gone
 from engine.exchange.serving.names import NamespaceNames
 from engine.exchange.serving.sending import BlocksToSend
-from engine.exchange.serving.serving_thread import BUSY
+from engine.exchange.serving.server import BUSY
 from engine.exchange.wire import SALT_BYTES, Ask
 from engine.sequences.sequence import Sequence
 from prefix_cache.cache import PrefixCache

@@ -18,9 +18,9 @@ from msgspec.structs import replace
 from engine.exchange.block_memory import BlockWriter
 from engine.exchange.seal import Seal, SealedPlace
 from engine.exchange.serving.events import Asked, Asker, Gone
+from engine.exchange.serving.listening import UNREAD_FRAMES
 from engine.exchange.serving.sending import BlocksToSend
-from engine.exchange.serving.server import UNREAD_FRAMES, BlockServer
-from engine.exchange.serving.serving_thread import BUSY, MOST_ASKS
+from engine.exchange.serving.server import BUSY, MOST_ASKS, BlockServer
 from engine.exchange.wire import (
     Ask,
     Block,
@@ -151,7 +151,7 @@ def send(answering: BlockServer, asker: Asker, count: int) -> None:
 def carried_out(answering: BlockServer) -> None:
     """Wait until the sending thread has carried out earlier orders."""
     is_done = threading.Event()
-    answering._thread._order(is_done.set)
+    answering._order(is_done.set)
     assert is_done.wait(WAIT_S)
 
 
