@@ -1,1 +1,1 @@
-"""The served architectures, one file for each family, and their registry."""
+"""The served architectures, one file for each family, their registry, and its reader of configs."""
