@@ -7,14 +7,13 @@ import msgspec
 import numpy as np
 from msgspec import UnsetType
 
-from engine.link.event_messages import TokenLogprobs
 from gateway.config import Bounds
 from gateway.dialects.explaining import explain_of, ratoon_reply
 from gateway.dialects.finished_choice import FinishedChoice
 from gateway.dialects.lazy_json import LazyList, listed_now
 from gateway.dialects.openai.answers.logprobs import Offsets, completion_logprobs
 from gateway.dialects.openai.answers.prompt_logprobs import prompt_logprobs
-from gateway.dialects.openai.answers.rendering import ReplyFormat, usage_reply
+from gateway.dialects.openai.answers.rendering import ReplyFormat, scored, usage_reply
 from gateway.dialects.openai.answers.replies import (
     Completion,
     CompletionChoice,
@@ -85,7 +84,8 @@ class CompletionReply(ReplyFormat):
         """Write the choice of a chunk for `event`, with the text that `event` adds."""
         if not isinstance(event, Delta):
             ids = self.token_ids(event)
-            return CompletionChoice(event.index, "", None, event.reason, token_ids=ids)
+            logprobs = self._logprobs(event)
+            return CompletionChoice(event.index, "", logprobs, event.reason, token_ids=ids)
         text = event.text if event.index in self.begun else self._echo(event.index) + event.text
         self.begun.add(event.index)
         logprobs = self._logprobs(event)
@@ -134,32 +134,22 @@ class CompletionReply(ReplyFormat):
             )
         return str(prompt)
 
-    def _logprobs(self, choice: Delta | FinishedChoice) -> CompletionLogprobs | None:
-        echoed = choice.prompt if self.echoed and self.has_logprobs else None
-        if choice.logprobs is None and echoed is None:
+    def _logprobs(self, choice: Event | FinishedChoice) -> CompletionLogprobs | None:
+        """Write the log-probabilities of an echoed prompt's tokens and of the choice's.
+
+        The token that stopped the choice is among them where its id is shown, and after an echo.
+        lm-eval, which scores prompts, asks for one token and reads all tokens before the last.
+        """
+        has_echo = bool(self.echoed) and self.has_logprobs
+        echoed = None if isinstance(choice, ChoiceEnded) or not has_echo else choice.prompt
+        token_ids, reported = scored(choice, with_stop=self.shows_ids or has_echo)
+        if reported is None and echoed is None:
             return None
         offsets = self.offsets.get(choice.index)
         if offsets is None:
             offsets = Offsets(self.tokenizer, skip_special_tokens=self.skip_special_tokens)
             self.offsets[choice.index] = offsets
-        reported: Sequence[TokenLogprobs] = choice.logprobs or ()
-        token_ids: Sequence[int] = choice.token_ids[: len(reported)]
-        if echoed is not None and isinstance(choice, FinishedChoice):
-            token_ids, reported = _with_stop(choice.end, token_ids, reported)
         listed = LazyList if isinstance(choice, FinishedChoice) else listed_now
         return completion_logprobs(
-            self.tokenizer, token_ids, reported, offsets, echoed, listed=listed
+            self.tokenizer, token_ids, reported or (), offsets, echoed, listed=listed
         )
-
-
-def _with_stop(
-    end: ChoiceEnded, token_ids: Sequence[int], reported: Sequence[TokenLogprobs]
-) -> tuple[Sequence[int], Sequence[TokenLogprobs]]:
-    """Append the token that stopped a choice, and its log-probabilities, to the choice's tokens.
-
-    Clients that score an echoed prompt drop the last token. lm-eval asks for one token and reads
-    all tokens before it as the prompt.
-    """
-    if end.stop_logprobs is None or not isinstance(end.stopped_by, int):
-        return token_ids, reported
-    return (*token_ids, end.stopped_by), (*reported, end.stop_logprobs)

@@ -10,7 +10,7 @@ from gateway.dialects.finished_choice import FinishedCall, FinishedChoice
 from gateway.dialects.lazy_json import LazyList, listed_now
 from gateway.dialects.openai.answers.logprobs import chat_logprobs
 from gateway.dialects.openai.answers.prompt_logprobs import prompt_logprobs
-from gateway.dialects.openai.answers.rendering import ReplyFormat, usage_reply
+from gateway.dialects.openai.answers.rendering import ReplyFormat, scored, usage_reply
 from gateway.dialects.openai.answers.replies import (
     AssistantMessage,
     CalledCustom,
@@ -65,7 +65,8 @@ class ChatReply(ReplyFormat):
         """Write the choice of a chunk for `event`, or return None if there is nothing to send."""
         if not isinstance(event, Delta):
             ids = self.token_ids(event)
-            return ChatChunkChoice(event.index, MessageDelta(), None, self._reason(event), ids)
+            logprobs, reason = self._logprobs(event), self._reason(event)
+            return ChatChunkChoice(event.index, MessageDelta(), logprobs, reason, ids)
         first = event.index not in self.begun
         ids = self.token_ids(event)
         if not (first or event.text or event.logprobs or ids):
@@ -192,12 +193,13 @@ class ChatReply(ReplyFormat):
     def _call_id(self, index: int, number: int) -> str:
         return f"call_{self.request_id[:20]}{index:02x}{number:02x}"
 
-    def _logprobs(self, choice: Delta | FinishedChoice) -> ChatLogprobs | None:
-        if choice.logprobs is None:
+    def _logprobs(self, choice: Event | FinishedChoice) -> ChatLogprobs | None:
+        """Write the log-probabilities of each token whose id is shown, else of the text's."""
+        token_ids, reported = scored(choice, with_stop=self.shows_ids)
+        if reported is None:
             return None
         begins = choice.index not in self.told
-        if choice.token_ids:
+        if token_ids:
             self.told.add(choice.index)
         listed = LazyList if isinstance(choice, FinishedChoice) else listed_now
-        told = choice.token_ids, choice.logprobs
-        return chat_logprobs(self.tokenizer, *told, begins=begins, listed=listed)
+        return chat_logprobs(self.tokenizer, token_ids, reported, begins=begins, listed=listed)

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import msgspec
 from msgspec import UNSET
 
+from engine.link.event_messages import TokenLogprobs
 from gateway.dialects.explaining import DraftUsage, RatoonReply, ratoon_reply
 from gateway.dialects.finished_choice import FinishedChoice
 from gateway.dialects.openai.answers.replies import CompletionDetails, PromptDetails, UsageReply
@@ -94,6 +95,22 @@ class ReplyFormat(ABC):
     @abstractmethod
     def whole(self, choices: Sequence[FinishedChoice], usage: Usage) -> msgspec.Struct:
         """Write the whole answer."""
+
+
+def scored(
+    told: Event | FinishedChoice, *, with_stop: bool
+) -> tuple[Sequence[int], Sequence[TokenLogprobs] | None]:
+    """Return the tokens of `told` with their log-probabilities, or None if none were requested.
+
+    `with_stop` adds the token that stopped the choice.
+    """
+    ids, reported = ((), None) if isinstance(told, ChoiceEnded) else (told.token_ids, told.logprobs)
+    end = told.end if isinstance(told, FinishedChoice) else told
+    if with_stop and isinstance(end, ChoiceEnded) and end.stop_logprobs is not None:
+        last, before = end.stopped_by, reported or ()
+        if isinstance(last, int):
+            return (*ids[: len(before)], last), (*before, end.stop_logprobs)
+    return ids, reported
 
 
 def sse(value: msgspec.Struct) -> bytes:

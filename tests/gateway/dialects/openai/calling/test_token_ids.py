@@ -62,6 +62,37 @@ def test_completions(client: openai.OpenAI, engine: FakeEngine) -> None:
     assert [one for some in ids for one in some] == [*b"Yes.", EOS]
 
 
+SCORED = {"logprobs": True, "top_logprobs": 0}
+
+
+@pytest.mark.parametrize("said", ["Yes.", ""])
+def test_each_id_has_a_log_probability(
+    client: openai.OpenAI, engine: FakeEngine, said: str
+) -> None:
+    """Score the token that ends an answer, too: Harbor 0.26.0 reads ids and scores in pairs."""
+    engine.script = saying(said)
+    [choice] = chat(client, extra_body=IDS, **SCORED).choices
+    assert choice.token_ids == [*said.encode(), EOS]
+    assert len(choice.logprobs.content) == len(choice.token_ids)
+    chunks = [one.choices[0] for one in chat(client, extra_body=IDS, stream=True, **SCORED)]
+    scored = [len(one.logprobs.content) if one.logprobs else 0 for one in chunks]
+    assert scored == [len(getattr(one, "token_ids", [])) for one in chunks]
+    [choice] = complete(client, prompt="a", extra_body=IDS, max_tokens=9, logprobs=0).choices
+    assert len(choice.logprobs.token_logprobs) == len(choice.token_ids) == len(said) + 1
+    asked = complete(client, prompt="a", extra_body=IDS, max_tokens=9, logprobs=0, stream=True)
+    chunks = [one.choices[0] for one in asked]
+    scored = [len(one.logprobs.tokens) if one.logprobs else 0 for one in chunks]
+    assert scored == [len(one.token_ids) for one in chunks]
+
+
+def test_without_ids_only_the_text_is_scored(client: openai.OpenAI, engine: FakeEngine) -> None:
+    engine.script = saying("Yes.")
+    [choice] = chat(client, **SCORED).choices
+    assert [one.token for one in choice.logprobs.content] == [*"Yes."]
+    chunks = [one.choices[0] for one in chat(client, stream=True, **SCORED)]
+    assert sum(len(one.logprobs.content) for one in chunks if one.logprobs) == 4
+
+
 def test_none_are_shown_unless_they_are_asked_for(
     client: openai.OpenAI, engine: FakeEngine
 ) -> None:
