@@ -107,8 +107,8 @@ def _given(fields: Tool) -> Tool:
 
 
 def _described(schema: Any) -> Any:
-    schema = {} if schema is True else schema
-    return {"description": "", **_given(_filled(schema))} if isinstance(schema, dict) else schema
+    schema = _filled(schema)
+    return {"description": "", **_given(schema)} if isinstance(schema, dict) else schema
 
 
 def _filled(schema: Any) -> Any:
@@ -116,7 +116,7 @@ def _filled(schema: Any) -> Any:
     out.
     """
     if not isinstance(schema, dict) or "type" not in schema:
-        return schema
+        return {} if schema is True else schema
     kinds = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
     kinds = [kind for kind in kinds if kind != "null"]
     schema = {name: value for name, value in schema.items() if name != "type" or kinds}

@@ -11,9 +11,12 @@ from collections.abc import Mapping, Sequence
 from copy import copy
 from typing import Any, Literal
 
+from msgspec.structs import replace
+
 from gateway.errors import BadRequest
 from gateway.prompts.chats.forms import Tool, given_of
 from gateway.prompts.chats.messages import Message
+from gateway.prompts.chats.traits import TemplateTraits
 from gateway.prompts.templates.compiled import CannotRender, CompiledTemplate
 from gateway.prompts.templates.fitting import fitted, with_system
 from gateway.prompts.templates.probing import chat_of, find_traits
@@ -76,12 +79,26 @@ class FittedTemplate:
         """
         if tools and self._tools_text is not None:
             messages = with_system(messages, self._tools_text(tools), self.traits)
+        try:
+            return self._rendered(messages, tools, variables, self.traits, asks=asks)
+        except CannotRender:
+            completed = replace(self.traits, completed_tools="deep")
+            if not tools or completed == self.traits:
+                raise
+            # perhaps the template needs a field that the small tools of `probing.py` did not lack
+            return self._rendered(messages, tools, variables, completed, asks=asks)
+
+    def _rendered(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[Tool] | None,
+        variables: Variables,
+        traits: TemplateTraits,
+        *,
+        asks: bool,
+    ) -> str:
         given = given_of(
-            messages,
-            tools,
-            self.traits,
-            add_generation_prompt=asks,
-            tool_format=self._tool_format,
+            messages, tools, traits, add_generation_prompt=asks, tool_format=self._tool_format
         )
         return self._template.render({**variables, **given})
 

@@ -49,6 +49,16 @@ STRICT: list[dict[str, Any]] = [
         "additionalProperties": False,
     },
     {"type": "object"},
+    {
+        "type": "object",
+        "properties": {
+            "any": True,
+            "many": {"type": "array", "items": True},
+            "more": {"type": "object", "additionalProperties": True},
+            "word": {"type": "string", "description": None},
+        },
+        "required": None,
+    },
 ]
 ALL_CALLING = [
     pytest.param(*one.values, id=one.id, marks=one.marks)
@@ -58,7 +68,7 @@ ALL_CALLING = [
 
 
 @pytest.mark.parametrize("one", ALL_CALLING)
-def test_schemas_with_null_and_schemas_of_nothing_are_shown(one: Family, tmp_path: Path) -> None:
+def test_unusual_schemas_are_shown(one: Family, tmp_path: Path) -> None:
     template = read_chats(one.write(tmp_path), ChatSettings()).template
     assert template is not None
     for parameters in STRICT:
