@@ -20,20 +20,22 @@ _ESCAPE = re.compile(
 )
 _WORDS = {"True": "true", "False": "false", "None": "null"}
 _BRACKETS = {"(": "[", ")": "]"}
-_NUMBER = re.compile(r"([-+]?)0*([0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?)")
+_NUMBER = re.compile(r"([-+]?)0*((?:[1-9][0-9]*|0)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?)")
 _LETTERS = dict(zip("\\'\"abfnrtv", "\\'\"\a\b\f\n\r\t\v", strict=True))
 
 
 def as_json(literal: str) -> str | None:
     """Convert a Python literal to JSON; return None for an invalid literal."""
     parts: list[str] = []
-    sets: list[int] = []  # places of open braces in `parts`, negative after a colon
+    sets: list[int] = []  # places of open braces in `parts`, 0 after a colon
     at = 0
+    kind: str | None = None  # group of the last token, without spaces
     while at < len(literal):
         found = _TOKEN.match(literal, at)
-        if found is None:
+        if found is None or found.lastgroup == kind == "word":  # two words are no literal
             return None
         at = found.end()
+        kind = kind if found.lastgroup == "space" else found.lastgroup
         _add(parts, found)
         _note_set(parts, found[0], sets)
     written = "".join(parts)
