@@ -38,7 +38,7 @@ async def beside(target: Target, name: str) -> int:
     answered = 0
     while not all(flood.done() for flood in floods) or not answered:
         await ask(target)
-        await asyncio.sleep(0.02)  # leaves CPU time for the test
+        await asyncio.sleep(0.05)  # leaves CPU time for the test
         answered += 1
     await asyncio.gather(*floods)
     return answered
