@@ -12,6 +12,7 @@ from gateway.prompts.chats.messages import Message, Text
 from gateway.prompts.chats.shown_turns import shown_turns
 from gateway.prompts.templates.chat_template import ChatTemplate
 from gateway.prompts.tokens.tokenizer import Tokenizer
+from tests.examples import in_the_zoo
 from tests.gateway.turn_formats.turns import calls_of, read
 from tests.zoo.families import FAMILIES, SERVED, TOKENIZERS, family
 from tests.zoo.family import Family
@@ -21,6 +22,7 @@ from tests.zoo.more_families import MORE, WITH_MORE
 # vLLM's templates that write calls in another form than the models: without commas between
 # arguments, or without the marker.
 WRITING_OTHERWISE = ("vllm-gemma3_pythonic", "vllm-phi4_mini")
+CALLING = [one for one in (*FAMILIES, *MORE) if one.tools and one.name not in WRITING_OTHERWISE]
 _ASKED = "What is \u00e9t\u00e9?"
 
 
@@ -61,11 +63,9 @@ def test_its_formats_are_recognised_without_flags(one: Family, tmp_path: Path) -
     assert (forms.reasoning is not None or is_harmony) == one.reasons
 
 
-@pytest.mark.parametrize("one", WITH_MORE)
+@pytest.mark.parametrize("one", [*CALLING[:30:3], *in_the_zoo(*CALLING)], ids=str)
 def test_its_history_has_calls_as_its_model_writes_them(one: Family, tmp_path: Path) -> None:
     """Check templates that show no calls too, such as Granite 3.3's."""
-    if one.tools is None or one.name in WRITING_OTHERWISE:
-        return
     tokenizer = Tokenizer.load(one.write(tmp_path))
     template = ChatTemplate.load(tmp_path, tokenizer.control)
     assert template is not None

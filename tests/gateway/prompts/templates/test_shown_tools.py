@@ -13,11 +13,12 @@ from gateway.prompts.chats.template_variables import ChatSettings
 from gateway.prompts.model_chats import read_chats
 from gateway.prompts.templates.chat_template import ChatTemplate
 from tests.doubles.gateway.served import MODEL
+from tests.examples import in_the_zoo
 from tests.gateway.prompts.templates.chats import CALLING, PLAIN, TOOLS, WORD, messages, words
 from tests.zoo.families import FAMILIES, family
 from tests.zoo.family import Family
 from tests.zoo.gateways import zoo_gateway
-from tests.zoo.more_families import WITH_MORE
+from tests.zoo.more_families import MORE
 
 ASKED: Any = [{"role": "user", "content": "What time is it?"}]
 OFFERED: Any = TOOLS
@@ -60,14 +61,10 @@ STRICT: list[dict[str, Any]] = [
         "required": None,
     },
 ]
-ALL_CALLING = [
-    pytest.param(*one.values, id=one.id, marks=one.marks)
-    for one in WITH_MORE
-    if isinstance(one.values[0], Family) and one.values[0].tools
-]
+ALL_CALLING = [one for one in (*FAMILIES, *MORE) if one.tools]
 
 
-@pytest.mark.parametrize("one", ALL_CALLING)
+@pytest.mark.parametrize("one", [*ALL_CALLING[:30:3], *in_the_zoo(*ALL_CALLING)], ids=str)
 def test_unusual_schemas_are_shown(one: Family, tmp_path: Path) -> None:
     template = read_chats(one.write(tmp_path), ChatSettings()).template
     assert template is not None
