@@ -200,7 +200,7 @@ def test_a_server_that_shares_everything_is_found_out(
 ) -> None:
     """This server shares host memory. `faults/test_machines.py` tests one that shares devices."""
     with running_server(tmp_path / "data", {**small, "RATOON_SHARE_ALL": "1"}) as server:
-        printed = verify(server, "--tiers", "device,host", *PAIRED_ONLY)
+        printed = verify(server, "--tiers", "device,host,disk", *PAIRED_ONLY)
         expect_nothing_left(server)
     assert printed.status == 1
     assert printed.json["verdict"] == "leaks"
@@ -210,7 +210,7 @@ def test_a_server_that_shares_everything_is_found_out(
     assert outcomes["another tenant"] == "leaks"
     assert outcomes["stranger"] == "leaks"
     assert behind["another tenant"] == "leaks"
-    for tier in ("device", "host"):
+    for tier in ("device", "host", "disk"):
         modules = {f["case"]: f["outcome"] for f in cells(printed.json, tier)}
         assert modules["another tenant's, of the same text"] == "leaks"
         assert modules["the same salt of two tenants"] == "leaks"
