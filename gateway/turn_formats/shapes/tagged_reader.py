@@ -224,11 +224,11 @@ class TaggedReader(CallReader):
             return True
         text: list[str] = []
         found = yield from self.until(self._marks.value_ends, text.append, strips=False)
-        self.drop()
         if found not in self._marks.closes_value:
+            self.drop()
             self.put_back("".join((*text, found)))
             return True
-        self.put_back(found)
+        self.unread(found)
         self.hold("".join((closing, *text)))
         self.send(value.add)
         return False
