@@ -74,9 +74,9 @@ def _serve(config: GatewayConfig, worker: WorkerConfig | None) -> int:
     for nothing. Imported modules stay, so collecting garbage among them would only take time.
     """
     gc.disable()
-    from gateway.startup.lean_imports import spare_unused_models
+    from gateway.startup.lean_imports import spare_unused_imports
 
-    spare_unused_models()
+    spare_unused_imports()
     from gateway.startup.process import run
 
     gc.freeze()

@@ -14,8 +14,9 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-import uvicorn
 from starlette.types import ASGIApp
+from uvicorn.config import Config
+from uvicorn.server import Server as UvicornServer
 
 from gateway.config import Bounds
 from gateway.http.cors import Cors
@@ -46,7 +47,7 @@ class Bind:
     cors: Cors | None = None  # None: no page of another origin may read an answer
 
 
-class Server(uvicorn.Server):
+class Server(UvicornServer):
     """uvicorn's server without signal handlers, because one process may run several servers."""
 
     @contextmanager
@@ -54,7 +55,7 @@ class Server(uvicorn.Server):
         """Install no signal handlers, since `serve` installs handlers once for all servers."""
         yield
 
-    def __init__(self, config: uvicorn.Config, *, shares_port: bool) -> None:
+    def __init__(self, config: Config, *, shares_port: bool) -> None:
         super().__init__(config)
         self._shares_port = shares_port
         self.listens = asyncio.Event()
@@ -86,7 +87,7 @@ class Server(uvicorn.Server):
 def make_server(bind: Bind, bounds: Bounds, grace_s: float, *, shares_port: bool = False) -> Server:
     """Make a server for `bind` that has not started yet."""
     return Server(
-        uvicorn.Config(
+        Config(
             bind.app,
             host=bind.host,
             port=bind.port,

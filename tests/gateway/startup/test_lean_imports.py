@@ -1,4 +1,4 @@
-"""FastAPI's models of OpenAPI are built when they are used. Plain imports build them at once."""
+"""Imports without what serving does not use, and plain imports as controls."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ is_whole = described.OpenAPI.__pydantic_complete__
 answered = TestClient(app).get("/openapi.json").json()
 print(sys.modules.get("pydantic.v1") is not None, is_whole, sorted(answered["paths"]))
 """
-SPARE = "from gateway.startup.lean_imports import spare_unused_models; spare_unused_models()"
+SPARE = "from gateway.startup.lean_imports import spare_unused_imports; spare_unused_imports()"
 
 
 @pytest.mark.parametrize(("spare", "is_there"), [(SPARE, False), ("", True)])
@@ -28,3 +28,20 @@ def test_models_of_openapi_are_built_when_they_are_used(spare: str, is_there: bo
     run = [sys.executable, "-c", LOADS.format(spare=spare)]
     told = subprocess.run(run, capture_output=True, text=True, check=True, timeout=60)
     assert told.stdout.split("\n")[0] == f"{is_there} {is_there} ['/items']"
+
+
+IMPORTS = """
+import sys
+{spare}
+import gateway.startup.process
+print(sorted(name for name in ("click", "uvicorn.supervisors") if name in sys.modules))
+"""
+
+
+@pytest.mark.parametrize(
+    ("spare", "there"), [(SPARE, "[]"), ("", "['click', 'uvicorn.supervisors']")]
+)
+def test_a_gateway_does_not_import_uvicorn_s_command_line(spare: str, there: str) -> None:
+    run = [sys.executable, "-c", IMPORTS.format(spare=spare)]
+    told = subprocess.run(run, capture_output=True, text=True, check=True, timeout=60)
+    assert told.stdout.strip() == there
