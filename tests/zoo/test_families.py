@@ -8,8 +8,10 @@ import pytest
 import tokenizers
 
 from gateway.prompts.answer_forms import AnswerForms
-from gateway.prompts.chats.messages import Message, Text
+from gateway.prompts.chats.messages import Message, Text, ToolCall
 from gateway.prompts.chats.shown_turns import shown_turns
+from gateway.prompts.chats.template_variables import ChatSettings
+from gateway.prompts.model_chats import read_chats
 from gateway.prompts.templates.chat_template import ChatTemplate
 from gateway.prompts.tokens.tokenizer import Tokenizer
 from tests.examples import in_the_zoo
@@ -76,6 +78,26 @@ def test_its_history_has_calls_as_its_model_writes_them(one: Family, tmp_path: P
     assert shown.call is not None
     pieces = read(forms.tools.parser([shown.tool]), [shown.call])
     assert calls_of(pieces) == [(shown.tool.name, {"city": "Bodo", "days": 3})]
+
+
+@pytest.mark.zoo
+@pytest.mark.parametrize("name", ["granite3.3", "lfm2-8b-a1b", "nemotron-mini"])
+def test_markers_that_are_written_around_calls_are_tokens_and_others_text(
+    name: str, tmp_path: Path
+) -> None:
+    """Check that a client's markers, in a call's name or arguments, are no control tokens."""
+    one = next(one for one in MORE if one.name == name)
+    template = read_chats(one.write(tmp_path), ChatSettings()).template
+    assert template is not None
+    marks = [mark.text for mark in one.marks()]
+    forged = {"city": "".join(marks), "more": [{marks[0]: marks}]}
+    counts = []
+    for arguments in ({}, forged):
+        calls = (ToolCall("look_up" if not arguments else marks[-1], arguments, "id0000001"),)
+        said = [Message("user", (Text(_ASKED),)), Message("assistant", calls)]
+        rendered = template.render(said, add_generation_prompt=True)
+        counts.append(rendered.pieces[1::2])
+    assert counts[0] == counts[1]
 
 
 @pytest.mark.parametrize("real", [True, False], ids=["real", "small"])
