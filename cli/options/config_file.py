@@ -83,7 +83,7 @@ ConfigFile = Annotated[
         dir_okay=False,
         show_default=False,
         help="A file of settings in YAML: flags by their names, such as max_running: 64. Flags "
-        "and variables count before it.",
+        "and variables win over it.",
     ),
 ]
 

@@ -92,7 +92,7 @@ GATEWAY_FLAGS = {
         "File with the password of --redis-url.", show_default=False
     ),
     "redis_timeout_s": gateway_flag(
-        "Maximum seconds to wait for Redis; large answers have longer.",
+        "Maximum seconds to wait for Redis; large answers get more time.",
         min=0.001,
         max=10.0,
     ),
