@@ -13,6 +13,8 @@ _HEAD = b"HTTP/1."
 class CoalescedHead(asyncio.Transport):
     """A wrapper of `transport` that delays a head until the next write or loop turn."""
 
+    __slots__ = ("_head", "_loop", "_transport")
+
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__()
         self._transport = transport

@@ -61,6 +61,8 @@ _TOO_SLOW = RequestTimeout("the request did not come whole in time")
 class BoundedConnection(CountedConnection):
     """uvicorn's connection with limits. A client that exceeds a limit is cut off with an error."""
 
+    __slots__ = ("_deadline", "_framing", "_head", "_next_turn", "_receives", "_to_drain")
+
     rest_s: ClassVar[float] = 0.05  # seconds between discarded pieces of a body
     # seconds from an answer to the parsing of a request that was sent before this answer
     pipelined_s: ClassVar[float] = 0.01

@@ -42,6 +42,8 @@ FRAMING_TOO_LARGE = HeadTooLarge(
 class HeadFraming:
     """The framing of a connection's heads, one head after another."""
 
+    __slots__ = ("_max_bytes", "_searched", "_skipped")
+
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
         self._skipped = 0  # number of bytes of empty lines before the head
@@ -138,6 +140,8 @@ def _without_upgrade(head: bytes) -> bytes:
 
 class BodyFraming:
     """The framing of a request's body of `length` bytes, or of a chunked body without `length`."""
+
+    __slots__ = ("_credit", "_in_slice", "_left", "_tail", "_trailers", "pieces")
 
     def __init__(self, length: int | None) -> None:
         self._left = length

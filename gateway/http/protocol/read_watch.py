@@ -23,6 +23,8 @@ LEAST_RATE = 1024  # minimum bytes a second that a client must read
 class ReadWatch:
     """Watches how fast the client of one connection reads."""
 
+    __slots__ = ("_every_s", "_look", "_transport", "_waiting")
+
     def __init__(self, transport: asyncio.Transport, every_s: float) -> None:
         self._transport = transport
         self._every_s = every_s
