@@ -89,9 +89,10 @@ def drafts_before(rows: Sequence[Row], follows: Flags) -> tuple[Ints, Ints]:
     at = np.flatnonzero(follows)
     firsts = np.maximum.accumulate(np.where(follows, 0, np.arange(len(rows))))[at]
     counts = at - firsts
-    ids = np.array([_last_id(row) for row in rows], np.int64)
+    ids = np.array([_last_id(rows[index]) for index in at.tolist()], np.int64)
+    begins = np.arange(len(at)) + 1 - counts  # place in `ids` of the first draft before each row
     behind = np.cumsum(counts) - counts  # number of pairs of the rows before
-    places = np.arange(counts.sum()) + np.repeat(firsts + 1 - behind, counts)
+    places = np.arange(counts.sum()) + np.repeat(begins - behind, counts)
     return np.repeat(at, counts), ids[places]
 
 
