@@ -8,20 +8,25 @@ asking for the recorded flushes again. A deleted tenant's flushes are recorded f
 can be made during this month.
 """
 
+from __future__ import annotations
+
 import asyncio
 import secrets
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import NamedTuple
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple
 
 from engine.errors import EngineError
 from engine.link.erasure import Erasure
 from gateway.auth.running_requests import GROUP_KNOWN_S
 from gateway.errors import NotFound, Unavailable
 from gateway.receipts.receipt import FILES, KEPT, Receipt, SignedReceipt, joined, moment
-from gateway.receipts.signing import ReceiptKey
 from gateway.sharing.flushing import Flushing, FlushResult
 from gateway.state.records import CacheFlush, ErasedTenant
+
+if TYPE_CHECKING:
+    from gateway.receipts.signing import ReceiptKey
 
 LOOK_S = 0.1
 
@@ -46,15 +51,18 @@ class _Recorded(NamedTuple):
 class Erasing:
     """The erasures of one gateway process. Used in one event loop."""
 
-    def __init__(self, flushing: Flushing, key: ReceiptKey, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, flushing: Flushing, make_key: Callable[[], ReceiptKey], clock: Callable[[], float]
+    ) -> None:
+        """`make_key` is called when a signature is first asked for."""
         self._flushing = flushing
-        self._key = key
+        self._make_key = make_key
         self._clock = clock
 
-    @property
+    @cached_property
     def key(self) -> ReceiptKey:
         """The key that signs receipts and exported prefixes."""
-        return self._key
+        return self._make_key()
 
     async def drop(self, tenant_id: str, *, again: bool) -> FlushResult:
         """Drop the prefixes of a tenant that is not deleted.
@@ -105,7 +113,7 @@ class Erasing:
         while True:
             found = await self._receipt(await self._recorded(tenant_id), by)
             if found.is_complete or loop.time() >= give_up:
-                return self._key.sign(found)
+                return self.key.sign(found)
             await asyncio.sleep(LOOK_S)
 
     async def _recorded(self, tenant_id: str) -> _Recorded:

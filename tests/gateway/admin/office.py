@@ -118,7 +118,7 @@ async def open_office(data_dir: Path, *, open_metrics: bool = False) -> AsyncIte
             BodyMemory(Bounds()),
             Partitions(store, engine, are_wanted=True),
             flushing,
-            Erasing(flushing, ReceiptKey(PEPPER), clock),
+            Erasing(flushing, lambda: ReceiptKey(PEPPER), clock),
             [turns],
             watched,
             TenantAdapters(store, engine, namespaces, keyring.forget, "tiny", clock),

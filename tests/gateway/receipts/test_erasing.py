@@ -31,7 +31,7 @@ class Rig:
         for engine in self.fleet.replicas:
             engine.erasure = OVER
         self.flushing = Flushing(self.store, self.fleet.set, self.clock, FlushReader(self.clock))
-        self.erasing = Erasing(self.flushing, ReceiptKey(bytes(32)), self.clock)
+        self.erasing = Erasing(self.flushing, lambda: ReceiptKey(bytes(32)), self.clock)
 
     async def receipt(self) -> Receipt:
         return (await self.erasing.receipt("tn_a", "operator", 0.0)).receipt
@@ -168,6 +168,6 @@ async def test_a_receipt_waits_for_the_end() -> None:
             rig.fleet["a"].erasure = OVER
         return 2000.0
 
-    erasing = Erasing(rig.flushing, ReceiptKey(bytes(32)), clock)
+    erasing = Erasing(rig.flushing, lambda: ReceiptKey(bytes(32)), clock)
     assert (await erasing.receipt("tn_a", "operator", 20.0)).receipt.is_complete
     assert looks == 3

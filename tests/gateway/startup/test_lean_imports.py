@@ -34,7 +34,8 @@ IMPORTS = """
 import sys
 {spare}
 import gateway.startup.process
-print(sorted(name for name in ("click", "uvicorn.supervisors") if name in sys.modules))
+watched = ("click", "cryptography", "uvicorn.supervisors")
+print([name for name in watched if name in sys.modules])
 """
 
 
