@@ -30,18 +30,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
-from prometheus_client.multiprocess import mark_process_dead
 
 from gateway.processes.attached import SERVING, WorkerConfig
 from gateway.processes.backoff import Backoff
 from gateway.processes.loop_timeout import loop_timeout
+from gateway.processes.worker_metrics import VARIABLE, end_gauges
 
 # seconds after which a router process that has not ended is killed; it has nothing to save
 ROUTER_STOP_S = 2.0
 
 _LOG = logging.getLogger(__name__)
-# environment variable that prometheus_client reads when it is imported
-_METRICS_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 # seconds of silence after which a worker is ended; a worker with many clients may beat late, and
 # its end would cut their streams
@@ -82,7 +80,7 @@ class Worker:
                     *command,
                     msgspec.json.encode(config).decode(),
                     pass_fds=[its.fileno()],
-                    env={**os.environ, _METRICS_VARIABLE: metrics_dir},
+                    env={**os.environ, VARIABLE: metrics_dir},
                 )
             except OSError:
                 ours.close()
@@ -199,7 +197,7 @@ class KeptProcess:
                 worker.kill()
         status = await worker.wait()
         self._running = None
-        mark_process_dead(worker.pid, how.metrics_dir)  # type: ignore[no-untyped-call]
+        end_gauges(worker.pid, Path(how.metrics_dir))
         return status
 
 

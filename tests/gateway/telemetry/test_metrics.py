@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 from prometheus_client import REGISTRY, CollectorRegistry, Histogram
-from prometheus_client.multiprocess import mark_process_dead
 from prometheus_client.parser import text_string_to_metric_families
 
 from engine.link.stats.engine_stats import EngineStats
 from engine.link.stats.flow_stats import FlowStats
+from gateway.processes.worker_metrics import end_gauges
 from gateway.telemetry.instruments import (
     FIRST_TOKEN_BUCKETS,
     GAP_BUCKETS,
@@ -132,7 +132,7 @@ def test_processes_count_together_and_the_dead_count_on(tmp_path: Path) -> None:
         assert value(seen, "ratoon_prompt_tokens_total") == 100 * number
         assert value(seen, "ratoon_inter_token_latency_seconds_count") == 2 * number
         assert value(seen, "ratoon_requests_running") == number, "nobody said that they ended"
-    mark_process_dead(pids[0], str(tmp_path))  # type: ignore[no-untyped-call]
+    end_gauges(pids[0], tmp_path)
     seen = samples(GatewayMetrics(tmp_path))
     assert value(seen, "ratoon_requests_running") == 1
     total = "ratoon_requests_total"
