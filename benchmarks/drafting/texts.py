@@ -14,7 +14,7 @@ The kinds that are compared with other engines:
     sql      queries of TPC-H and TPC-DS, and the optimised queries that SQLGlot's tests expect
     chat     AlpacaEval's example answers
 
-Drafts' chances were chosen by the kinds of `benchmarks.drafting.other_texts`.
+The chances of drafts were chosen with the texts of `benchmarks.drafting.other_texts`.
 No model wrote edits, agents or sql. These texts show how much can be copied, not how much a model
 copies.
 """

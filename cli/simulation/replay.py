@@ -221,7 +221,7 @@ class Replay:
         )
 
     def _lease(self, path: NamespacePath, request: Request) -> Lease | None:
-        """Acquire a lease, after copies that it needs. Returns None if the prompt never fits."""
+        """Acquire a lease and make its copies. Returns None if the prompt never fits."""
         cache = self.cache
         if not cache.fits(len(request.ids)):
             return None

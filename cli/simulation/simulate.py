@@ -133,7 +133,7 @@ def _by_trace(
 
 
 def _costs(flags: SimulatedModelFlags) -> tuple[ModelShape, StateCosts | None]:
-    """Return a model's costs, or those of an 8B without a model."""
+    """Return the costs of the model, or of an 8B model if none is given."""
     if flags.model is None:
         return ModelShape(), None
     decoder = read_decoder(config_of(flags.model))

@@ -94,8 +94,8 @@ class DraftedRow:
     def chance(self, pending: int) -> tuple[int, int]:
         """Return the index of the guess's curve, and the maximum number of drafted tokens.
 
-        A row with a recurrent state or a ring passes at most one block's end. The draft head
-        guesses the tokens after the `pending` tokens, so the pending tokens count as drafted too.
+        In a step, a row with a recurrent state or a ring passes at most one block's end. The draft
+        head guesses the tokens after the `pending` tokens, so these count as drafted too.
         """
         assert self._drafter is not None
         assert self._acceptance is not None

@@ -127,7 +127,7 @@ class Payoff:
 
 
 def _longest(lengths: list[int], room: int) -> int:
-    """Return the length to which longer ones are cut so that the sum of all fits `room`."""
+    """Return the length to which longer drafts are cut, so that all together fit `room`."""
     left = len(lengths)
     for length in sorted(lengths):
         if length * left > room:
@@ -138,7 +138,7 @@ def _longest(lengths: list[int], room: int) -> int:
 
 
 def _places(chances: Sequence[tuple[int, int]], most: int) -> list[int]:
-    """Return where a `_Table` has each draft, of which at most `most` tokens are used."""
+    """Return the row of each draft in a `_Table`, after drafts are cut to `most` tokens."""
     return [curve * SIZES + (size if size < most else most) for curve, size in chances]
 
 

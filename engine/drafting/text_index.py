@@ -12,8 +12,8 @@ import numpy as np
 
 from prefix_cache.hashing import TokenIds
 
-RUNS = (1, 2, 4)  # tokens of the indexed runs; each is twice as long as the one before
-LONGEST = 32  # maximum number of tokens compared before a place
+RUNS = (1, 2, 4)  # lengths of the indexed runs in tokens; each is twice the one before
+LONGEST = 32  # maximum number of tokens compared, backwards from a place
 _LONGEST_RUN = RUNS[-1]
 _TABLE_BITS = (8, 16)  # minimum and maximum bits of a table index
 # The hash of a run is the hash of its second half plus a multiple of the first half's hash.

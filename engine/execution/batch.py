@@ -185,7 +185,7 @@ def _host_batch(
     tables: BlockTables,
     block_size: int,
 ) -> dict[str, HostArray]:
-    """Make the fields that every batch has, of `given` rows and of the `rows` in batch order."""
+    """Make the fields that every batch has. `rows` are the `given` rows in batch order."""
     starts = np.array([row.start for row in rows], dtype=np.int64)
     ends = np.array([row.end for row in rows], dtype=np.int64)
     num_new = ends - starts

@@ -25,7 +25,7 @@ COMPILE_STACK_BYTES = 16 << 20
 # by at most 64 MiB for each second spent on masks.
 LEAST_BYTES = 100_000  # minimum size counted for a grammar; each takes 80 kB or more
 REFUSED_BYTES = 8192  # size counted for a refused grammar: a digest and up to 4,000 bytes of error
-MAX_BYTES = 64 << 20  # a larger grammar is refused; one that grows beyond is compiled again
+MAX_BYTES = 64 << 20  # a larger grammar is refused; one that grows larger is compiled again
 FLOW_BYTES = 256 << 20
 ALL_BYTES = 1 << 30
 GROWTH_BYTES_PER_S = 100e6

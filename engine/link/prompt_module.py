@@ -20,8 +20,8 @@ class PromptModule(msgspec.Struct, frozen=True, array_like=True):
     The tokens of a module attend to the module itself, and in some modules also to the head, which
     is the first module of the request. Such a module begins with copies of the head's last tokens,
     those that do not fill a block. A prompt's other tokens attend to the tokens of all its modules,
-    except scaffolds. Blocks that have only such tokens are read in place. The remaining such tokens
-    are copied to the beginning of the prompt.
+    except scaffolds. Blocks that have neither scaffolds nor copies nor padding are read in place.
+    Of other blocks, the tokens to which prompts attend are copied to the prompt's beginning.
     """
 
     token_ids: bytes  # int32, little endian, padded to whole blocks; no token attends to padding

@@ -209,7 +209,7 @@ class SequenceModules:
 
     @property
     def charged(self) -> int:
-        """The tokens of `computed`, scaffolds and padding, which take as long to compute."""
+        """The same number with scaffolds and padding, which take as long to compute."""
         return sum(max(one.charged for one in rounds) for rounds in self.work.values())
 
     @property

@@ -6,7 +6,7 @@ prompt.
 
 The engine answers queries between two steps, and reads all nodes of the prefixes. For many or long
 prefixes this takes milliseconds, so a flood of free queries would delay the steps of all tenants.
-Therefore each tenant has one probe and one list or deletion in work.
+Therefore each tenant may have one probe and one list or deletion at a time.
 
 Elsewhere: how a request is read (`reader.py`).
 """

@@ -1,8 +1,8 @@
-"""Memory that importing FastAPI and uvicorn takes for what serving does not use.
+"""Imports of FastAPI and uvicorn without the parts that serving does not use.
 
-FastAPI describes OpenAPI documents by pydantic models, whose validators take 5 MiB. They are built
-when `/openapi.json` is first asked for. That answer is made in a thread and takes 0.1 s longer.
-FastAPI also imports pydantic's first version, only to recognise its models. uvicorn imports its
+FastAPI describes OpenAPI documents by pydantic models, whose validators take 5 MiB. Here they are
+built when `/openapi.json` is first asked for. That answer is made in a thread and takes 0.1 s more.
+FastAPI also imports `pydantic.v1`, only to recognise its models. uvicorn imports its
 command line, whose modules take 1.5 MiB.
 """
 

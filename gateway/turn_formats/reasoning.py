@@ -73,7 +73,7 @@ class ReasoningFormat(Struct, frozen=True):
             return True
         end = prompt.rstrip(SPACE)
         before = end.removesuffix(self.closes)
-        is_tag = _TOKEN.fullmatch(self.closes) is not None  # else any turn may end so
+        is_tag = _TOKEN.fullmatch(self.closes) is not None  # other texts may end any turn
         return end != before and (is_tag or before.rstrip(SPACE).endswith(self.opens))
 
     def begins(self, text: str) -> bool:

@@ -51,7 +51,7 @@ def producer(
 ) -> None:
     """Copy the queries, and the tiles top - 1, top - 2, ... as stages become free.
 
-    For blocks after the context, its last block is copied.
+    Instead of blocks after the context, the context's last block is copied again.
     """
     BOX: gl.constexpr = min(B, TILE)
     BOXES: gl.constexpr = TILE // BOX

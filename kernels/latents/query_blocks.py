@@ -60,8 +60,8 @@ def divide(
 def decode_splits(programs: int, most: int, each: int) -> int:
     """Choose the number of programs, from 1 to `most`, that divide the latents of a decode.
 
-    A multiprocessor gets up to `each` programs. More than one row's share of the device is useful
-    because contexts differ in length.
+    A multiprocessor gets up to `each` programs. More than one evens out contexts of different
+    lengths.
     """
     return max(min(each * _MULTIPROCESSORS // programs, most), 1)
 

@@ -1,4 +1,4 @@
-"""The life of the disk's process: it is started, and after its death another one is.
+"""The starts of the disk's process, and of another process after each death.
 
 The records of a process that has died are lost. Its file is set aside, because it may have caused
 the death. After a pause, another process starts with an empty file. After too many deaths in a

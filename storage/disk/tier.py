@@ -76,7 +76,7 @@ class DiskTier:
 
     @property
     def generation(self) -> int:
-        """The number of processes that have died, each with all records."""
+        """The number of processes that have died. With each, all records were lost."""
         return self._life.generation
 
     @property

@@ -62,7 +62,7 @@ class TellingMoves(PlannedMoves):
 
 
 class TellingCache(PrefixCache):
-    """A cache whose moves and restart record the reports to them."""
+    """A cache whose `moves` and `restart` record what is reported to them."""
 
     def __init__(self) -> None:
         super().__init__(num_blocks=1, block_size=1)

@@ -123,7 +123,7 @@ class TestEndsInFlight:
     def test_a_cancel_reports_the_prompt_tokens_of_launched_steps(
         self, launched: int, computed: int
     ) -> None:
-        """The device computes these tokens, also if the client leaves during each step."""
+        """The device computes these tokens even if the client leaves meanwhile."""
         rig = ahead(max_batch_tokens=8)
         rig.submit(generate("a", range(40)))
         rig.step(launched)

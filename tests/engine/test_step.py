@@ -72,7 +72,7 @@ COUNTS = ("num_new", "remaining_tokens")
 def compares_with_one(source: str) -> list[int]:
     """Return the lines that compare a number of new tokens with 1."""
     if not any(word in source for word in COUNTS):
-        return []  # parsing takes most of the time
+        return []  # saves the parsing, which takes most of the time
     return [
         node.lineno
         for node in ast.walk(ast.parse(source))

@@ -66,7 +66,7 @@ class Case:
     written: str
     chain: dict[str, Group]
     tools: list[tuple[str, Any]]
-    is_read: bool  # whether its text and tools are without variables of the test
+    is_read: bool  # whether its text and tools use no variables of the test
     content: str | None = None
     reasoning: str | None = None
     calls: list[tuple[str, str]] | None = None

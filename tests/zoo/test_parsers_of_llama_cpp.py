@@ -43,7 +43,7 @@ OTHERWISE = (
     *("<think>\n\n</think>", "<|open|>response<|sep|>Hello", "I will execute python"),
 )
 OF_R1 = ("I'm\nthinking</think>Hello", '<tool_call>\n{"name"')
-# Calls of a chain whose cases ask for something else than a whole turn.
+# Cases with these calls ask for something else than a whole turn.
 OTHERS = ("is_partial", "json_schema", "tool_choice")
 
 
@@ -70,7 +70,7 @@ def asked(case: Case) -> bool:
 
 
 def answers(family: Family, directory: Path, found: list[Case]) -> Iterator[tuple[Case, Any]]:
-    """Yield each case with its text as Ratoon reads it, whole and by characters."""
+    """Yield each case with its text as Ratoon reads it: whole, and character by character."""
     tokenizer = Tokenizer.load(family.write(directory))
     template = ChatTemplate.load(directory, tokenizer.control)
     assert template is not None

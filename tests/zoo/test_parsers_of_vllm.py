@@ -65,7 +65,7 @@ class Stub:
 
 
 class Names(dict[str, Any]):
-    """A module's names, of which unknown ones are stubs."""
+    """A module's names. Unknown names are stubs."""
 
     def __missing__(self, name: str) -> Any:
         if hasattr(builtins, name):

@@ -21,7 +21,7 @@ UNREAD_FRAMES = 32  # maximum number of unread frames of a connection
 
 @dataclass(frozen=True, slots=True)
 class Listening:
-    """A bound socket, the waker of the thread that polls it, and what else must be closed."""
+    """A bound socket, the waker of the thread that polls it, and other things to close."""
 
     socket: Socket
     waker: Waker

@@ -1,4 +1,4 @@
-"""The counters of gaps between tokens that have a target."""
+"""The counters of the gaps between tokens, for sequences with a target."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ def path_in(received: bytes | bytearray) -> str:
 
 
 def fault_of_head(fields: list[tuple[bytes, bytes]], version: str) -> str:
-    """Return why a request is refused whose head the parser takes, or "" if it is served."""
+    """Return why a head that the parser takes is refused, or "" if it is served."""
     if version not in _VERSIONS:
         return "another version of HTTP"
     if not _names_one_host(fields, version):

@@ -112,8 +112,9 @@ def _described(schema: Any) -> Any:
 
 
 def _filled(schema: Any) -> Any:
-    """Fill in schemas of items, and leave out the type `null`, without which a value may be left
-    out.
+    """Fill in missing schemas of items, and leave out the type `null`.
+
+    Instead of null, a model may leave out the value.
     """
     if not isinstance(schema, dict) or "type" not in schema:
         return {} if schema is True else schema

@@ -43,8 +43,8 @@ class TemplateTraits(Struct, frozen=True):
     no_tools: Literal["null", "list"] = "null"
     shows_tools: bool = True
     tools_need_system: bool = False
-    # The empty fields that are added to tools: a description; a description and parameters; or
-    # both, with a description of each parameter, and without the type `null`.
+    # The empty fields that are added to tools. `described`: a description. `whole`: parameters too.
+    # `deep`: also a description of each parameter; and the type `null` is left out.
     completed_tools: Literal["as_sent", "described", "whole", "deep"] = "as_sent"
     # whether each shown result names its call, so that results may come in any order
     shows_call_ids: bool = False

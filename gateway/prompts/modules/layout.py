@@ -23,7 +23,7 @@ from gateway.prompts.tokens.tokenizer import TokenIds
 # than a given number.
 Encode = Callable[[str, int], Steps[TokenIds | None]]
 
-# one for each token: whether it is of a parameter's scaffold
+# one for each token: whether it belongs to a parameter's scaffold
 IsScaffold = npt.NDArray[np.bool_]
 
 

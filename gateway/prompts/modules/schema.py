@@ -3,8 +3,9 @@
 modules    in the order of their positions; unnamed modules are always part of the prompt
 union      modules that begin at the same position: a prompt has at most one of them
 parameter  positions within a module that are left free for a request's own tokens
-scaffold   modules that attend to each other if a prompt has one at each of their places
-           of a parameter: text at its positions to which only the module's later text attends
+scaffold   modules that attend to each other in a prompt that has one at each of their places
+           A parameter's scaffold is text at its positions; only the module's later text attends to
+           this text.
 
 A named module may have no text: it has only parameters, or is the outer module of others in PML.
 """

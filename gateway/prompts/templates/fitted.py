@@ -85,7 +85,7 @@ class FittedTemplate:
             completed = replace(self.traits, completed_tools="deep")
             if not tools or completed == self.traits:
                 raise
-            # perhaps the template needs a field that the small tools of `probing.py` did not lack
+            # perhaps the template needs a field that these tools lack, unlike those of `probing.py`
             return self._rendered(messages, tools, variables, completed, asks=asks)
 
     def _rendered(

@@ -49,7 +49,9 @@ class Glm4Format(UnmarkedText):
         return _tools_text
 
     def turns(self, text: str, calls: Sequence[WrittenCall]) -> Sequence[Mapping[str, str]] | None:
-        """Write each call as a message, since the template puts `metadata` on a first line."""
+        """Write each call as a message. The template's first line of a message is `metadata`, here
+        the tool's name.
+        """
         said = [{"content": text}] if text.strip() else []
         spelled = [(name, json.dumps(one, ensure_ascii=False)) for name, one in calls]
         return [*said, *({"metadata": name, "content": one} for name, one in spelled)]

@@ -9,7 +9,7 @@ with a member that calls do not have is text.
 Llama 4 writes a text before its calls between `<|python_start|>` and `<|python_end|>`. Some of its
 calls stand there too.
 
-After the tag, Llama 3 calls the tools that its makers trained in Python's syntax:
+After the tag, Llama 3 writes calls of its built-in tools in Python's syntax:
 
     <|python_tag|>brave_search.call(query="Oslo")
 """

@@ -117,7 +117,7 @@ def _written(name: str, arguments: Mapping[str, Any], spell: Callable[[Any], str
 
 
 def _literal(value: Any) -> str:
-    """Write a value as LFM2's template does: Python's words, but JSON in lists and objects."""
+    """Write a value as LFM2's template does: None, True and False, and all others as JSON."""
     return repr(value) if value is None or isinstance(value, bool) else _json(value)
 
 

@@ -62,7 +62,7 @@ class PythonicReader(CallReader):
         return (yield from self.call_named(name, self._ends))
 
     def call_named(self, name: str, ends: Markers) -> Read[bool]:
-        """Read the rest of a call after its name. If it is no call, send it and return False."""
+        """Read a call after its name. If it is no call, send it as text and return False."""
         yield from self.spaces()
         if not (yield from self.literal(_CALL_OPENS)) or not self.started(name):
             self.send(TextPiece)
@@ -127,7 +127,7 @@ class PythonicReader(CallReader):
             yield from self.character()
 
     def _string(self) -> Read[None]:
-        """Read a text. A quote that no text can end with belongs to the text."""
+        """Read a text. Only a quote before `_AFTER_TEXT` or the turn's end closes the text."""
         opened = yield from self.literal(_QUOTES)
         if not opened:  # the turn was cut off here
             return

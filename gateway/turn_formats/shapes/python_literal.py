@@ -27,9 +27,9 @@ _LETTERS = dict(zip("\\'\"abfnrtv", "\\'\"\a\b\f\n\r\t\v", strict=True))
 def as_json(literal: str) -> str | None:
     """Convert a Python literal to JSON; return None for an invalid literal."""
     parts: list[str] = []
-    sets: list[int] = []  # places of open braces in `parts`, 0 after a colon
+    sets: list[int] = []  # for each open brace: its place in `parts`, or 0 after a colon
     at = 0
-    kind: str | None = None  # group of the last token, without spaces
+    kind: str | None = None  # group of the last token that is no space
     while at < len(literal):
         found = _TOKEN.match(literal, at)
         if found is None or found.lastgroup == kind == "word":  # two words are no literal
@@ -76,7 +76,7 @@ def _number(token: str) -> str:
 
 
 def unquoted(literal: str) -> str:
-    """Return the text in the quotes of a literal, which the text may contain unescaped.
+    """Return the text between the quotes of a literal. It may contain unescaped quotes.
 
     A literal without quotes is returned as it is.
     """

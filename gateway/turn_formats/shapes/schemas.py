@@ -14,7 +14,7 @@ _MAX_TYPES = 64
 _PARTS = ("$ref", "allOf")
 _UNION = ("anyOf", "oneOf")
 ANY_TYPE = frozenset(("array", "boolean", "integer", "null", "number", "object", "string"))
-_OF_TEXT = frozenset(("format", "maxLength", "minLength", "pattern"))  # keywords of texts alone
+_OF_TEXT = frozenset(("format", "maxLength", "minLength", "pattern"))  # keywords for texts only
 _OF_TYPE = {  # keywords that imply a type
     "object": ("properties", "required", "additionalProperties", "patternProperties"),
     "array": ("items", "prefixItems", "minItems", "maxItems"),

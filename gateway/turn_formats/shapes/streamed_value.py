@@ -10,7 +10,7 @@ _PLAIN = frozenset(("boolean", "integer", "null", "number"))
 
 
 class StreamedValue:
-    """A value of `types`, of which a text is sent at once, and any other value when it is whole."""
+    """A value of one of `types`. A text is sent as it arrives, any other value when it is whole."""
 
     def __init__(self, types: Set[str]) -> None:
         self._types = types

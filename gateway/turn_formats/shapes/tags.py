@@ -47,7 +47,7 @@ class Tags(Struct, frozen=True):
 
     @property
     def whole(self) -> tuple[str, ...]:
-        """The tags that may each be a token."""
+        """The tags that may be single tokens of the model."""
         tags = (*self.begins, self.named, self.key, *self.keyed, self.value_end, *self.ends)
         whole = (tag for tag in tags if tag[:1] + tag[-1:] == "<>")
         return tuple(dict.fromkeys((*self.tokens, *whole)))

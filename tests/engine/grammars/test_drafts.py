@@ -95,7 +95,7 @@ def test_masks_after_drafts_are_those_of_one_token_at_a_time(
 
 
 def test_a_draft_that_leads_elsewhere_leaves_no_trace(vocabulary: Vocabulary) -> None:
-    """Take another branch after a draft. Positive control: a matcher that was rolled back has the
+    """Follow a draft, then advance by other tokens. A matcher that was rolled back would give the
     wrong mask.
     """
     kind, text, _ = SAID[2]

@@ -1,4 +1,4 @@
-"""A dead worker's files, of which prometheus_client itself would remove the same."""
+"""The removal of a dead worker's files: the same files as prometheus_client removes."""
 
 from pathlib import Path
 

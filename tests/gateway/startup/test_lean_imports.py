@@ -1,4 +1,4 @@
-"""Imports without what serving does not use, and plain imports as controls."""
+"""Imports without the parts that serving does not use. The controls are plain imports."""
 
 from __future__ import annotations
 

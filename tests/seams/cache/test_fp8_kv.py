@@ -97,7 +97,7 @@ def test_blocks_of_one_format_are_never_found_under_another(
 def test_scales_of_kv_that_a_checkpoint_brings_are_named_and_change_nothing(
     checkpoint: Checkpoint, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The engine's own scale of each head and token clips nothing, so it ignores these scales."""
+    """The engine ignores these scales, since its own scale of each head and token clips nothing."""
     bounds = replace(UNPRESSED, kv_dtype="fp8")
     model_dir = Path(shutil.copytree(checkpoint.model_dir, tmp_path / "model"))
     scales = {

@@ -184,7 +184,7 @@ def _told(content: str, block: ToolResultBlock | HostedResult) -> str:
 
 
 def _misplaced(block: Block, param: str, where: str, path: str | None = None) -> BadRequest:
-    """Return the error for a block, whose `path` has the API's own words for places in it.
+    """Return the error for a block. `path` names the block's place as the API does.
 
     Claude Code asks again without the image or the document whose path begins the message.
     """

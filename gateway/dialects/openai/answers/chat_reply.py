@@ -194,7 +194,10 @@ class ChatReply(ReplyFormat):
         return f"call_{self.request_id[:20]}{index:02x}{number:02x}"
 
     def _logprobs(self, choice: Event | FinishedChoice) -> ChatLogprobs | None:
-        """Write the log-probabilities of each token whose id is shown, else of the text's."""
+        """Write the log-probabilities of a choice's tokens.
+
+        The token that stopped the choice is among them only if ids are shown.
+        """
         token_ids, reported = scored(choice, with_stop=self.shows_ids)
         if reported is None:
             return None

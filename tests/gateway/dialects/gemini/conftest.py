@@ -22,7 +22,7 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def client_of_module(served: Served) -> Iterator[genai.Client]:
-    """Make the official client as users have it, which reads its certificates twice."""
+    """Make the official client as users do, but once: it reads its certificates twice."""
     client = genai.Client(api_key=served.key, http_options={"base_url": served.url})
     yield client
     client.close()

@@ -40,7 +40,7 @@ def test_of_a_model_that_calls_every_chat_shows_the_tools(one: Family, tmp_path:
         assert sorted(WORD.findall(prompt)) == sorted(words(spelled)), spelled
 
 
-# A tool as OpenAI's strict mode wants it, and one of a server without arguments, as MCP lists it.
+# A tool as OpenAI's strict mode wants it, and a tool without arguments, as MCP servers list it.
 OPTIONAL = {"type": ["string", "null"], "enum": ["C", "F", None]}
 STRICT: list[dict[str, Any]] = [
     {

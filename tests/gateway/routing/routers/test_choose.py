@@ -106,7 +106,7 @@ def load_s(replica: str) -> float:
 
 
 def least_wait(candidates: list[Candidate]) -> float:
-    """Return the least seconds before computing, of the replicas that run not too much."""
+    """Return the shortest wait in seconds of the replicas that are not overloaded."""
     mean = sum(one.running for one in candidates) / len(candidates)
     fit = [one for one in candidates if one.running <= PLAIN.slack + PLAIN.spread * mean]
     return min(one.first_token_s - one.compute_s for one in fit)
@@ -124,7 +124,8 @@ def test_it_is_as_if_all_that_load_had_been_asked_before(
         else one
         for one in candidates
     ]
-    # Loads do not count as the common wait, so they may not change who waits the least.
+    # The code leaves loads out of the common wait. So skip cases in which they change the shortest
+    # wait.
     assume(least_wait(asked) == least_wait(candidates))
     either = {  # The test computes sums in another order than the code.
         chosen(asked, cache_tokens, Balance(alike=PLAIN.alike + rounding))

@@ -119,7 +119,7 @@ async def test_where_all_have_too_much_the_heaviest_makes_room_for_another(site:
 
 
 async def test_the_ids_of_many_responses_are_read_a_few_at_a_time(site: Site) -> None:
-    """One command for all ids would let Redis serve nobody else meanwhile."""
+    """While one command read all ids, Redis would serve nobody else."""
     await fill(site)
     ids = [a_response(MINE, 1000 + number, "").id for number in range(SMALL)]
     await site.client.config_resetstat()
