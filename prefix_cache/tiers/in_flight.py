@@ -110,7 +110,7 @@ class InFlight:
         return transfer
 
     def transfers_of(self, moves: Sequence[Move]) -> Iterator[Transfer]:
-        """Yield the transfers of these moves that have no ended move."""
+        """Yield the transfers whose moves are all in `moves`, none of them ended."""
         at = 0
         while at < len(moves):
             transfer = self._whole.get(moves[at])

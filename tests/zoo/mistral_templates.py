@@ -27,7 +27,7 @@ _GENERATOR = "mistral_common/integrations/chat_templates/template_generator.py"
 
 @dataclass(frozen=True)
 class MistralCommon:
-    """The template of the models that use one version of Mistral's tokenizers, from v3 on."""
+    """The template of the models with a given version, v3 or later, of Mistral's tokenizers."""
 
     version: str
     thinks: bool = False

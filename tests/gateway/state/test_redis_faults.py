@@ -175,11 +175,11 @@ async def test_redis_killed_and_started_again_empty(site: Site) -> None:
     assert site.store.link.fault is not None
     assert site.store.link.fault.status == "state_missing"
     assert await site.link.command("DBSIZE") == 0  # the gateway wrote nothing
-    # begins a new state, like --new-state
+    # begins a new state, as --new-state does
     begun = RedisStore(RedisLink(connect(site.server.url), timeout_s=5.0))
     await begun.create(ACME)
     await begun.close()
-    # counts as another state until the gateway restarts
+    # to the running gateway, the new state is not the one that it lost
     assert isinstance(await refusal(site, site.known), StateLost)
 
 

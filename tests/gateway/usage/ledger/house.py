@@ -1,4 +1,4 @@
-"""A whole gateway in memory with engines that count, whose books record every charge.
+"""A whole gateway in memory. Its engines count tokens, and its `Books` record every charge.
 
 There is no network: connections are made by hand. The clock of the limits does not move, so a
 bucket holds every token that was charged to it.
