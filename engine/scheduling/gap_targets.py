@@ -49,11 +49,15 @@ class GapTargets:
         return sequence.target_itl_s or self._own_s
 
     def of_step(self, rows: Iterable[ScheduledRow]) -> float | None:
-        """Return the maximum seconds of a step with these decodes, or None without a target.
+        """Return the maximum seconds of a step with these decodes, or None without a target."""
+        return self.of_sequences(row.sequence for row in rows)
+
+    def of_sequences(self, decodes: Iterable[Sequence]) -> float | None:
+        """Return the maximum seconds of a step that decodes these, or None without a target.
 
         With several stages, a step of one stage gets an equal fraction of the gap.
         """
-        targets = (self.of(row.sequence) for row in rows)
+        targets = (self.of(sequence) for sequence in decodes)
         shortest = min((one for one in targets if one is not None), default=None)
         return None if shortest is None else shortest / self._stages
 

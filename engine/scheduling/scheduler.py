@@ -69,7 +69,7 @@ class Scheduler:
     ) -> None:
         self.queue = queue
         drafting = drafting or NoDrafts()
-        self._drafts = StepDrafts(drafting, limits)
+        self._drafts = StepDrafts(drafting, limits, times)
         self.sequence_cache = sequence_cache
         self._arrivals = Arrivals()
         self.active = ActiveSequences(
@@ -192,7 +192,9 @@ class Scheduler:
         """
         preempted, has_room = self.active.num_preemptions, True
         decodes = self._decodes()
-        drafts = self._drafts.propose(decodes) if self._may_draft() else {}
+        drafts = dict[Sequence, Draft]()
+        if self._may_draft():
+            drafts = self._drafts.propose(decodes, self.gap_targets.of_sequences(decodes))
         for sequence in decodes:
             is_running = sequence.lease is not None  # False: an older sequence has preempted it
             if is_running and not sequence.awaits_mask:

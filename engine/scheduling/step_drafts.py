@@ -5,10 +5,12 @@ Elsewhere: the choice of drafts that save time (`engine.drafting`).
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass
 
 from engine.drafting.draft import Draft, Drafting
 from engine.scheduling.step_builder import StepLimits
+from engine.scheduling.step_times import StepShape, StepTimes
 from engine.sequences.sequence import Sequence
 
 # The maximum number of rows in a step that has drafts. In a larger step, a drafted token takes as
@@ -22,6 +24,7 @@ class StepDrafts:
 
     drafting: Drafting
     limits: StepLimits
+    times: StepTimes
 
     def may_have(self, rows: int) -> bool:
         """Return whether a step of `rows` rows may have drafts."""
@@ -37,15 +40,20 @@ class StepDrafts:
         drafted = [one for one in decodes if _may_have_drafts(one)]
         return bool(drafted) and self.drafting.is_worth_waiting(drafted)
 
-    def propose(self, decodes: list[Sequence]) -> dict[Sequence, Draft]:
+    def propose(
+        self, decodes: list[Sequence], target_s: float | None = None
+    ) -> dict[Sequence, Draft]:
         """Return drafts for the decodes. The drafted tokens are at most the free batch slots.
 
-        The step then fits the largest captured graph.
+        The step then fits the largest captured graph. With a gap target, the drafted tokens are
+        also bounded by the step's predicted seconds.
         """
         drafted = [one for one in decodes if _may_have_drafts(one)]
         if not drafted or any(one.num_pending for one in drafted):
             return {}
         room = self.limits.max_running - sum(1 + one.num_again for one in decodes)
+        if target_s is not None:
+            room = self._within(target_s, decodes, room)
         drafts = dict[Sequence, Draft]()
         for sequence, draft in self.drafting.propose(drafted).items():
             most = max(min(room, len(sequence.tokens) - sequence.num_tokens - 1), 0)
@@ -55,6 +63,20 @@ class StepDrafts:
                 drafts[sequence] = draft
                 room -= len(draft.token_ids)
         return drafts
+
+    def _within(self, target_s: float, decodes: list[Sequence], most: int) -> int:
+        """Return how many drafted tokens, at most `most`, let the step meet the target.
+
+        Before steps are measured, they are predicted to take no time.
+        """
+        rows = sum(1 + one.num_again for one in decodes)
+        keys = sum(one.num_tokens for one in decodes)
+
+        def seconds(drafted: int) -> float:
+            return self.times.seconds(StepShape(rows + drafted, keys))
+
+        bound = target_s / self.times.late_ratio
+        return bisect_right(range(max(most, 0) + 1), bound, key=seconds) - 1
 
 
 def _may_have_drafts(sequence: Sequence) -> bool:
