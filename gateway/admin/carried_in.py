@@ -15,6 +15,7 @@ from pydantic import Field
 
 from engine.errors import EngineError
 from engine.link.carrying_messages import BeginImport, EndImport, WriteImport
+from engine.link.gateway_end.outlasting import outlasting
 from engine.link.interface import Engine
 from engine.link.messages import pack_token_ids
 from gateway.admin.audit import AuditTrail
@@ -135,14 +136,20 @@ class CarriedIn:
         return BegunImport(import_id)
 
     async def _await_room(self, query: BeginImport) -> None:
+        try:
+            with refusing():
+                await self._room(query)
+        except BaseException:  # also if the caller leaves: other engines may hold a place
+            await outlasting(self._give_up(query.import_id), ROOM_S)
+            raise
+
+    async def _room(self, query: BeginImport) -> None:
         loop = asyncio.get_running_loop()
         give_up = loop.time() + ROOM_S
-        with refusing():
-            while not (await self._engine.ask(query)).is_ready:
-                if loop.time() > give_up:
-                    await self._give_up(query.import_id)
-                    raise Unavailable("there is no room on the device now", retry_after_s=ROOM_S)
-                await asyncio.sleep(LOOK_S)
+        while not (await self._engine.ask(query)).is_ready:
+            if loop.time() > give_up:
+                raise Unavailable("there is no room on the device now", retry_after_s=ROOM_S)
+            await asyncio.sleep(LOOK_S)
 
     async def _give_up(self, import_id: str) -> None:
         try:

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from engine.errors import EngineError, EngineUnavailable, NoRoomToPin
+from engine.link.carrying_messages import EndImport
 from engine.link.messages import pack_token_ids
 from gateway.receipts.signing import is_file_signed
 from gateway.state.records import PrefixSource
@@ -93,6 +95,21 @@ async def test_what_does_not_fit_here_is_refused(
     assert office.engine.imports == []
     control = await office.operator.post("/admin/imports", json=imported(found))
     assert control.status_code == 201
+
+
+@pytest.mark.parametrize("error", [None, NoRoomToPin("full"), EngineUnavailable("gone")])
+async def test_a_refused_import_gives_up_its_place_in_other_engines(
+    office: Office, error: EngineError | None
+) -> None:
+    found = await exported(office)
+    office.engine.import_error = error
+    answer = await office.operator.post("/admin/imports", json=imported(found))
+    begun, *given_up = office.engine.imports
+    if error is None:
+        assert (answer.status_code, given_up) == (201, [])
+    else:
+        assert error_of(answer)[0] == 503
+        assert given_up == [EndImport(import_id=begun.import_id, is_kept=False)]
 
 
 @pytest.mark.parametrize("place", ["-1", str(1 << 40)])

@@ -174,6 +174,7 @@ class OperatedEngine:
         self.erasure: Erasure | None = None
         self.unit = b"unit of sixteen."
         self.imports: list[BeginImport | WriteImport | EndImport] = []
+        self.import_error: EngineError | None = None
         self.pinned: dict[str, int] = {}
         self.flows: dict[str, FlowQuota] | None = None
         self.recorded: dict[str, str | None] = {}  # flushes by id, as recorded in the state
@@ -223,6 +224,8 @@ class OperatedEngine:
                 )
             case BeginImport() | WriteImport() | EndImport():
                 self.imports.append(query)
+                if self.import_error is not None and isinstance(query, BeginImport):
+                    raise self.import_error
                 return ImportState(query_id="")
             case Pin():
                 if self.pin_error is not None:
