@@ -15,10 +15,14 @@ from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 from kernels.attention.attention_tile import LOG2_E
 from kernels.attention.batch_layout import BatchLayout
-from kernels.attention.prefill.hopper_prefill import first_query_block, num_slots
+from kernels.attention.prefill.hopper_prefill import (
+    first_query_block,
+    num_slots,
+    row_of_query_block,
+)
 from kernels.latents.hopper_latent_warps import consumer, producer
 from kernels.latents.latent_shape import LatentShape
-from kernels.latents.query_blocks import QueryBlocks, divide, heads_together
+from kernels.latents.query_blocks import QueryBlocks, divide
 from kernels.launch.capability import HOPPER, capability
 
 _QUERIES = 64  # query rows of a program
@@ -60,14 +64,7 @@ def _hopper_latents_kernel(
     query_block = gl.num_programs(0) - 1 - gl.program_id(0)
     row, first_token = first_row + query_block, 0
     if not DECODES:
-        low, high = first_row, end_row
-        while low + 1 < high:
-            middle = (low + high) // 2
-            if first_query_block(query_starts, middle, first_row, BLOCK_Q) <= query_block:
-                low = middle
-            else:
-                high = middle
-        row = low
+        row = row_of_query_block(query_starts, query_block, first_row, end_row, BLOCK_Q)
         before = first_query_block(query_starts, row, first_row, BLOCK_Q)
         first_token = (query_block - before) * BLOCK_Q
     row_start = gl.load(query_starts + row)
@@ -150,11 +147,11 @@ def query_blocks(q: Tensor, layout: BatchLayout, rows: tuple[int, int]) -> Query
 
     A block is copied as contiguous rows, so one with several tokens has all heads.
     """
-    (tokens, heads, _), decodes = q.shape, rows[1] == layout.num_decodes
-    group = heads_together(heads, _QUERIES)
-    each = 1 if decodes or group < heads else _QUERIES // group
-    programs = _DECODE_PROGRAMS if decodes else None
-    return divide(tokens, heads, rows, (each, group), layout.max_context_len, programs)
+
+    def tokens(heads: int) -> int:
+        return _QUERIES // heads if heads == q.shape[1] else 1
+
+    return divide(q, layout, rows, _QUERIES, tokens, _DECODE_PROGRAMS)
 
 
 def attend(
@@ -195,7 +192,7 @@ def attend(
         COLUMNS=_COLUMNS,
         STAGES=_STAGES,
         SPLIT=blocks.splits > 1,
-        DECODES=blocks.end == layout.num_decodes,
+        DECODES=blocks.are_decodes,
         num_warps=4,
         maxnreg=_REGISTERS,
     )

@@ -18,7 +18,7 @@ from kernels.attention.attention_tile import LOG2_E, average
 from kernels.attention.batch_layout import BatchLayout
 from kernels.attention.kv.fp8_kv import is_fp8
 from kernels.latents.latent_shape import LatentShape
-from kernels.latents.query_blocks import QueryBlocks, divide, heads_together
+from kernels.latents.query_blocks import QueryBlocks, divide
 from kernels.launch.capability import HOPPER, capability
 from kernels.launch.rounding import next_power_of_2
 from kernels.launch.row_blocks import first_row_block, row_of_block
@@ -169,11 +169,11 @@ def _attend_latents_kernel(
 
 def query_blocks(q: Tensor, layout: BatchLayout, rows: tuple[int, int]) -> QueryBlocks:
     """Divide the queries q (t, H, R + P) of the rows into the kernel's blocks."""
-    (tokens, heads, _), decodes = q.shape, rows[1] == layout.num_decodes
-    group = heads_together(heads, _MAX_HEADS)
-    each = 1 if decodes else _tuning(q, group, decodes=False).queries // group
-    programs = _DECODE_PROGRAMS if decodes else None
-    return divide(tokens, heads, rows, (each, group), layout.max_context_len, programs)
+
+    def tokens(heads: int) -> int:
+        return _tuning(q, heads, decodes=False).queries // heads
+
+    return divide(q, layout, rows, _MAX_HEADS, tokens, _DECODE_PROGRAMS)
 
 
 def attend(
@@ -187,7 +187,7 @@ def attend(
 ) -> None:
     """Launch the kernel. Each split of a block writes to `out` and `lse`."""
     tokens, heads, _ = q.shape
-    tuning = _tuning(q, blocks.heads, decodes=blocks.end == layout.num_decodes)
+    tuning = _tuning(q, blocks.heads, decodes=blocks.are_decodes)
     _attend_latents_kernel[(blocks.count, heads // blocks.heads, blocks.splits)](
         q,
         kv,

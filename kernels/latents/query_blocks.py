@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 
+from torch import Tensor
+
+from kernels.attention.batch_layout import BatchLayout
 from kernels.launch.rounding import cdiv
 from kernels.launch.row_blocks import count_row_blocks
 
@@ -26,6 +30,7 @@ class QueryBlocks:
     heads: int
     count: int  # maximum number of blocks with the same heads
     splits: int
+    are_decodes: bool
 
 
 def heads_together(heads: int, most: int) -> int:
@@ -34,27 +39,30 @@ def heads_together(heads: int, most: int) -> int:
 
 
 def divide(
-    tokens: int,
-    heads: int,
+    q: Tensor,
+    layout: BatchLayout,
     rows: tuple[int, int],
-    block: tuple[int, int],
-    max_context_len: int,
-    decode_programs: int | None,
+    most_heads: int,
+    tokens_of_prompts: Callable[[int], int],
+    decode_programs: int,
 ) -> QueryBlocks:
-    """Divide `heads` heads of `tokens` tokens into blocks of `block` (tokens, heads).
+    """Divide the queries q (t, H, R + P) of the rows into blocks.
 
-    `decode_programs` is the number of programs for each multiprocessor if all rows are decodes,
-    else None.
+    A block has at most `most_heads` heads. `tokens_of_prompts` returns the tokens of a prompt's
+    block from its number of heads. A multiprocessor gets up to `decode_programs` programs of
+    decodes.
     """
-    (first, end), (each, group) = rows, block
+    (tokens, heads, _), (first, end) = q.shape, rows
+    group, decodes = heads_together(heads, most_heads), end == layout.num_decodes
+    each = 1 if decodes else tokens_of_prompts(group)
     count = count_row_blocks(tokens, end - first, each)
-    most = max(min(max_context_len // _LEAST_KEYS, _MAX_SPLITS), 1)
+    most = max(min(layout.max_context_len // _LEAST_KEYS, _MAX_SPLITS), 1)
     programs = count * (heads // group)
-    if decode_programs is None:
-        splits = prompt_splits(programs, most)
-    else:
+    if decodes:
         splits = decode_splits(programs, most, decode_programs)
-    return QueryBlocks(first, end, each, group, count, splits)
+    else:
+        splits = prompt_splits(programs, most)
+    return QueryBlocks(first, end, each, group, count, splits, decodes)
 
 
 def decode_splits(programs: int, most: int, each: int) -> int:

@@ -36,6 +36,25 @@ def first_query_block(
     return (gl.load(query_starts + row) - first) // BLOCK_Q + row - first
 
 
+@gluon.jit
+def row_of_query_block(
+    query_starts: gl.tensor,
+    query_block: gl.tensor,
+    first_row: gl.tensor,
+    end_row: gl.tensor,
+    BLOCK_Q: gl.constexpr,
+) -> gl.tensor:
+    """Return the row, from `first_row` up to `end_row`, that has the query block."""
+    low, high = first_row, end_row
+    while low + 1 < high:
+        middle = (low + high) // 2
+        if first_query_block(query_starts, middle, first_row, BLOCK_Q) <= query_block:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
 @gluon.jit(do_not_specialize=["first_row", "end_row", "tokens", "table_stride"])
 def _hopper_prefill_kernel(
     boxes: gl.tensor,
@@ -69,14 +88,7 @@ def _hopper_prefill_kernel(
     query_block = gl.num_programs(0) - 1 - gl.program_id(0)
     kv_head = gl.program_id(1)
     heads = gl.num_programs(1) * GROUP
-    low, high = first_row, end_row
-    while low + 1 < high:
-        middle = (low + high) // 2
-        if first_query_block(query_starts, middle, first_row, BLOCK_Q) <= query_block:
-            low = middle
-        else:
-            high = middle
-    row = low
+    row = row_of_query_block(query_starts, query_block, first_row, end_row, BLOCK_Q)
     row_start = gl.load(query_starts + row)
     new_tokens = gl.load(query_starts + row + 1) - row_start
     first_token = (query_block - first_query_block(query_starts, row, first_row, BLOCK_Q)) * BLOCK_Q
