@@ -48,12 +48,8 @@ class GapTargets:
             return None
         return sequence.target_itl_s or self._own_s
 
-    def of_step(self, rows: Iterable[ScheduledRow]) -> float | None:
-        """Return the maximum seconds of a step with these decodes, or None without a target."""
-        return self.of_sequences(row.sequence for row in rows)
-
-    def of_sequences(self, decodes: Iterable[Sequence]) -> float | None:
-        """Return the maximum seconds of a step that decodes these, or None without a target.
+    def of_step(self, decodes: Iterable[Sequence]) -> float | None:
+        """Return the maximum seconds of a step with these decodes, or None without a target.
 
         With several stages, a step of one stage gets an equal fraction of the gap.
         """

@@ -130,7 +130,7 @@ class Scheduler:
         builder = StepBuilder(budget)
         has_room = self._continue_decodes(builder, now)
         if self.queue or self.loading or len(self.running) > len(builder.rows):
-            target_s = self.gap_targets.of_step(builder.rows)
+            target_s = self.gap_targets.of_step(row.sequence for row in builder.rows)
             self._add_prompts(builder, now, target_s, has_room=has_room)
             for rest in (*self._cut(builder, target_s), *builder.stop_at_states()):
                 refund_row(self.queue, rest)
@@ -194,7 +194,7 @@ class Scheduler:
         decodes = self._decodes()
         drafts = dict[Sequence, Draft]()
         if self._may_draft():
-            drafts = self._drafts.propose(decodes, self.gap_targets.of_sequences(decodes))
+            drafts = self._drafts.propose(decodes, self.gap_targets.of_step(decodes))
         for sequence in decodes:
             is_running = sequence.lease is not None  # False: an older sequence has preempted it
             if is_running and not sequence.awaits_mask:

@@ -51,9 +51,11 @@ class StepDrafts:
         drafted = [one for one in decodes if _may_have_drafts(one)]
         if not drafted or any(one.num_pending for one in drafted):
             return {}
-        room = self.limits.max_running - sum(1 + one.num_again for one in decodes)
+        rows = sum(1 + one.num_again for one in decodes)
+        room = self.limits.max_running - rows
         if target_s is not None:
-            room = self._within(target_s, decodes, room)
+            keys = sum(one.num_tokens for one in decodes)
+            room = self._within(target_s, StepShape(rows, keys), room)
         drafts = dict[Sequence, Draft]()
         for sequence, draft in self.drafting.propose(drafted).items():
             most = max(min(room, len(sequence.tokens) - sequence.num_tokens - 1), 0)
@@ -64,16 +66,14 @@ class StepDrafts:
                 room -= len(draft.token_ids)
         return drafts
 
-    def _within(self, target_s: float, decodes: list[Sequence], most: int) -> int:
+    def _within(self, target_s: float, decodes: StepShape, most: int) -> int:
         """Return how many drafted tokens, at most `most`, let the step meet the target.
 
         Before steps are measured, they are predicted to take no time.
         """
-        rows = sum(1 + one.num_again for one in decodes)
-        keys = sum(one.num_tokens for one in decodes)
 
         def seconds(drafted: int) -> float:
-            return self.times.seconds(StepShape(rows + drafted, keys))
+            return self.times.seconds(decodes._replace(decodes=decodes.decodes + drafted))
 
         bound = target_s / self.times.late_ratio
         return bisect_right(range(max(most, 0) + 1), bound, key=seconds) - 1

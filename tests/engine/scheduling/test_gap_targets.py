@@ -62,11 +62,10 @@ def test_a_sequence_has_its_tenants_target_or_the_engines_and_none_of_the_batch_
 
 def test_a_step_has_the_shortest_target_of_its_decodes_divided_between_stages() -> None:
     made = [decoding(0.04), decoding(0.02), decoding(0.01, "batch")]
-    rows = [row_of(one, 1) for one in made]
-    assert targets(None).of_step(rows) == 0.02
-    assert targets(None, stages=2).of_step(rows) == 0.01
+    assert targets(None).of_step(made) == 0.02
+    assert targets(None, stages=2).of_step(made) == 0.01
     assert targets(OWN_S).of_step(()) is None
-    assert targets(None).of_step(rows[2:]) is None
+    assert targets(None).of_step(made[2:]) is None
 
 
 def test_gaps_are_counted_beside_the_target_and_tokens_sent_together_have_none() -> None:
