@@ -8,6 +8,7 @@ minute, the engines drop it. The command line opens the file.
 
 import asyncio
 import secrets
+from contextlib import AsyncExitStack
 from typing import Annotated
 
 import msgspec
@@ -136,22 +137,24 @@ class CarriedIn:
         return BegunImport(import_id)
 
     async def _await_room(self, query: BeginImport) -> None:
-        try:
-            with refusing():
-                await self._room(query)
-        except BaseException:  # also if the caller leaves: other engines may hold a place
-            await outlasting(self._give_up(query.import_id), ROOM_S)
-            raise
-
-    async def _room(self, query: BeginImport) -> None:
         loop = asyncio.get_running_loop()
         give_up = loop.time() + ROOM_S
-        while not (await self._engine.ask(query)).is_ready:
-            if loop.time() > give_up:
-                raise Unavailable("there is no room on the device now", retry_after_s=ROOM_S)
-            await asyncio.sleep(LOOK_S)
+        async with AsyncExitStack() as refused:
+            # also if the caller leaves, because other engines may hold a place
+            refused.push_async_callback(self._give_up, query.import_id)
+            with refusing():
+                while not (await self._engine.ask(query)).is_ready:
+                    if loop.time() > give_up:
+                        raise Unavailable(
+                            "there is no room on the device now", retry_after_s=ROOM_S
+                        )
+                    await asyncio.sleep(LOOK_S)
+            refused.pop_all()
 
     async def _give_up(self, import_id: str) -> None:
+        await outlasting(self._ask_to_drop(import_id), ROOM_S)
+
+    async def _ask_to_drop(self, import_id: str) -> None:
         try:
             await self._engine.ask(EndImport(import_id=import_id, is_kept=False))
         except EngineError:  # the engine drops the import after a minute
