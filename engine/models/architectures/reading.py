@@ -11,7 +11,7 @@ import msgspec
 
 from engine.config import Quantization
 from engine.models.architectures.architecture import Architecture
-from engine.models.architectures.llama import LLAMA
+from engine.models.architectures.dense.llama import LLAMA
 from engine.models.architectures.registry import SERVED, ServedModels
 from engine.models.architectures.unserved import missing_for
 from engine.models.config import ModelConfig, ModelSizes, read_json

@@ -12,33 +12,38 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from engine.models.architectures.architecture import Architecture
-from engine.models.architectures.corrected import DOTS1, GLM4_MOE, MINIMAX_M2
-from engine.models.architectures.deepseek import DEEPSEEK_V2, DEEPSEEK_V3, GLM4_MOE_LITE, MISTRAL4
-from engine.models.architectures.gemma import GEMMA2, GEMMA3, GEMMA3_SEEING
-from engine.models.architectures.gemma4 import (
-    GEMMA4,
-    GEMMA4_SEEING,
-    GEMMA4_UNIFIED,
-    GEMMA4_UNIFIED_SEEING,
-)
-from engine.models.architectures.gpt_oss import GPT_OSS
-from engine.models.architectures.granite import GRANITE, GRANITE_MOE
-from engine.models.architectures.granite_hybrid import GRANITE_HYBRID
-from engine.models.architectures.llama import LLAMA, MISTRAL, QWEN2, QWEN3
-from engine.models.architectures.llama4 import LLAMA4, LLAMA4_SEEING
-from engine.models.architectures.mimo import MIMO
-from engine.models.architectures.mistral3 import MINISTRAL3, MISTRAL3
-from engine.models.architectures.mixtures import MIXTRAL, OLMOE, QWEN2_MOE, QWEN3_MOE
-from engine.models.architectures.nemotron_h import NEMOTRON_H
-from engine.models.architectures.phi import PHI3
-from engine.models.architectures.plain import CWM, EXAONE4, OLMO2, OLMO3, SEED_OSS, SMOLLM3
-from engine.models.architectures.qwen_hybrid import (
+from engine.models.architectures.dense.gemma import GEMMA2, GEMMA3, GEMMA3_SEEING
+from engine.models.architectures.dense.llama import LLAMA, MISTRAL, QWEN2, QWEN3
+from engine.models.architectures.dense.mimo import MIMO
+from engine.models.architectures.dense.phi import PHI3
+from engine.models.architectures.dense.plain import CWM, EXAONE4, OLMO2, OLMO3, SEED_OSS, SMOLLM3
+from engine.models.architectures.hybrids.granite_hybrid import GRANITE_HYBRID
+from engine.models.architectures.hybrids.nemotron_h import NEMOTRON_H
+from engine.models.architectures.hybrids.qwen_hybrid import (
     QWEN3_5,
     QWEN3_5_MOE,
     QWEN3_5_MOE_SEEING,
     QWEN3_5_SEEING,
     QWEN3_NEXT,
 )
+from engine.models.architectures.mixtures.deepseek import (
+    DEEPSEEK_V2,
+    DEEPSEEK_V3,
+    GLM4_MOE_LITE,
+    MISTRAL4,
+)
+from engine.models.architectures.mixtures.gemma4 import (
+    GEMMA4,
+    GEMMA4_SEEING,
+    GEMMA4_UNIFIED,
+    GEMMA4_UNIFIED_SEEING,
+)
+from engine.models.architectures.mixtures.gpt_oss import GPT_OSS
+from engine.models.architectures.mixtures.granite import GRANITE, GRANITE_MOE
+from engine.models.architectures.mixtures.llama4 import LLAMA4, LLAMA4_SEEING
+from engine.models.architectures.mixtures.mistral3 import MINISTRAL3, MISTRAL3
+from engine.models.architectures.mixtures.mixture_model import MIXTRAL, OLMOE, QWEN2_MOE, QWEN3_MOE
+from engine.models.architectures.mixtures.sigmoid_scores import DOTS1, GLM4_MOE, MINIMAX_M2
 from engine.models.modules import WeightFormat
 from engine.models.weight_formats.fp8_checkpoints import ONLINE_FP8, read_float_quantized, read_fp8
 from engine.models.weight_formats.int4_checkpoints import (

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from cli.models.models import what_is_served
+from engine.models.architectures.fields.rope_fields import ROPES
 from engine.models.architectures.registry import COMPRESSED_TENSORS, SERVED
-from engine.models.architectures.rope_fields import ROPES
 from engine.models.architectures.unserved import UNSERVED
 from tests.cli.console import Console
 from tests.cli.fresh import loaded_by

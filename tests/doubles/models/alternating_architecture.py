@@ -19,7 +19,7 @@ import msgspec
 import torch
 from safetensors.torch import save_file
 
-from engine.models.architectures.llama import QWEN3
+from engine.models.architectures.dense.llama import QWEN3
 from engine.models.architectures.reading import read_model_config
 from engine.models.architectures.registry import ServedModels
 from engine.models.config import ModelConfig, ModelSizes

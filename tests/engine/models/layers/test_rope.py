@@ -12,7 +12,7 @@ import torch
 from transformers import LlamaConfig
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
-from engine.models.architectures.rope_fields import parse_rope, stretched_positions
+from engine.models.architectures.fields.rope_fields import parse_rope, stretched_positions
 from engine.models.errors import BadConfig
 from engine.models.layers.rope import (
     LinearScaling,

@@ -1,6 +1,6 @@
 """Granite 4.0: Mamba-2 in most layers or in none, shared MLPs, and in some models experts.
 
-Granite 4.0 has the multipliers of earlier Granite models (`granite`).
+Granite 4.0 has the multipliers of earlier Granite models (`mixtures/granite.py`).
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from engine.models.architectures.granite import EXPERTS, NAMES, Multipliers
-from engine.models.architectures.mixtures import check_experts
-from engine.models.architectures.rope_fields import (
+from engine.models.architectures.fields.rope_fields import (
     PositiveFloat,
     check_rotary,
     parse_rope,
     stretched_positions,
 )
-from engine.models.architectures.windows import FULL, by_type
+from engine.models.architectures.fields.windows import FULL, by_type
+from engine.models.architectures.mixtures.granite import EXPERTS, NAMES, Multipliers
+from engine.models.architectures.mixtures.mixture_model import check_experts
 from engine.models.config import (
     LayerCount,
     ModelConfig,

@@ -10,14 +10,18 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from engine.models.architectures.corrected import Count, GroupedMixture, grouped_mixture
-from engine.models.architectures.llama import LlamaFields, usual_rope
-from engine.models.architectures.mixtures import InLayer, MixtureModel
-from engine.models.architectures.rope_fields import (
+from engine.models.architectures.dense.llama import LlamaFields, usual_rope
+from engine.models.architectures.fields.rope_fields import (
     parse_query_scaling,
     parse_rope,
     parse_score_factor,
     stretched_positions,
+)
+from engine.models.architectures.mixtures.mixture_model import InLayer, MixtureModel
+from engine.models.architectures.mixtures.sigmoid_scores import (
+    Count,
+    GroupedMixture,
+    grouped_mixture,
 )
 from engine.models.config import (
     ExpertCount,

@@ -13,10 +13,20 @@ from typing import Annotated, Any
 
 import msgspec
 
-from engine.models.architectures.gemma import ACTIVATION
-from engine.models.architectures.mixtures import check_experts
-from engine.models.architectures.rope_fields import PositiveFloat, check_rotary, parse_rope_by_type
-from engine.models.architectures.windows import FULL, SLIDING, WindowFields, by_type, windows_of
+from engine.models.architectures.dense.gemma import ACTIVATION
+from engine.models.architectures.fields.rope_fields import (
+    PositiveFloat,
+    check_rotary,
+    parse_rope_by_type,
+)
+from engine.models.architectures.fields.windows import (
+    FULL,
+    SLIDING,
+    WindowFields,
+    by_type,
+    windows_of,
+)
+from engine.models.architectures.mixtures.mixture_model import check_experts
 from engine.models.config import (
     TEXT,
     ExpertCount,

@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 
 from engine.models.architectures.architecture import Architecture
-from engine.models.architectures.llama import Llama
-from engine.models.architectures.windows import in_every_layer, in_every_layer_by_flag
+from engine.models.architectures.dense.llama import Llama
+from engine.models.architectures.fields.windows import in_every_layer, in_every_layer_by_flag
 from engine.models.config import (
     ExpertCount,
     ModelConfig,

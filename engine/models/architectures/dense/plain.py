@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from engine.models.architectures.llama import Llama, LlamaFields, Ropes, usual_rope
-from engine.models.architectures.rope_fields import PositiveFloat, parse_rope
-from engine.models.architectures.windows import (
+from engine.models.architectures.dense.llama import Llama, LlamaFields, Ropes, usual_rope
+from engine.models.architectures.fields.rope_fields import PositiveFloat, parse_rope
+from engine.models.architectures.fields.windows import (
     FULL,
     SLIDING,
     USUAL_WINDOW,

@@ -13,10 +13,16 @@ from typing import Annotated, Any
 
 import msgspec
 
-from engine.models.architectures.llama import Llama, LlamaFields, usual_rope
-from engine.models.architectures.mixtures import InLayer, MixtureModel, check_experts
-from engine.models.architectures.rope_fields import PositiveFloat
-from engine.models.architectures.windows import FULL, SLIDING, WindowFields, Windows, windows_of
+from engine.models.architectures.dense.llama import Llama, LlamaFields, usual_rope
+from engine.models.architectures.fields.rope_fields import PositiveFloat
+from engine.models.architectures.fields.windows import (
+    FULL,
+    SLIDING,
+    WindowFields,
+    Windows,
+    windows_of,
+)
+from engine.models.architectures.mixtures.mixture_model import InLayer, MixtureModel, check_experts
 from engine.models.config import ExpertCount, Positive, check_value, read_json
 from engine.models.layers.mixture import MixtureConfig, SharedExpertConfig
 from engine.models.layers.mlp import MlpConfig

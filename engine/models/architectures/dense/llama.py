@@ -9,13 +9,13 @@ from typing import Annotated, Any
 
 import msgspec
 
-from engine.models.architectures.rope_fields import (
+from engine.models.architectures.fields.rope_fields import (
     check_rotary,
     parse_query_scaling,
     parse_rope,
     stretched_positions,
 )
-from engine.models.architectures.windows import (
+from engine.models.architectures.fields.windows import (
     WindowFields,
     WindowRule,
     Windows,

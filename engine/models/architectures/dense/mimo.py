@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from engine.models.architectures.llama import Llama
-from engine.models.architectures.windows import by_layer
+from engine.models.architectures.dense.llama import Llama
+from engine.models.architectures.fields.windows import by_layer
 from engine.models.config import ModelConfig, ModelSizes
 from engine.models.layers.draft_head import DraftHeadConfig, HeadNames
 from engine.models.layers.layer import LayerConfig

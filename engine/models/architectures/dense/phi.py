@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from engine.models.architectures.llama import Llama, LlamaFields, usual_rope
-from engine.models.architectures.windows import in_every_layer
+from engine.models.architectures.dense.llama import Llama, LlamaFields, usual_rope
+from engine.models.architectures.fields.windows import in_every_layer
 from engine.models.names import CheckpointNames
 
 ORIGINAL, USUAL_CONTEXT = "original_max_position_embeddings", 4096

@@ -14,14 +14,14 @@ from typing import Any
 
 import msgspec
 
-from engine.models.architectures.rope_fields import (
+from engine.models.architectures.fields.rope_fields import (
     PositiveFloat,
     check_rotary,
     parse_rope,
     parse_rope_by_type,
     stretched_positions,
 )
-from engine.models.architectures.windows import (
+from engine.models.architectures.fields.windows import (
     FULL,
     SLIDING,
     WindowFields,

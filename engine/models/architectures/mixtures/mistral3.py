@@ -12,10 +12,10 @@ from pathlib import Path
 import msgspec
 
 from engine.models.architectures.architecture import Architecture
-from engine.models.architectures.deepseek import mistral4
-from engine.models.architectures.llama import MISTRAL, Llama, LlamaFields
-from engine.models.architectures.rope_fields import PositiveFloat
-from engine.models.architectures.windows import in_every_layer
+from engine.models.architectures.dense.llama import MISTRAL, Llama, LlamaFields
+from engine.models.architectures.fields.rope_fields import PositiveFloat
+from engine.models.architectures.fields.windows import in_every_layer
+from engine.models.architectures.mixtures.deepseek import mistral4
 from engine.models.config import TEXT, ModelConfig, ModelSizes, read_json, read_sizes
 from engine.models.errors import UnsupportedModel
 from engine.models.layers.layer import LayerConfig

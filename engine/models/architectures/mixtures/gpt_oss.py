@@ -11,14 +11,13 @@ from typing import Any
 
 import msgspec
 
-from engine.models.architectures.mixtures import check_experts
-from engine.models.architectures.rope_fields import (
+from engine.models.architectures.fields.rope_fields import (
     PositiveFloat,
     check_rotary,
     parse_rope,
     stretched_positions,
 )
-from engine.models.architectures.windows import (
+from engine.models.architectures.fields.windows import (
     FULL,
     SLIDING,
     WindowFields,
@@ -26,6 +25,7 @@ from engine.models.architectures.windows import (
     in_use,
     windows_of,
 )
+from engine.models.architectures.mixtures.mixture_model import check_experts
 from engine.models.config import (
     ExpertCount,
     ModelConfig,

@@ -19,8 +19,8 @@ from typing import Annotated
 
 import msgspec
 
-from engine.models.architectures.llama import Llama
-from engine.models.architectures.mixtures import MixtureModel, local_experts
+from engine.models.architectures.dense.llama import Llama
+from engine.models.architectures.mixtures.mixture_model import MixtureModel, local_experts
 from engine.models.config import ModelConfig, ModelSizes, read_json
 from engine.models.layers.attention import AttentionConfig
 from engine.models.layers.layer import LayerConfig

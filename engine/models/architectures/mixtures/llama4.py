@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from engine.models.architectures.llama import Llama, LlamaFields
-from engine.models.architectures.mixtures import check_experts
-from engine.models.architectures.rope_fields import PositiveFloat
-from engine.models.architectures.windows import FULL
+from engine.models.architectures.dense.llama import Llama, LlamaFields
+from engine.models.architectures.fields.rope_fields import PositiveFloat
+from engine.models.architectures.fields.windows import FULL
+from engine.models.architectures.mixtures.mixture_model import check_experts
 from engine.models.config import (
     TEXT,
     ExpertCount,

@@ -17,10 +17,10 @@ from typing import Annotated
 
 import msgspec
 
-from engine.models.architectures.granite_hybrid import LINEAR, OLDER_TYPES
-from engine.models.architectures.mixtures import check_experts
-from engine.models.architectures.rope_fields import PositiveFloat
-from engine.models.architectures.windows import FULL
+from engine.models.architectures.fields.rope_fields import PositiveFloat
+from engine.models.architectures.fields.windows import FULL
+from engine.models.architectures.hybrids.granite_hybrid import LINEAR, OLDER_TYPES
+from engine.models.architectures.mixtures.mixture_model import check_experts
 from engine.models.config import (
     MAX_LAYERS,
     ExpertCount,

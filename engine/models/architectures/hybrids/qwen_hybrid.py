@@ -13,14 +13,14 @@ from typing import Annotated, Any
 
 import msgspec
 
-from engine.models.architectures.mixtures import check_experts
-from engine.models.architectures.rope_fields import (
+from engine.models.architectures.fields.rope_fields import (
     PositiveFloat,
     check_rotary,
     parse_rope,
     stretched_positions,
 )
-from engine.models.architectures.windows import FULL, by_type
+from engine.models.architectures.fields.windows import FULL, by_type
+from engine.models.architectures.mixtures.mixture_model import check_experts
 from engine.models.config import (
     TEXT,
     LayerCount,

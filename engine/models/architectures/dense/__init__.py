@@ -1,0 +1,1 @@
+"""Architectures without experts, whose layers all have attention over keys and values."""
