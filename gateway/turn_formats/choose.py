@@ -11,25 +11,18 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from gateway.turn_formats.families import (
-    cohere,
+from gateway.turn_formats.families.named import (
     deepseek,
-    elements,
     functionary,
     gemma,
     glm4,
     harmony,
-    hermes,
     kimi,
-    kimi_k3,
-    llama,
-    mistral,
-    muse,
-    object_lists,
     pythonic,
     solar,
-    tagged_families,
 )
+from gateway.turn_formats.families.objects import cohere, hermes, llama, mistral, object_lists
+from gateway.turn_formats.families.tagged import elements, kimi_k3, muse, tagged_families
 from gateway.turn_formats.pieces import CallStarted
 from gateway.turn_formats.reasoning import (
     APRIEL,

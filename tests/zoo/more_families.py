@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from gateway.turn_formats.families.cohere import CohereFormat
-from gateway.turn_formats.families.elements import MiniMaxM3Format
-from gateway.turn_formats.families.gemma import FunctionGemmaFormat
-from gateway.turn_formats.families.kimi import KimiK2Format
-from gateway.turn_formats.families.muse import MuseFormat
-from gateway.turn_formats.families.object_lists import ApertusFormat, InternLm2Format
-from gateway.turn_formats.families.solar import SolarOpenFormat
-from gateway.turn_formats.families.tagged_families import Hy3Format, MiniMaxM2Format
+from gateway.turn_formats.families.named.gemma import FunctionGemmaFormat
+from gateway.turn_formats.families.named.kimi import KimiK2Format
+from gateway.turn_formats.families.named.solar import SolarOpenFormat
+from gateway.turn_formats.families.objects.cohere import CohereFormat
+from gateway.turn_formats.families.objects.object_lists import ApertusFormat, InternLm2Format
+from gateway.turn_formats.families.tagged.elements import MiniMaxM3Format
+from gateway.turn_formats.families.tagged.muse import MuseFormat
+from gateway.turn_formats.families.tagged.tagged_families import Hy3Format, MiniMaxM2Format
 from tests.zoo.families import FAMILIES, family
 from tests.zoo.family import Family
 from tests.zoo.templates import LlamaCpp, Ollama, Trl, Vllm

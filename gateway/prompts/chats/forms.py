@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from gateway.prompts.chats.messages import Message, Reasoning, Text, ToolCall, template_form
 from gateway.prompts.chats.traits import TemplateTraits
-from gateway.turn_formats.families.hermes import HermesFormat
+from gateway.turn_formats.families.objects.hermes import HermesFormat
 from gateway.turn_formats.turn_format import ToolFormat
 
 Tool = dict[str, Any]  # a tool as the client sent it, in OpenAI's form

@@ -45,7 +45,7 @@ from gateway.prompts.verbatim_turns.fitting_text import as_generated, fits, text
 from gateway.prompts.verbatim_turns.history import Marks, Render, continued
 from gateway.prompts.verbatim_turns.said import Said, said_by, said_in, without_text
 from gateway.prompts.verbatim_turns.turn_memory import GeneratedTurn, TurnMemory
-from gateway.turn_formats.families.hermes import HermesFormat
+from gateway.turn_formats.families.objects.hermes import HermesFormat
 from gateway.turn_formats.pieces import Piece
 from gateway.turn_formats.reading import TurnReader
 

@@ -18,7 +18,7 @@ from gateway.generation.generation import generating
 from gateway.prompts.generation_request import AdmittedRequest, TextRules
 from gateway.prompts.tokens.tokenizer import Tokenizer
 from gateway.turn_formats.call_limit import CallLimit
-from gateway.turn_formats.families.hermes import HermesFormat
+from gateway.turn_formats.families.objects.hermes import HermesFormat
 from gateway.turn_formats.turn_format import ToolSpec
 from tests.doubles.engine.fake_engine import (
     EOS,

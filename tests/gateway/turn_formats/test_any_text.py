@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.prompts.chats.chat_json import arguments_of
-from gateway.turn_formats.families.hermes import HermesFormat
+from gateway.turn_formats.families.objects.hermes import HermesFormat
 from gateway.turn_formats.pieces import CallArguments, CallStarted
 from gateway.turn_formats.reasoning import THINK
 from gateway.turn_formats.turn_format import ToolFormat, TurnParser

@@ -13,8 +13,8 @@ from gateway.turn_formats.choose import (
     tool_format,
     tool_format_names,
 )
-from gateway.turn_formats.families.deepseek import DeepSeekV3Format
-from gateway.turn_formats.families.kimi_k3 import KimiK3Format
+from gateway.turn_formats.families.named.deepseek import DeepSeekV3Format
+from gateway.turn_formats.families.tagged.kimi_k3 import KimiK3Format
 from gateway.turn_formats.pieces import CallStarted
 from tests.gateway.turn_formats.formats import DSML, FORMATS, NS
 from tests.gateway.turn_formats.turns import WEATHER

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.turn_formats.families.hermes import HermesFormat
+from gateway.turn_formats.families.objects.hermes import HermesFormat
 from gateway.turn_formats.reading import TurnReader
 from gateway.turn_formats.reasoning import GEMMA, MAGISTRAL, SOLAR, THINK, ReasoningFormat
 from gateway.turn_formats.turn_format import TurnParser

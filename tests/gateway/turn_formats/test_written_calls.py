@@ -8,8 +8,8 @@ import pytest
 
 from gateway.prompts.chats.messages import Message, Text, ToolCall
 from gateway.prompts.templates.chat_template import ChatTemplate
-from gateway.turn_formats.families.glm4 import Glm4Format
-from gateway.turn_formats.families.pythonic import Lfm2Format
+from gateway.turn_formats.families.named.glm4 import Glm4Format
+from gateway.turn_formats.families.named.pythonic import Lfm2Format
 from gateway.turn_formats.turn_format import WrittenCall
 from tests.gateway.turn_formats.formats import FORMATS
 from tests.gateway.turn_formats.turns import calls_of, read, text

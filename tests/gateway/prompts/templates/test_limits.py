@@ -10,8 +10,8 @@ from gateway.prompts.templates.fitted import FittedTemplate
 from gateway.prompts.templates.limits import limits_of
 from gateway.prompts.templates.probing import chat_of
 from gateway.prompts.templates.shapes import ONE_TOOL
-from gateway.turn_formats.families.deepseek import DeepSeekV3Format
-from gateway.turn_formats.families.object_lists import GraniteFormat
+from gateway.turn_formats.families.named.deepseek import DeepSeekV3Format
+from gateway.turn_formats.families.objects.object_lists import GraniteFormat
 from tests.zoo.families import family
 from tests.zoo.templates import LlamaCpp, Template, Trl
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from gateway.turn_formats.families.pythonic import PythonicFormat
-from gateway.turn_formats.families.tagged_families import Qwen3CoderFormat
+from gateway.turn_formats.families.named.pythonic import PythonicFormat
+from gateway.turn_formats.families.tagged.tagged_families import Qwen3CoderFormat
 from gateway.turn_formats.shapes.schemas import alternatives, properties_of, types_of
 from gateway.turn_formats.turn_format import ToolFormat, ToolSpec
 from tests.gateway.turn_formats.turns import call, read

@@ -1,1 +1,1 @@
-"""Tests of `engine.models`."""
+"""Tests of `engine.models.architectures.fields`."""

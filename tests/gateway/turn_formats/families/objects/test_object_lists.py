@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from gateway.turn_formats.families.object_lists import GraniteFormat
+from gateway.turn_formats.families.objects.object_lists import GraniteFormat
 from tests.gateway.turn_formats.turns import TOOLS, call, check
 
 TIME = '{"name": "clock", "arguments": {}}'

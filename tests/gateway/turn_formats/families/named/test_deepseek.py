@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.turn_formats.families.deepseek import DeepSeekV3Format, DeepSeekV31Format
+from gateway.turn_formats.families.named.deepseek import DeepSeekV3Format, DeepSeekV31Format
 from gateway.turn_formats.reasoning import THINK
 from gateway.turn_formats.turn_format import TurnParser
 from tests.gateway.turn_formats.turns import TOOLS, Turn, call, check, text, thought

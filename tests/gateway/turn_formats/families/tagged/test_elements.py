@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.turn_formats.families.elements import MiniMaxM3Format
+from gateway.turn_formats.families.tagged.elements import MiniMaxM3Format
 from gateway.turn_formats.pieces import CallArguments
 from gateway.turn_formats.turn_format import ToolSpec
 from tests.gateway.turn_formats.formats import NS

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from gateway.turn_formats.families.hermes import HermesFormat
+from gateway.turn_formats.families.objects.hermes import HermesFormat
 from gateway.turn_formats.pieces import CallArguments, CallStarted
 from tests.gateway.turn_formats.turns import TOOLS, Turn, call, check, text
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.turn_formats.families.mistral import MistralFormat, MistralV11Format
+from gateway.turn_formats.families.objects.mistral import MistralFormat, MistralV11Format
 from tests.gateway.turn_formats.turns import TOOLS, Turn, call, check, text
 
 TIME = '{"name": "clock", "arguments": {}}'

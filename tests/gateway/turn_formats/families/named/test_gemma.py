@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.turn_formats.families.gemma import FunctionGemmaFormat, Gemma4Format
+from gateway.turn_formats.families.named.gemma import FunctionGemmaFormat, Gemma4Format
 from tests.gateway.turn_formats.turns import TOOLS, Turn, call, check, text
 
 END = "<end_function_call>"

@@ -6,7 +6,7 @@ import pytest
 from engine.link.messages import Grammar
 from gateway.prompts.answer_forms import AnswerForms
 from gateway.prompts.generation_request import AnswerForm
-from gateway.turn_formats.families.harmony import HarmonyFormat
+from gateway.turn_formats.families.named.harmony import HarmonyFormat
 from gateway.turn_formats.pieces import CallStarted, Piece
 from tests.gateway.turn_formats.grammars import Bytes
 from tests.gateway.turn_formats.turns import TOOLS, Turn, call, check, read, text, thought

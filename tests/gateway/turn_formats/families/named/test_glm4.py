@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.turn_formats.families.glm4 import Glm4Format
+from gateway.turn_formats.families.named.glm4 import Glm4Format
 from tests.gateway.turn_formats.turns import TOOLS, Turn, call, check, text
 
 TURNS: dict[str, Turn] = {

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.turn_formats.families.llama import LlamaFormat
+from gateway.turn_formats.families.objects.llama import LlamaFormat
 from gateway.turn_formats.pieces import TextPiece
 from tests.gateway.turn_formats.turns import TOOLS, Turn, call, check, text
 

@@ -4,7 +4,7 @@ import pytest
 
 from gateway.prompts.answer_forms import AnswerForms
 from gateway.prompts.generation_request import AnswerForm
-from gateway.turn_formats.families.tagged_families import Qwen3CoderFormat
+from gateway.turn_formats.families.tagged.tagged_families import Qwen3CoderFormat
 from gateway.turn_formats.pieces import CallArguments, CallStarted
 from gateway.turn_formats.shapes.schemas import types_of
 from gateway.turn_formats.shapes.values import typed

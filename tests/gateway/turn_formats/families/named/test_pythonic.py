@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.turn_formats.families.pythonic import Lfm2Format, Olmo3Format, PythonicFormat
+from gateway.turn_formats.families.named.pythonic import Lfm2Format, Olmo3Format, PythonicFormat
 from gateway.turn_formats.shapes.python_literal import as_json
 from tests.gateway.turn_formats.turns import TOOLS, Turn, call, check, text
 
