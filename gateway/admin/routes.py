@@ -10,18 +10,18 @@ from engine.errors import EngineError
 from engine.link.interface import Engine
 from engine.link.query_messages import StatsQuery
 from engine.link.stats.engine_stats import EngineStats
-from gateway.admin.adapters import adapters_router
 from gateway.admin.audit import AuditTrail, audit_router
-from gateway.admin.cache import cache_router
-from gateway.admin.carried import carried_router
-from gateway.admin.carried_in import CarriedIn
-from gateway.admin.carried_out import CarriedOut
+from gateway.admin.cache.cache_routes import cache_router
 from gateway.admin.engines import engines_router
 from gateway.admin.isolation import isolation_router
-from gateway.admin.keys import keys_router
-from gateway.admin.prefixes import Publishing, prefixes_router
-from gateway.admin.receipts import receipts_router
-from gateway.admin.tenants import groups_router, tenants_router
+from gateway.admin.prefixes.carried_in import CarriedIn
+from gateway.admin.prefixes.carried_out import CarriedOut
+from gateway.admin.prefixes.carried_routes import carried_router
+from gateway.admin.prefixes.prefix_routes import Publishing, prefixes_router
+from gateway.admin.tenants.adapters import adapters_router
+from gateway.admin.tenants.keys import keys_router
+from gateway.admin.tenants.receipts import receipts_router
+from gateway.admin.tenants.tenant_routes import groups_router, tenants_router
 from gateway.auth.auth import AdminAuthenticator, MetricsAuthenticator
 from gateway.auth.keyring import Keyring
 from gateway.http.body_memory import OPERATOR, BodyMemory

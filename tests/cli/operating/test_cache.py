@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from cli.operating.cache import percent, show, show_evictions
 from engine.link.stats.flow_stats import FlowStats
-from gateway.admin.cache_stats import cache_stats
+from gateway.admin.cache.cache_stats import cache_stats
 from tests.cli.console import Ratoon
 from tests.gateway.support.operated_engine import some_stats, some_tiers
 

@@ -15,7 +15,7 @@ from engine.link.interface import ReplicaHealth
 from engine.link.stats.engine_stats import DraftStats, EngineStats, SentinelStats, WindowStats
 from engine.link.stats.flow_stats import FlowStats
 from engine.link.stats.tier_stats import LowerStates, StateStats, TierTokens
-from gateway.admin.cache_stats import cache_stats
+from gateway.admin.cache.cache_stats import cache_stats
 from gateway.replicas.joined_stats import joined_stats
 from tests.gateway.support.operated_engine import some_stats, some_tiers
 

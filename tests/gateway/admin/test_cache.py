@@ -16,7 +16,7 @@ from engine.link.stats.tier_stats import (
     TierTokens,
 )
 from gateway.admin.audit import AuditTrail
-from gateway.admin.cache import cache_router
+from gateway.admin.cache.cache_routes import cache_router
 from gateway.config import Bounds
 from gateway.errors import Unavailable
 from gateway.prompts.tokens.splicing import START

@@ -24,7 +24,7 @@ from engine.link.view_messages import (
     TierUsage,
     TreeLevel,
 )
-from gateway.admin.cache_stats import cache_stats
+from gateway.admin.cache.cache_stats import cache_stats
 from gateway.overview.health import health
 from gateway.replicas.joined_stats import each_replica, joined_stats
 from gateway.replicas.joined_views import (

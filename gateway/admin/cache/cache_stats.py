@@ -8,7 +8,7 @@ from engine.link.interface import ReplicaHealth
 from engine.link.stats.engine_stats import EngineStats, WindowStats
 from engine.link.stats.flow_stats import EvictionStats, FlowShares
 from engine.link.stats.tier_stats import DirectionStats, LowerTierStats, PoolStats
-from gateway.admin.cache_views import (
+from gateway.admin.cache.cache_views import (
     CacheStats,
     EngineView,
     EvictionView,

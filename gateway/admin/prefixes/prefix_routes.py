@@ -20,7 +20,7 @@ from engine.link.messages import Welcome
 from engine.link.query_messages import StatsQuery
 from engine.link.stats.flow_stats import PinStats
 from gateway.admin.audit import AuditTrail
-from gateway.admin.prefix_views import (
+from gateway.admin.prefixes.prefix_views import (
     DeletedPrefix,
     NewPrefix,
     PrefixList,

@@ -9,8 +9,8 @@ from fastapi import APIRouter, Depends, Response
 from engine.link.interface import Engine
 from engine.link.query_messages import StatsQuery
 from gateway.admin.audit import AuditTrail
-from gateway.admin.cache_stats import cache_stats, eviction
-from gateway.admin.cache_views import CacheStats, EvictionList
+from gateway.admin.cache.cache_stats import cache_stats, eviction
+from gateway.admin.cache.cache_views import CacheStats, EvictionList
 from gateway.errors import Unavailable, refusing
 from gateway.http.admin_json import AdminBody, json_response, sent
 from gateway.http.openapi import described

@@ -10,9 +10,9 @@ from typing import Annotated
 import msgspec
 from fastapi import APIRouter, Depends, Query, Request, Response
 
-from gateway.admin.carried_in import BegunImport, CarriedIn, EndedImport, NewImport
-from gateway.admin.carried_out import CarriedOut, ExportedPrefix
-from gateway.admin.prefixes import MAX_BYTES
+from gateway.admin.prefixes.carried_in import BegunImport, CarriedIn, EndedImport, NewImport
+from gateway.admin.prefixes.carried_out import CarriedOut, ExportedPrefix
+from gateway.admin.prefixes.prefix_routes import MAX_BYTES
 from gateway.errors import BadRequest
 from gateway.http.admin_json import AdminBody, json_response, sent
 from gateway.http.bodies.reading import read_body

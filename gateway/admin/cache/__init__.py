@@ -1,0 +1,1 @@
+"""The operator's routes for the cache: its counters, evictions and flush."""

@@ -1,0 +1,1 @@
+"""The operator's routes for published prefixes, which are also exported and imported."""
