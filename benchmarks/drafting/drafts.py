@@ -26,7 +26,7 @@ from engine.drafting.acceptance import MOST_DRAFTS
 from engine.link.stats.engine_stats import DraftStats
 from engine.sequences.sequence import Sequence as EngineSequence
 from engine.step import VERIFY, Forward, Launched, Row, Runner, Sampled, Step
-from tests.doubles.engine.scripted_drafting import ScriptedDrafting
+from tests.doubles.engine.drafting.scripted_drafting import ScriptedDrafting
 
 
 @dataclass

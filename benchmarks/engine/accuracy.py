@@ -11,7 +11,8 @@ Then each format computes prompts with their right answers. The format's distrib
 token are compared with those of unquantised weights and KV: KL(plain || format), in nats. One value
 is the mean over all tokens. The other (`answer_...`) is the mean over the tokens whose next token
 belongs to the answer. On a CPU the references compute in float32, and on a GPU in bfloat16. int4
-weights are rounded to the nearest number, without calibration (`tests.engine.rigs.rounded_int4`).
+weights are rounded to the nearest number, without calibration
+(`tests.engine.rigs.files.rounded_int4`).
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ from engine.execution.runner import ModelRunner
 from engine.startup.loading import OpenedModel, open_model
 from handbook.texts.cases import HandbookCase, draw_cases
 from tests.doubles.engine.shapes import EMBEDDED
+from tests.engine.rigs.files.rounded_int4 import write_int4
 from tests.engine.rigs.hand_driven import BLOCK_SIZE, HandDriven, data_row
-from tests.engine.rigs.rounded_int4 import write_int4
 
 AT_ONCE = 8
 

@@ -34,7 +34,7 @@ from kernels.latents.latent_shape import LatentShape
 from kernels.ops import TopKTopP, ops_for
 from kernels.sampling import top_k_top_p
 from kernels.sampling.top_k_top_p import RULED_OUT
-from tests.doubles.engine.shared_prefix import Forest, make_shared, with_units
+from tests.doubles.engine.device.shared_prefix import Forest, make_shared, with_units
 
 BLOCK, Q_HEADS, KV_HEADS, HEAD_DIM, DTYPE = 16, 32, 8, 128, torch.bfloat16
 SCALE = 1 / math.sqrt(HEAD_DIM)

@@ -29,7 +29,7 @@ from kernels.attention.kv import fp8_kv
 from kernels.limits import KV_SCALE_BYTES
 from storage.layouts.kv_layout import FP8, KvGroup, KvLayout
 from storage.pools.device_pool import empty_blocks, layer_views
-from tests.doubles.engine.shared_prefix import with_units
+from tests.doubles.engine.device.shared_prefix import with_units
 
 AT_ONCE = 4096
 DECODES = [(64, 8_192), (256, 1_100), (1, 8_192)]  # numbers of rows and of context tokens

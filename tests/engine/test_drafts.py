@@ -16,8 +16,8 @@ from engine.link.messages import Cancel, Generate, SamplingParams
 from engine.scheduling.step_drafts import MOST_DRAFTED_ROWS
 from engine.sequences.sequence import Sequence
 from engine.step import VERIFY, has_drafts
+from tests.doubles.engine.drafting.scripted_drafting import ScriptedDrafting
 from tests.doubles.engine.fake_runner import VOCAB_SIZE, expected_output
-from tests.doubles.engine.scripted_drafting import ScriptedDrafting
 from tests.engine.rigs.rig import Rig, generate
 
 PROMPT = [3, 1, 4, 1, 5, 9, 2, 6]

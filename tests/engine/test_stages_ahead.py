@@ -12,8 +12,8 @@ from engine.link.messages import Cancel, Generate, SamplingParams
 from engine.sequences.sequence import Sequence
 from engine.step import VERIFY, Step
 from tests.doubles.constraints import Allows
+from tests.doubles.engine.drafting.scripted_drafting import ScriptedDrafting
 from tests.doubles.engine.fake_runner import VOCAB_SIZE, expected_output, prompt_where
-from tests.doubles.engine.scripted_drafting import ScriptedDrafting
 from tests.engine.rigs.rig import EOS, Rig, generate
 
 

@@ -26,8 +26,8 @@ from engine.scheduling.step_builder import StepLimits
 from engine.startup.assembly import EngineLimits, LoadedRunner, assemble
 from engine.step import PREFILL, Bitmask, Forward, Launched, Row, Runner, Sampled, Step
 from kernels.ops import torch_ops
+from tests.doubles.engine.device.rerun import Rerun
 from tests.doubles.engine.memory_link import MemoryLink
-from tests.doubles.engine.rerun import Rerun
 from tests.doubles.engine.welcomes import welcome_of
 from tests.doubles.kernels.sharing_checker import SharingChecker
 from tests.engine.conftest import MakeCheckpoint

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from kernels.attention.batch_layout import BatchLayout
 from kernels.attention.variant import AttentionVariant
-from tests.doubles.engine.shared_prefix import with_units
+from tests.doubles.engine.device.shared_prefix import with_units
 from tests.kernels import naive
 
 NO_BLOCK_IDS = (-1, 2**31 - 1, -(2**31), 10**9)

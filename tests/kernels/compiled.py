@@ -56,7 +56,7 @@ from kernels.ops import triton_ops
 from storage.layouts.kv_layout import FP8
 from storage.pools.device_pool import empty_blocks, layer_views
 from storage.pools.state_pool import StepStates
-from tests.doubles.engine.no_device import NoDevice
+from tests.doubles.engine.device.no_device import NoDevice
 from tests.doubles.ranks.paper_ranks import PaperRanks
 from tests.engine.rigs.checkpoints import RECIPES, SHAPE, Recipe, config_of
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from kernels.attention.batch_layout import SharedPrefix
 from kernels.ops import Ops, torch_ops
-from tests.doubles.engine.shared_prefix import with_units
+from tests.doubles.engine.device.shared_prefix import with_units
 from tests.kernels.cases import Case, Geometry, make_case, poisoned_memory, relative_error
 
 Groups = list[tuple[int, int]]  # (number of rows, number of tokens that they read together)

@@ -28,7 +28,7 @@ from engine.models.layers.rope import RopeConfig
 from engine.models.modules import CheckpointTensor
 from engine.models.parameters import checkpoint_tensors
 from tests.engine.rigs.checkpoints import RECIPES, Checkpoint, Recipe, make_checkpoint
-from tests.engine.rigs.gguf_files import write_gguf
+from tests.engine.rigs.files.gguf_files import write_gguf
 from tests.engine.rigs.hand_driven import HandDriven, build_runner, data_row, random_prompt
 
 _MOE = {**RECIPES["qwen3-moe"].fields, "mlp_only_layers": []}

@@ -25,7 +25,7 @@ from tests.cli.console import Console
 from tests.cli.plan.checkpoint import config
 from tests.doubles.engine.shapes import SHAPES
 from tests.doubles.models import int8_weights
-from tests.engine.rigs.int4_checkpoints import AWQ
+from tests.engine.rigs.files.int4_checkpoints import AWQ
 
 TABLES = 2 * 2 * 128256 * 4096  # bytes of the embedding and output tables
 

@@ -18,7 +18,7 @@ from engine.models.architectures.reading import read_model_config
 from engine.models.checkpoints.stored_head import with_stored_head
 from engine.models.stages import split_model
 from engine.models.weight_formats.fp8_checkpoints import ONLINE_FP8
-from tests.engine.rigs.published import MIMO_7B
+from tests.engine.rigs.files.published import MIMO_7B
 
 HIDDEN, MLP = 4096, 11008
 LAYER = (

@@ -12,7 +12,7 @@ from cli.plan.decoder import DecoderCounts, read_decoder
 from cli.plan.estimates import model_costs, model_rows
 from storage.layouts.kv_layout import FP8
 from tests.doubles.engine.shapes import SHAPES
-from tests.engine.rigs.published import (
+from tests.engine.rigs.files.published import (
     DEEPSEEK_V2_LITE,
     DEEPSEEK_V3,
     MISTRAL_SMALL_4,

@@ -21,8 +21,8 @@ from engine.scheduling.fairness.queue import QueueLimits
 from engine.scheduling.step_builder import StepLimits
 from engine.startup.assembly import EngineLimits, LoadedRunner, assemble
 from engine.step import Forward, Launched, Runner, Step
+from tests.doubles.engine.drafting.late_drafting import LateDrafting
 from tests.doubles.engine.fake_runner import VOCAB_SIZE, FakeRunner
-from tests.doubles.engine.late_drafting import LateDrafting
 from tests.doubles.engine.welcomes import welcome_of
 
 BLOCK_SIZE = 4

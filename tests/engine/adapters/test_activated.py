@@ -19,7 +19,7 @@ from prefix_cache.namespace import NamespacePath, adapted_fingerprint, derive_na
 from tests.doubles.engine.memory_link import MemoryLink
 from tests.engine.adapters.test_engine import NAMES, Served
 from tests.engine.conftest import MakeCheckpoint
-from tests.engine.rigs.adapters import make_adapter
+from tests.engine.rigs.files.adapters import make_adapter
 from tests.engine.rigs.hand_driven import random_prompt
 
 INVOCATION = [7, 8, 9]

@@ -12,9 +12,9 @@ from msgspec import structs
 from engine.config import EngineConfig
 from engine.link.messages import AdapterUse, SamplingParams
 from engine.link.query_messages import AdapterRead, ReadAdapter
-from tests.engine.rigs.adapters import PeftAdapter, make_adapter
 from tests.engine.rigs.checkpoints import Checkpoint, Recipe, make_checkpoint
-from tests.engine.rigs.draft_heads import HeadAlone, Truth, save_with_head
+from tests.engine.rigs.files.adapters import PeftAdapter, make_adapter
+from tests.engine.rigs.files.draft_heads import HeadAlone, Truth, save_with_head
 from tests.engine.rigs.hand_driven import random_prompt
 from tests.seams.support.mix import NAMESPACES
 from tests.seams.support.real_engine import Bounds, RealEngine

@@ -29,7 +29,7 @@ from engine.startup.loading import open_model
 from prefix_cache.namespace import Namespace, adapted_fingerprint, derive_namespace
 from tests.doubles.engine.memory_link import MemoryLink
 from tests.engine.conftest import MakeCheckpoint
-from tests.engine.rigs.adapters import PeftAdapter, make_adapter
+from tests.engine.rigs.files.adapters import PeftAdapter, make_adapter
 from tests.engine.rigs.hand_driven import random_prompt
 from tests.engine.rigs.rig import generate
 

@@ -10,7 +10,7 @@ import pytest
 from engine.drafting.answers import EarlierAnswers
 from engine.sequences.sequence import Sequence
 from prefix_cache.namespace import NamespacePath
-from tests.doubles.engine.pooled_answers import PooledAnswers
+from tests.doubles.engine.drafting.pooled_answers import PooledAnswers
 from tests.engine.drafting.rows import committed, decode, give, held, row
 from tests.prefix_cache.support.scene import Scene, namespace, path, tokens
 

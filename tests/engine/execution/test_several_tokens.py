@@ -15,7 +15,7 @@ from engine.scheduling.row_data import step_of
 from engine.scheduling.scheduled_rows import ScheduledRow, row_of, verify_row
 from engine.sequences.sequence import Sequence
 from engine.step import DECODE, PREFILL, VERIFY, Sampled, Step
-from tests.doubles.engine.rerun import Rerun
+from tests.doubles.engine.device.rerun import Rerun
 from tests.engine.conftest import MakeCheckpoint
 from tests.engine.rigs.hand_driven import (
     HandDriven,

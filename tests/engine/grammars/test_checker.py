@@ -17,7 +17,7 @@ from engine.grammars.checker import CheckProcess, GrammarChecker
 from engine.grammars.vocabulary import Vocabulary, read_vocabulary
 from engine.link.messages import Grammar
 from tests.doubles.engine.tiny_model import EOS, write_tiny_model
-from tests.doubles.grammars import deep, endless
+from tests.doubles.grammars.hard_grammars import deep, endless
 from tests.engine.grammars.conftest import VOCAB_SIZE
 
 REGEX = Grammar("regex", "a+")

@@ -19,7 +19,7 @@ from engine.grammars.token_mask import GrammarConstraint
 from engine.grammars.vocabulary import NoVocabulary, Vocabulary, read_vocabulary
 from engine.link.messages import Grammar, GrammarKind, SamplingParams
 from tests.doubles.engine.tiny_model import BOS, EOS, TURN, write_tiny_model
-from tests.doubles.grammars import deep, endless, huge
+from tests.doubles.grammars.hard_grammars import deep, endless, huge
 from tests.doubles.waiting import wait_for
 from tests.engine.grammars.conftest import VOCAB_SIZE
 

@@ -27,9 +27,9 @@ from engine.sequences.token_constraint import (
 )
 from engine.step import VERIFY, Bitmask, Sampled
 from tests.doubles.constraints import Allows, HeldMasks, Script, Steps
+from tests.doubles.engine.drafting.scripted_drafting import ScriptedDrafting
 from tests.doubles.engine.fake_runner import VOCAB_SIZE as VOCAB
 from tests.doubles.engine.fake_runner import expected_output
-from tests.doubles.engine.scripted_drafting import ScriptedDrafting
 from tests.engine.in_flight.test_masked_step import answer, bound
 from tests.engine.rigs.hand_driven import sequence_of
 from tests.engine.rigs.rig import Rig, generate

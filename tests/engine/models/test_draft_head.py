@@ -16,7 +16,7 @@ from engine.link.messages import SamplingParams
 from engine.step import DECODE, Row, Step
 from prefix_cache.namespace import Namespace
 from tests.engine.conftest import MakeCheckpoint
-from tests.engine.rigs.draft_heads import HeadAlone, Truth, save_with_head
+from tests.engine.rigs.files.draft_heads import HeadAlone, Truth, save_with_head
 from tests.engine.rigs.hand_driven import HandDriven, build_runner, data_row, random_prompt
 from tests.engine.rigs.ranks import ThreadRanks
 from tests.examples import in_the_zoo

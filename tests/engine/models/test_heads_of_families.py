@@ -24,7 +24,7 @@ from engine.startup.metadata import read_metadata
 from tests.doubles.constraints import Script
 from tests.engine.conftest import MakeCheckpoint
 from tests.engine.rigs.checkpoints import VOCAB_SIZE, Recipe, make_checkpoint
-from tests.engine.rigs.draft_heads import HeadAlone, Truth, save_with_head
+from tests.engine.rigs.files.draft_heads import HeadAlone, Truth, save_with_head
 from tests.engine.rigs.hand_driven import random_prompt
 from tests.seams.support.mix import NAMESPACES, Ask, alone_on, run_mix
 from tests.seams.support.real_engine import Bounds, RealEngine, as_it_is

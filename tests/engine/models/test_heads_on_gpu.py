@@ -13,7 +13,7 @@ import pytest
 from engine.link.messages import SamplingParams
 from tests.engine.conftest import MakeCheckpoint
 from tests.engine.models.test_heads_of_families import checkpoints
-from tests.engine.rigs.draft_heads import HeadAlone, Truth
+from tests.engine.rigs.files.draft_heads import HeadAlone, Truth
 from tests.engine.rigs.hand_driven import random_prompt
 from tests.seams.support.mix import NAMESPACES
 from tests.seams.support.real_engine import Bounds, RealEngine

@@ -15,7 +15,7 @@ import pytest
 from engine.models.checks import check_served
 from engine.models.errors import ModelNotServed
 from tests.doubles.engine.shapes import SHAPES
-from tests.engine.rigs.published import (
+from tests.engine.rigs.files.published import (
     DEEPSEEK_V2_LITE,
     DEEPSEEK_V3,
     GEMMA_3_4B,

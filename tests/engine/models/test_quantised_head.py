@@ -24,10 +24,10 @@ from engine.startup.metadata import read_metadata
 from kernels.e4m3 import E4M3, LARGEST
 from prefix_cache.namespace import Namespace
 from tests.engine.rigs.checkpoints import RECIPES, make_checkpoint
-from tests.engine.rigs.draft_heads import HeadAlone, Truth, save_with_head
+from tests.engine.rigs.files.draft_heads import HeadAlone, Truth, save_with_head
+from tests.engine.rigs.files.int4_checkpoints import GPTQ, PACKED, SIZES, gptq, packed, rewrite, say
+from tests.engine.rigs.files.rounded_int4 import rounded
 from tests.engine.rigs.hand_driven import random_prompt
-from tests.engine.rigs.int4_checkpoints import GPTQ, PACKED, SIZES, gptq, packed, rewrite, say
-from tests.engine.rigs.rounded_int4 import rounded
 from tests.seams.support.real_engine import Bounds, RealEngine
 
 GREEDY = SamplingParams(max_tokens=20, temperature=0.0, ignore_eos=True)

@@ -23,7 +23,7 @@ from tests.doubles.models.alternating_architecture import make_alternating_check
 from tests.engine.conftest import MakeCheckpoint
 from tests.engine.models.weight_formats.test_mxfp4 import in_mxfp4
 from tests.engine.rigs.checkpoints import DIVISIBLE, RECIPES, RECURRENT, Recipe, make_checkpoint
-from tests.engine.rigs.int4_checkpoints import KINDS, make_int4
+from tests.engine.rigs.files.int4_checkpoints import KINDS, make_int4
 from tests.engine.rigs.offloading import (
     CPU,
     LateCopies,

@@ -20,7 +20,7 @@ from engine.startup.decoder import WeightSizes, check_room, weight_sizes
 from engine.startup.loading import OpenedPart, open_part
 from engine.startup.metadata import read_metadata
 from storage.pools import host_pool
-from tests.doubles.engine.rerun import Rerun
+from tests.doubles.engine.device.rerun import Rerun
 from tests.engine.conftest import MakeCheckpoint
 from tests.engine.rigs.hand_driven import (
     EVERY_WISH,

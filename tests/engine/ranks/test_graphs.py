@@ -32,7 +32,7 @@ from engine.startup.kernel_warm_up import compute_gemms
 from engine.step import Forward, Launched, Runner, Step
 from storage.layouts.stage import Stage
 from storage.pools.device_pool import DevicePool, Mover
-from tests.doubles.engine.rerun import Rerun
+from tests.doubles.engine.device.rerun import Rerun
 from tests.engine.conftest import MakeCheckpoint
 from tests.engine.rigs.hand_driven import (
     BLOCK_SIZE,

@@ -47,7 +47,7 @@ from tests.engine.rigs.checkpoints import (
     Recipe,
     make_checkpoint,
 )
-from tests.engine.rigs.int4_checkpoints import KINDS, SIZES, make_int4
+from tests.engine.rigs.files.int4_checkpoints import KINDS, SIZES, make_int4
 from tests.engine.rigs.ranks import CPU, on_ranks
 
 BLOCK_SIZE, NUM_TOKENS = 16, 40

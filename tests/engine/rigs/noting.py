@@ -33,7 +33,7 @@ from engine.startup.kernel_warm_up import dry_run_buckets, small_machine, tellin
 from engine.startup.memory.activation import StepBounds
 from kernels.launch.compile_ahead import Notes, leaving_out_launches
 from kernels.ops import triton_ops
-from tests.doubles.engine.no_device import NoDevice
+from tests.doubles.engine.device.no_device import NoDevice
 from tests.doubles.engine.shapes import model_directory
 from tests.doubles.layouts import alike_layers
 

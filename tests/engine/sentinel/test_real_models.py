@@ -16,7 +16,7 @@ from engine.link.stats.engine_stats import SentinelStats
 from engine.main import build_core
 from engine.startup.loading import OpenedModel, open_model
 from prefix_cache.namespace import NamespacePath
-from tests.doubles.engine.flipped_byte import FlippedByte
+from tests.doubles.engine.device.flipped_byte import FlippedByte
 from tests.doubles.engine.memory_link import MemoryLink
 from tests.engine.conftest import MakeCheckpoint
 from tests.engine.rigs.hand_driven import random_prompt

@@ -14,7 +14,7 @@ from engine.startup.device import (
     resolve_dtype,
     usual_threads,
 )
-from tests.doubles.engine.few_gpus import FewGpus
+from tests.doubles.engine.device.few_gpus import FewGpus
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 

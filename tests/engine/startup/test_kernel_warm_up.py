@@ -40,6 +40,7 @@ from kernels.linear.int4_matrix import Int4Matrix
 from kernels.ops import torch_ops
 from tests.doubles.layouts import alike_layers
 from tests.engine.conftest import MakeCheckpoint
+from tests.engine.rigs.files.int4_checkpoints import KINDS, make_int4
 from tests.engine.rigs.hand_driven import (
     BLOCK_SIZE,
     HandDriven,
@@ -47,7 +48,6 @@ from tests.engine.rigs.hand_driven import (
     data_row,
     random_prompt,
 )
-from tests.engine.rigs.int4_checkpoints import KINDS, make_int4
 
 CPU = torch.device("cpu")
 UNLIKE_LAYERS = 2  # number of layers of a trial, enough if all layers are alike

@@ -20,8 +20,8 @@ from engine.step import VERIFY, Row
 from prefix_cache.hashing import block_keys
 from prefix_cache.namespace import NamespacePath
 from tests.doubles.constraints import HeldMasks, steps_of
+from tests.doubles.engine.drafting.scripted_drafting import ScriptedDrafting
 from tests.doubles.engine.fake_runner import VOCAB_SIZE, expected_output
-from tests.doubles.engine.scripted_drafting import ScriptedDrafting
 from tests.engine.in_flight.test_masked_step import answer, bound
 from tests.engine.rigs.rig import NAMESPACE, OTHER, Rig, generate
 from tests.engine.test_drafts import PROMPT, drafting, right

@@ -19,7 +19,7 @@ from gateway.state.home import STATE_FILE
 from gateway.state.identity import WrongState
 from gateway.state.sqlite.store import SqliteStore
 from gateway.tenant_limits import Limits
-from tests.doubles.damage import overwrite
+from tests.doubles.disk.damage import overwrite
 from tests.gateway.support.manual_clock import ManualClock
 
 CLOCK = ManualClock()

@@ -15,7 +15,7 @@ import pytest
 from gateway.auth import keyring
 from gateway.state import faults
 from gateway.state.sqlite import database
-from tests.doubles.damage import overwrite
+from tests.doubles.disk.damage import overwrite
 from tests.doubles.engine.fake_engine import FakeEngine
 from tests.doubles.gateway.redis_server import RedisServer, redis_server
 from tests.doubles.gateway.served import MODEL, Served, config_of, serving

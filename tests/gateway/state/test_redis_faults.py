@@ -29,7 +29,7 @@ from gateway.state.redis import keys as at
 from gateway.state.redis.keys import STATE_ID
 from gateway.state.redis.link import Breaker, RedisLink, connect
 from gateway.state.redis.store import RedisStore
-from tests.doubles.damage import fill_up, small_disk
+from tests.doubles.disk.damage import fill_up, small_disk
 from tests.doubles.gateway.redis_server import RedisServer, redis_server
 from tests.gateway.state.contract import a_group, a_prefix, a_row
 from tests.gateway.support.manual_clock import ManualClock

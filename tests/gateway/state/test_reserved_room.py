@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gateway.state.reserved_room import BALLAST_BYTES, BALLAST_FILE, START_BYTES, ReservedRoom
-from tests.doubles.damage import fill_up, small_disk
+from tests.doubles.disk.damage import fill_up, small_disk
 
 
 @pytest.fixture

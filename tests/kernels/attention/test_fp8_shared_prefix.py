@@ -10,7 +10,7 @@ from torch import Tensor
 
 from kernels.attention.kv import fp8_kv
 from kernels.ops import Ops
-from tests.doubles.engine.shared_prefix import with_units
+from tests.doubles.engine.device.shared_prefix import with_units
 from tests.kernels.attention.kv.test_fp8_kv import layout_of, pool_of
 from tests.kernels.cases import Case, Geometry, make_case, relative_error
 from tests.kernels.test_shared_prefix import FORESTS, attend, grow

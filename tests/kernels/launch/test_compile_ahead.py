@@ -21,7 +21,7 @@ from triton.runtime.cache import triton_key
 
 from kernels.launch.compile_ahead import compile_ahead
 from kernels.launch.compiler_key import begin_key
-from tests.doubles.engine.no_device import NoDevice
+from tests.doubles.engine.device.no_device import NoDevice
 
 GRID = (1,)
 DEVICE = 3

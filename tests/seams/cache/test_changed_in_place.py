@@ -18,7 +18,7 @@ from safetensors.torch import load_file
 
 from engine.startup.warm_up import warm_up
 from tests.engine.rigs.checkpoints import SLIDING, Checkpoint
-from tests.engine.rigs.int4_checkpoints import rewrite
+from tests.engine.rigs.files.int4_checkpoints import rewrite
 from tests.seams.exchange.pair import BOUNDS, GREEDY, PATIENT, PROMPT, WHOLE, A, Pair
 from tests.seams.support.real_engine import Bounds, ExchangeAt, RealEngine
 

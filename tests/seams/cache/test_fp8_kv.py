@@ -15,7 +15,7 @@ from engine.config import KvDtype
 from engine.link.messages import SamplingParams
 from engine.startup.warm_up import warm_up
 from tests.engine.rigs.checkpoints import Checkpoint
-from tests.engine.rigs.int4_checkpoints import rewrite
+from tests.engine.rigs.files.int4_checkpoints import rewrite
 from tests.seams.support.mix import NAMESPACES, UNPRESSED, Alone, Ask, alone_on, run_mix
 from tests.seams.support.real_engine import Bounds, RealEngine
 

@@ -9,7 +9,7 @@ import pytest
 
 from engine.link.messages import SamplingParams
 from engine.startup.warm_up import warm_up
-from tests.engine.rigs.int4_checkpoints import KINDS, make_int4
+from tests.engine.rigs.files.int4_checkpoints import KINDS, make_int4
 from tests.seams.cache.test_other_models import PRESSURES, SEED, drawn_mix
 from tests.seams.support.mix import NAMESPACES, alone_on, run_mix
 from tests.seams.support.real_engine import Bounds, RealEngine

@@ -26,8 +26,8 @@ from tests.engine.models.weight_formats.test_int4_experts import recipe as int4_
 from tests.engine.models.weight_formats.test_mxfp4 import SIZES as GPT_OSS_SIZES
 from tests.engine.models.weight_formats.test_mxfp4 import in_mxfp4
 from tests.engine.rigs.checkpoints import RECIPES, Recipe, make_checkpoint
-from tests.engine.rigs.int4_checkpoints import KINDS as INT4_KINDS
-from tests.engine.rigs.int4_checkpoints import make_int4
+from tests.engine.rigs.files.int4_checkpoints import KINDS as INT4_KINDS
+from tests.engine.rigs.files.int4_checkpoints import make_int4
 from tests.examples import in_the_zoo
 from tests.seams.support.mix import NAMESPACES, UNPRESSED, Ask, alone_on, run_mix
 from tests.seams.support.real_engine import Bounds, RealEngine

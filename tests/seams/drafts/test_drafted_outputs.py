@@ -30,7 +30,7 @@ from engine.link.event_messages import Failed, Finished, Tokens
 from engine.link.messages import Grammar, SamplingParams
 from engine.sequences.sequence import Sequence
 from prefix_cache.namespace import Namespace
-from tests.doubles.engine.scripted_drafting import ScriptedDrafting
+from tests.doubles.engine.drafting.scripted_drafting import ScriptedDrafting
 from tests.engine.rigs.hand_driven import sampling
 from tests.examples import in_the_zoo
 from tests.seams.support.real_engine import Bounds, RealEngine

@@ -14,7 +14,7 @@ import pytest
 from engine.drafting.answers import EarlierAnswers
 from engine.link.messages import SamplingParams
 from prefix_cache.namespace import Namespace
-from tests.doubles.engine.late_drafting import LateDrafting
+from tests.doubles.engine.drafting.late_drafting import LateDrafting
 from tests.engine.rigs.checkpoints import RECIPES, Checkpoint, make_checkpoint
 from tests.engine.rigs.hand_driven import random_prompt, sampling
 from tests.seams.support.real_engine import Bounds, RealEngine

@@ -14,7 +14,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.doubles.damage import overwrite
+from tests.doubles.disk.damage import overwrite
 from tests.doubles.waiting import wait_for
 from tests.seams.support.lone_gateway import Gateway, started
 

@@ -22,8 +22,8 @@ from storage.disk.wire import DiskOutcome, Segment
 from storage.errors import DiskUnavailable
 from storage.move import BlockRecord
 from storage.pools.host_pool import HostPool
+from tests.doubles.disk.small_disk import MIB, SmallDisk, small_disk
 from tests.doubles.processes import disk_process
-from tests.doubles.small_disk import MIB, SmallDisk, small_disk
 from tests.doubles.waiting import wait_for
 from tests.seams.serving.test_workers import worker_pids
 from tests.seams.support.server import running_server

@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from gateway.state.reserved_room import BALLAST_BYTES, BALLAST_FILE
-from tests.doubles.damage import fill_up, small_disk
+from tests.doubles.disk.damage import fill_up, small_disk
 from tests.doubles.waiting import wait_for
 from tests.seams.support.lone_gateway import started
 from tests.seams.support.ratoon import printed_by

@@ -15,9 +15,9 @@ import pytest
 from engine.drafting.answers import EarlierAnswers
 from engine.drafting.draft import Drafting, NoDrafts
 from tests.cli.console import Console
+from tests.doubles.engine.drafting.late_drafting import LateDrafting
+from tests.doubles.engine.drafting.pooled_answers import PooledAnswers
 from tests.doubles.engine.engine_thread import EngineThread
-from tests.doubles.engine.late_drafting import LateDrafting
-from tests.doubles.engine.pooled_answers import PooledAnswers
 from tests.doubles.engine.tiny_model import RUNNABLE, write_tiny_model
 from tests.doubles.waiting import wait_for
 from tests.seams.support.lone_gateway import started

@@ -24,7 +24,7 @@ from engine.models.adapters.adapted import AdapterSlots
 from engine.sequences.sequence import Sequence
 from prefix_cache.namespace import Namespace
 from tests.doubles.constraints import Allows
-from tests.doubles.engine.scripted_drafting import ScriptedDrafting
+from tests.doubles.engine.drafting.scripted_drafting import ScriptedDrafting
 from tests.doubles.models.lora_files import CONFIG
 from tests.engine.rigs.checkpoints import RECIPES, VOCAB_SIZE, Checkpoint, make_checkpoint
 from tests.engine.rigs.hand_driven import EVERY_WISH, random_prompt

@@ -13,10 +13,10 @@ from kernels.linear.fp8_matrix import Fp8Matrix, scaled_to_e4m3
 from tests.doubles.engine.tiny_model import TEMPLATE, write_tiny_model
 from tests.engine.models.adapters.test_experts import BOTH, QUERIES
 from tests.engine.models.weight_formats.test_int4_experts import recipe
-from tests.engine.rigs.adapters import PeftAdapter, make_adapter
 from tests.engine.rigs.checkpoints import Checkpoint, make_checkpoint
+from tests.engine.rigs.files.adapters import PeftAdapter, make_adapter
+from tests.engine.rigs.files.int4_checkpoints import KINDS, is_quantised, make_int4
 from tests.engine.rigs.hand_driven import random_prompt
-from tests.engine.rigs.int4_checkpoints import KINDS, is_quantised, make_int4
 from tests.seams.support.server import Server, running_server
 
 PROMPT = random_prompt(40)

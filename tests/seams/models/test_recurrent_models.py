@@ -9,7 +9,7 @@ import pytest
 
 from engine.link.messages import SamplingParams
 from engine.sequences.sequence import Sequence
-from tests.doubles.engine.scripted_drafting import ScriptedDrafting
+from tests.doubles.engine.drafting.scripted_drafting import ScriptedDrafting
 from tests.engine.rigs.checkpoints import RECIPES, VOCAB_SIZE, Checkpoint, make_checkpoint
 from tests.examples import in_the_zoo
 from tests.seams.support.mix import COMMON, NAMESPACES, Alone, Ask, alone_on, run_mix

@@ -27,7 +27,7 @@ from engine.startup.loading import OpenedPart, open_part
 from engine.startup.memory.activation import largest_batch
 from engine.startup.metadata import read_metadata
 from storage.pools.device_pool import DevicePool
-from tests.doubles.engine.rerun import Rerun
+from tests.doubles.engine.device.rerun import Rerun
 from tests.doubles.ranks.noting_group import NotingGroup
 from tests.engine.rigs.hand_driven import (
     BLOCK_SIZE,

@@ -19,8 +19,8 @@ from engine.link.event_messages import Failed, Tokens
 from engine.link.messages import AdapterUse, SamplingParams
 from engine.link.query_messages import AdapterRead, DropAdapter, ReadAdapter
 from prefix_cache.namespace import Namespace
-from tests.engine.rigs.adapters import PeftAdapter, make_adapter
 from tests.engine.rigs.checkpoints import RECIPES, Checkpoint, make_checkpoint
+from tests.engine.rigs.files.adapters import PeftAdapter, make_adapter
 from tests.engine.rigs.hand_driven import random_prompt
 from tests.seams.support.real_engine import CLIENT, Bounds, RealEngine
 

@@ -13,7 +13,7 @@ from engine.link.messages import SamplingParams
 from engine.sequences.sequence import Sequence
 from engine.startup.memory.lower_tiers import RANK_PREFIX
 from engine.startup.warm_up import warm_up
-from tests.doubles.engine.scripted_drafting import ScriptedDrafting
+from tests.doubles.engine.drafting.scripted_drafting import ScriptedDrafting
 from tests.engine.rigs.checkpoints import RECIPES, VOCAB_SIZE, Checkpoint, make_checkpoint
 from tests.examples import in_the_zoo
 from tests.seams.ranks.test_tokens import MIX, engine_of, last_tokens

@@ -15,7 +15,7 @@ from engine.link.event_messages import Failed, Tokens
 from engine.link.messages import Cancel, Grammar, SamplingParams
 from prefix_cache.namespace import Namespace
 from tests.doubles.engine.tiny_model import EOS, byte_tokenizer
-from tests.doubles.grammars import deep, endless, huge
+from tests.doubles.grammars.hard_grammars import deep, endless, huge
 from tests.engine.rigs.checkpoints import Recipe, make_checkpoint
 from tests.engine.rigs.hand_driven import random_prompt, sampling
 from tests.seams.support.real_engine import CLIENT, Bounds, RealEngine

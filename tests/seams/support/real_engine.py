@@ -41,8 +41,8 @@ from engine.step import Forward, Launched, Runner, Step
 from prefix_cache.hashing import Digest, block_keys, xxh3_128_digest
 from prefix_cache.namespace import Namespace, NamespacePath
 from storage.pools.device_pool import DevicePool
+from tests.doubles.engine.device.rerun import Rerun
 from tests.doubles.engine.memory_link import MemoryLink
-from tests.doubles.engine.rerun import Rerun
 from tests.doubles.row_owners import Running, owners_of
 from tests.engine.rigs.hand_driven import with_graphs
 from tests.engine.rigs.ranks import StartedRanks, ThreadRanks

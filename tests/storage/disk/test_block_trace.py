@@ -25,7 +25,7 @@ from storage.move import Tier
 from storage.pools.host_pool import HostPool
 from storage.tier_mover import TierMover, block_bytes_of
 from tests.examples import in_the_zoo
-from tests.storage.disk.block_trace import (
+from tests.storage.disk.support.block_trace import (
     Entry,
     Loss,
     Write,
@@ -34,7 +34,7 @@ from tests.storage.disk.block_trace import (
     last_sync,
     parse,
 )
-from tests.storage.disk.opener import Found, Holds, Opener
+from tests.storage.disk.support.opener import Found, Holds, Opener
 from tests.storage.scene import (
     BLOCK_BYTES,
     CPU,

@@ -22,7 +22,7 @@ from storage.disk.opening import (
 from storage.disk.serving import serve
 from storage.disk.wire import Channel, Open, SharedSegment
 from storage.errors import DiskInUse
-from tests.storage.disk.counted_disk import CountedDisk
+from tests.storage.disk.support.counted_disk import CountedDisk
 
 CONFIG = DiskConfig(
     directory=Path(), max_bytes=4 << 20, block_bytes=2048, fingerprint=b"f" * 32, lock_wait_s=0.0

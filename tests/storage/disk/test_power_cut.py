@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from tests.examples import in_the_zoo
-from tests.storage.disk.bench import Bench, reads_right
-from tests.storage.disk.spills import BATCH, SLOTS
+from tests.storage.disk.support.bench import Bench, reads_right
+from tests.storage.disk.support.spills import BATCH, SLOTS
 
 
 @pytest.mark.parametrize("kills", [40, *in_the_zoo(200)])
@@ -42,7 +42,7 @@ def test_killed_at_any_point_of_a_spill_every_record_is_right_or_a_miss(
 @contextmanager
 def killed_spills(directory: Path) -> Iterator[Callable[[int, int], None]]:
     """Yield a function that runs a spill from a given block on, and kills it at another block."""
-    command = [sys.executable, "-m", "tests.storage.disk.spills", str(directory)]
+    command = [sys.executable, "-m", "tests.storage.disk.support.spills", str(directory)]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as spills:
 

@@ -11,7 +11,7 @@ from storage.disk.stats import DiskState
 from storage.disk.tier import DiskTier
 from storage.disk.wire import Erase, Opened
 from storage.pools.host_pool import HostPool
-from tests.doubles.open_files import open_files
+from tests.doubles.disk.open_files import open_files
 from tests.doubles.processes import disk_process
 from tests.storage.scene import BLOCK_BYTES, CPU, disk_config
 

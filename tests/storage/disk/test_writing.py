@@ -29,8 +29,8 @@ from storage.disk.wire import (
 )
 from storage.disk.writing import Job, Writing
 from storage.errors import FileDamaged, FileFull
-from tests.storage.disk.bench import Bench, numbered_block
-from tests.storage.disk.counted_disk import CountedDisk
+from tests.storage.disk.support.bench import Bench, numbered_block
+from tests.storage.disk.support.counted_disk import CountedDisk
 from tests.storage.fault_plan import FaultPlan, FaultyFile
 from tests.storage.scene import BLOCK_BYTES, FINGERPRINT, record
 

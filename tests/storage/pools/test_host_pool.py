@@ -12,7 +12,7 @@ import torch
 from storage.errors import PoolDoesNotFit
 from storage.free_memory import host_free_bytes
 from storage.pools.host_pool import HostPool
-from tests.doubles.open_files import open_files
+from tests.doubles.disk.open_files import open_files
 from tests.storage.scene import CPU
 
 

@@ -14,7 +14,7 @@ from engine.link.messages import SamplingParams
 from engine.scheduling.row_data import step_of
 from engine.scheduling.scheduled_rows import row_of
 from engine.sequences.sequence import Sequence
-from tests.doubles.engine.rerun import Rerun
+from tests.doubles.engine.device.rerun import Rerun
 from tests.engine.conftest import MakeCheckpoint
 from tests.engine.rigs.hand_driven import (
     HandDriven,

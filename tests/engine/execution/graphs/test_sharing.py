@@ -22,7 +22,7 @@ from engine.sequences.sequence import Sequence
 from engine.step_sizes import NEW_TOKENS, TOTALS
 from kernels.attention.batch_layout import BatchLayout
 from kernels.ops import Ops, torch_ops, triton_ops
-from tests.doubles.engine.rerun import Rerun
+from tests.doubles.engine.device.rerun import Rerun
 from tests.doubles.kernels.sharing_checker import SharingChecker
 from tests.doubles.kernels.splits_checker import UnitsChecker
 from tests.engine.conftest import MakeCheckpoint

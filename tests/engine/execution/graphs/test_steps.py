@@ -18,7 +18,7 @@ from engine.execution.graphs.capture import Launches
 from engine.models.architectures.registry import ServedModels
 from kernels.linear import linear
 from kernels.ops import Ops
-from tests.doubles.engine.rerun import Rerun, RerunCaptured
+from tests.doubles.engine.device.rerun import Rerun, RerunCaptured
 from tests.doubles.models import alternating_architecture, odd_architecture
 from tests.doubles.models.alternating_architecture import make_alternating_checkpoint
 from tests.doubles.models.odd_architecture import make_odd_checkpoint

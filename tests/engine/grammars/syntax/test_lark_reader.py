@@ -10,7 +10,7 @@ from engine.grammars.syntax.expression import UnsoundGrammar
 from engine.grammars.syntax.lark_pattern import pattern_of
 from engine.grammars.syntax.lark_reader import START, rules_of_lark
 from engine.grammars.vocabulary import Vocabulary
-from tests.doubles.lark_grammars import RECURSIVE, LarkTexts, lark_grammars
+from tests.doubles.grammars.lark_grammars import RECURSIVE, LarkTexts, lark_grammars
 from tests.engine.grammars.texts import Texts
 
 PATCH = """*** Begin Patch

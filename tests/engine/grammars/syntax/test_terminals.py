@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from engine.grammars.syntax.gbnf import ROOT, rules_of
 from engine.grammars.syntax.terminals import Terminals
 from engine.grammars.vocabulary import Vocabulary
-from tests.doubles.recogniser import Recogniser
+from tests.doubles.grammars.recogniser import Recogniser
 from tests.engine.grammars.texts import Texts
 from tests.examples import examples
 

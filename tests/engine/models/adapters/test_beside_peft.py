@@ -14,9 +14,9 @@ from engine.models.architectures.reading import read_model_config
 from engine.models.modules import walk
 from engine.models.parameters import dummy_parameters
 from kernels.ops import torch_ops
-from tests.doubles.engine.rerun import Rerun
+from tests.doubles.engine.device.rerun import Rerun
 from tests.engine.conftest import MakeCheckpoint
-from tests.engine.rigs.adapters import load, make_adapter, rows_of, with_slots
+from tests.engine.rigs.files.adapters import load, make_adapter, rows_of, with_slots
 from tests.engine.rigs.hand_driven import (
     HandDriven,
     build_runner,

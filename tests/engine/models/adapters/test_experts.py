@@ -14,7 +14,8 @@ from engine.models.adapters.adapter import read_adapter
 from engine.models.adapters.adapter_files import read_adapter_files
 from engine.models.adapters.errors import AdapterRefused
 from tests.engine.conftest import MakeCheckpoint
-from tests.engine.rigs.adapters import (
+from tests.engine.rigs.checkpoints import Checkpoint
+from tests.engine.rigs.files.adapters import (
     EVERY_MATRIX,
     PeftAdapter,
     load,
@@ -24,7 +25,6 @@ from tests.engine.rigs.adapters import (
     with_fields,
     with_slots,
 )
-from tests.engine.rigs.checkpoints import Checkpoint
 from tests.engine.rigs.hand_driven import HandDriven, build_runner, random_prompt
 
 TOLERANCE = 1e-4

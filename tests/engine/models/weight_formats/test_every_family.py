@@ -24,8 +24,8 @@ from tests.engine.models.weight_formats.test_fp8 import (
 )
 from tests.engine.models.weight_formats.test_int4 import generated
 from tests.engine.rigs.checkpoints import RECIPES, Recipe, make_checkpoint
-from tests.engine.rigs.int4_checkpoints import KINDS as INT4
-from tests.engine.rigs.int4_checkpoints import make_int4
+from tests.engine.rigs.files.int4_checkpoints import KINDS as INT4
+from tests.engine.rigs.files.int4_checkpoints import make_int4
 from tests.examples import in_the_zoo
 
 FEW = 24  # tokens; `test_int4` compares more of them, on one family

@@ -26,8 +26,8 @@ from engine.startup.metadata import read_metadata
 from kernels.ops import torch_ops
 from tests.doubles.models.int8_weights import NAME, SERVED, Int8ByChannel, quantised
 from tests.engine.conftest import MakeCheckpoint
+from tests.engine.rigs.files.int4_checkpoints import AWQ, GPTQ, PACKED
 from tests.engine.rigs.hand_driven import HandDriven, build_runner, data_row, random_prompt
-from tests.engine.rigs.int4_checkpoints import AWQ, GPTQ, PACKED
 
 CPU = torch.device("cpu")
 TOLERANCE = 1e-4

@@ -37,6 +37,7 @@ from kernels.linear.fp8_rows import Scaling
 from kernels.ops import torch_ops
 from tests.doubles.engine.shapes import FP8_BY_BLOCK, FP8_BY_CHANNEL
 from tests.engine.rigs.checkpoints import RECIPES, Checkpoint, Recipe, in_truth, make_checkpoint
+from tests.engine.rigs.files.int4_checkpoints import is_quantised, rewrite
 from tests.engine.rigs.hand_driven import (
     HandDriven,
     build_runner,
@@ -45,7 +46,6 @@ from tests.engine.rigs.hand_driven import (
     random_prompt,
     sampling,
 )
-from tests.engine.rigs.int4_checkpoints import is_quantised, rewrite
 
 CPU = torch.device("cpu")
 TOLERANCE = 1e-4

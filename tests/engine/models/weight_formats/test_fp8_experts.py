@@ -40,7 +40,7 @@ from tests.engine.rigs.checkpoints import (
     in_truth,
     make_checkpoint,
 )
-from tests.engine.rigs.int4_checkpoints import rewrite
+from tests.engine.rigs.files.int4_checkpoints import rewrite
 from tests.examples import in_the_zoo
 
 CPU = torch.device("cpu")

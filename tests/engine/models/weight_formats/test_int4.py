@@ -29,15 +29,7 @@ from engine.startup.loading import open_model
 from engine.startup.metadata import read_metadata
 from kernels.ops import torch_ops
 from tests.engine.rigs.checkpoints import RECIPES, Recipe, make_checkpoint
-from tests.engine.rigs.hand_driven import (
-    HandDriven,
-    build_runner,
-    data_row,
-    output,
-    random_prompt,
-    sampling,
-)
-from tests.engine.rigs.int4_checkpoints import (
+from tests.engine.rigs.files.int4_checkpoints import (
     AWQ,
     GPTQ,
     KINDS,
@@ -49,6 +41,14 @@ from tests.engine.rigs.int4_checkpoints import (
     packed_words,
     rewrite,
     say,
+)
+from tests.engine.rigs.hand_driven import (
+    HandDriven,
+    build_runner,
+    data_row,
+    output,
+    random_prompt,
+    sampling,
 )
 
 CPU = torch.device("cpu")

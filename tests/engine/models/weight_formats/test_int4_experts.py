@@ -22,7 +22,7 @@ from engine.models.weight_formats.int4_experts import Int4Experts
 from engine.models.weight_formats.plain import PlainExperts
 from tests.engine.models.weight_formats.test_int4 import PROMPT, TOLERANCE, generated, logits
 from tests.engine.rigs.checkpoints import Recipe, make_checkpoint
-from tests.engine.rigs.int4_checkpoints import (
+from tests.engine.rigs.files.int4_checkpoints import (
     KINDS,
     SIZES,
     Int4Checkpoint,

@@ -19,7 +19,7 @@ from engine.models.weight_formats.scales import ScaleChecks
 from tests.engine.models.weight_formats import test_fp8 as fp8
 from tests.engine.models.weight_formats import test_fp8_experts as fp8_experts
 from tests.engine.models.weight_formats.test_int4_experts import recipe
-from tests.engine.rigs.int4_checkpoints import KINDS, make_int4, rewrite
+from tests.engine.rigs.files.int4_checkpoints import KINDS, make_int4, rewrite
 
 Spoil = Callable[[Tensor], Tensor]
 LAYER = "model.layers.0."

@@ -18,7 +18,7 @@ from kernels.attention.decode import decode_attention
 from kernels.attention.tuning import rows_together
 from kernels.attention.variant import AttentionVariant
 from kernels.ops import triton_ops
-from tests.doubles.engine.shared_prefix import with_units
+from tests.doubles.engine.device.shared_prefix import with_units
 from tests.engine.rigs.origins import attending
 
 BLOCK_SIZE = 16

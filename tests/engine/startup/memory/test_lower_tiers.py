@@ -21,7 +21,7 @@ from storage.errors import PoolDoesNotFit
 from storage.free_memory import host_free_bytes
 from storage.pools.device_pool import DevicePool
 from storage.pools.host_pool import HostPool
-from tests.doubles.open_files import open_files
+from tests.doubles.disk.open_files import open_files
 from tests.storage.scene import BLOCK_BYTES, CPU, FINGERPRINT, LAYOUT
 
 NUM_BLOCKS = 4

@@ -16,7 +16,7 @@ from gateway.state.identity import ExpectedState, WrongState
 from gateway.state.reserved_room import BALLAST_BYTES, BALLAST_FILE, ReservedRoom
 from gateway.state.sqlite.database import ROOM_BYTES, DatabaseFile
 from gateway.state.sqlite.file import DatabaseFull
-from tests.doubles.damage import fill_up, overwrite, small_disk
+from tests.doubles.disk.damage import fill_up, overwrite, small_disk
 
 ROWS = 3000
 

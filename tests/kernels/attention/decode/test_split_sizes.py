@@ -17,7 +17,7 @@ from kernels.attention.decode.split_sizes import (
     split_sizes,
 )
 from kernels.attention.tuning import DecodeTuning, decode_tuning, shared_tuning
-from tests.doubles.engine.shared_prefix import with_units
+from tests.doubles.engine.device.shared_prefix import with_units
 from tests.doubles.kernels.splits_checker import check_units
 from tests.examples import examples
 from tests.kernels.cases import Geometry, make_case

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from storage.disk.file.head_room import HeadRoom, disk_use, slots_in
-from tests.storage.disk.counted_disk import CountedDisk
+from tests.storage.disk.support.counted_disk import CountedDisk
 
 GIB, TIB = 1 << 30, 1 << 40
 

@@ -15,8 +15,8 @@ from storage.disk.file.lmdb_file import LmdbFile
 from storage.disk.file.records import DiskRecords, ScanRoom, ToWrite
 from storage.disk.file.seal import RecordSeal
 from storage.errors import DiskFull, FileFull
-from tests.storage.disk.bench import Bench
-from tests.storage.disk.counted_disk import CountedDisk
+from tests.storage.disk.support.bench import Bench
+from tests.storage.disk.support.counted_disk import CountedDisk
 from tests.storage.scene import FINGERPRINT, record
 
 MIB = 1 << 20

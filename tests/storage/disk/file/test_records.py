@@ -15,7 +15,7 @@ import pytest
 from storage.disk.file.lmdb_file import LmdbFile, StoredRecord
 from storage.errors import FileDamaged, FileFull
 from storage.move import BlockRecord
-from tests.storage.disk.bench import Bench, reads_right, to_write
+from tests.storage.disk.support.bench import Bench, reads_right, to_write
 from tests.storage.fault_plan import FaultPlan, FaultyFile
 from tests.storage.scene import content, record
 

@@ -9,7 +9,7 @@ import pytest
 
 from engine.grammars.syntax.patterns.anchors import containing_text, has_look, whole_text
 from engine.grammars.syntax.patterns.pattern import read_pattern
-from tests.doubles.recogniser import Recogniser
+from tests.doubles.grammars.recogniser import Recogniser
 
 # Patterns from zod (a duration) and outlines (an ISBN), and common ones (a password, a slug).
 PATTERNS = {

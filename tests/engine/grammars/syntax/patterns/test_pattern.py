@@ -9,7 +9,7 @@ import pytest
 from engine.grammars.syntax.expression import UnsoundGrammar
 from engine.grammars.syntax.patterns.anchors import containing_text, whole_text
 from engine.grammars.vocabulary import Vocabulary
-from tests.doubles.recogniser import Recogniser
+from tests.doubles.grammars.recogniser import Recogniser
 from tests.engine.grammars.texts import Texts
 
 # Each entry is a pattern, texts that it matches as a whole, and texts that it does not.

@@ -20,8 +20,8 @@ from engine.models.layers.mlp import MlpConfig
 from engine.models.layers.rope import LinearScaling, RopeConfig
 from engine.models.parameters import Parameters
 from tests.engine.rigs.checkpoints import RECIPES, SHAPE, Checkpoint, make_checkpoint, saved_seeing
+from tests.engine.rigs.files.published import GEMMA_3_4B
 from tests.engine.rigs.hand_driven import HandDriven, build_runner, data_row, random_prompt
-from tests.engine.rigs.published import GEMMA_3_4B
 
 
 @pytest.fixture(scope="module")

@@ -22,8 +22,8 @@ from engine.startup.loading import open_model
 from engine.startup.metadata import ModelMetadata, read_metadata
 from tests.engine.models.test_config import LLAMA
 from tests.engine.rigs.checkpoints import RECIPES, Checkpoint, Recipe, make_checkpoint
+from tests.engine.rigs.files.int4_checkpoints import KINDS, SIZES, make_int4, rewrite
 from tests.engine.rigs.hand_driven import HandDriven, build_runner, data_row, random_prompt
-from tests.engine.rigs.int4_checkpoints import KINDS, SIZES, make_int4, rewrite
 
 SHORT, LONG = [1.0, 1.1, 1.2, 1.3, 1.4, 1.5], [2.0, 3.0, 4.0, 5.0, 6.0, 7.0]
 FIELDS = RECIPES["phi3"].fields

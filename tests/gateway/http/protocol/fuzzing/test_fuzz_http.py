@@ -12,9 +12,9 @@ import pytest
 
 from gateway.http.protocol.connection import connection_within
 from tests.gateway.http.protocol.exchange import BOUNDS, DIALECTS
-from tests.gateway.http.protocol.http_oracles import check
-from tests.gateway.http.protocol.http_seeds import SEEDS
-from tests.gateway.http.protocol.planted import PLANTED
+from tests.gateway.http.protocol.fuzzing.http_oracles import check
+from tests.gateway.http.protocol.fuzzing.http_seeds import SEEDS
+from tests.gateway.http.protocol.fuzzing.planted import PLANTED
 
 RUNS = 400  # number of inputs, however long they take
 # longest times of the two runs, in seconds; the second run ends when it finds the fault
@@ -43,7 +43,7 @@ def fuzzed(directory: Path, seconds: int, *options: str) -> int:
     command = [
         sys.executable,
         "-m",
-        "tests.gateway.http.protocol.fuzz_http",
+        "tests.gateway.http.protocol.fuzzing.fuzz_http",
         f"-max_total_time={seconds}",
         # libFuzzer's limit counts the peak memory, which a process inherits from its parent at the
         # fork: a test worker of 2 GiB would already exceed it.

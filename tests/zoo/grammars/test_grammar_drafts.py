@@ -14,7 +14,7 @@ from engine.grammars.vocabulary import Vocabulary, read_vocabulary
 from engine.link.messages import Grammar
 from tests.engine.grammars.test_drafts import SAID, one_by_one, tokens
 from tests.zoo.families import TOKENIZERS
-from tests.zoo.walks import walked
+from tests.zoo.grammars.walks import walked
 
 pytestmark = pytest.mark.zoo
 PLACES = {

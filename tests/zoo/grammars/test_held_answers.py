@@ -23,9 +23,9 @@ from engine.grammars.vocabulary import read_vocabulary
 from tests.zoo.families import SERVED, family
 from tests.zoo.family import Family
 from tests.zoo.gateways import ZooGateway, welcome_of, zoo_gateway
+from tests.zoo.grammars.walks import Walker
 from tests.zoo.more_families import MORE
 from tests.zoo.templates import Trl
-from tests.zoo.walks import Walker
 
 UNIT: dict[str, Any] = {
     "type": "object",

@@ -15,7 +15,7 @@ from typing import Any
 from lark import Lark
 from lark.exceptions import LarkError
 
-_CODEX = Path(__file__).parents[1] / "gateway/dialects/responses/transcripts/codex-0.171.0.json"
+_CODEX = Path(__file__).parents[2] / "gateway/dialects/responses/transcripts/codex-0.171.0.json"
 _ARITHMETIC = r"""
 start: expr
 expr: term (SP ADD SP term)+ -> add

@@ -14,7 +14,7 @@ from tests.zoo.here import here
 from tests.zoo.sources import SMOLLM2
 
 pytestmark = pytest.mark.zoo
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 HARNESS = ROOT / "build" / "lm-eval"
 ITEMS = 20
 

@@ -22,10 +22,10 @@ from tests.gateway.turn_formats.turns import read
 from tests.zoo.families import FAMILIES
 from tests.zoo.family import Family
 from tests.zoo.here import here
-from tests.zoo.llama_cpp_chats import Case, cases_in
 from tests.zoo.more_families import MORE
 from tests.zoo.sources import LLAMA_CPP
 from tests.zoo.templates import LlamaCpp
+from tests.zoo.turns.llama_cpp_chats import Case, cases_in
 
 pytestmark = pytest.mark.zoo
 

@@ -32,9 +32,9 @@ from gateway.turn_formats.reading import TurnReader
 from tests.gateway.turn_formats.turns import calls_of, read
 from tests.zoo.families import CALLING_OTHERWISE, FAMILIES, SERVED, TOKENIZERS
 from tests.zoo.family import Family
+from tests.zoo.grammars.test_held_answers import ASKED, CALLS, OTHERS, SCHEMAS, UNIT
+from tests.zoo.grammars.walks import Walker
 from tests.zoo.more_families import MORE
-from tests.zoo.test_held_answers import ASKED, CALLS, OTHERS, SCHEMAS, UNIT
-from tests.zoo.walks import Walker
 
 _MOST = 4000  # number of tokens of a walk
 HERE = ("qwen3", "gemma3")  # families whose vocabularies `make test` tests too

@@ -9,10 +9,10 @@ from engine.grammars.compilation import Compilation, compiled
 from engine.grammars.syntax.gbnf import rules_of
 from engine.grammars.vocabulary import Vocabulary, read_vocabulary
 from engine.link.messages import Grammar
-from tests.doubles.recogniser import Recogniser
+from tests.doubles.grammars.recogniser import Recogniser
+from tests.zoo.grammars.walks import walked
 from tests.zoo.here import here
 from tests.zoo.sources import LLAMA_CPP, QWEN2_5
-from tests.zoo.walks import walked
 
 pytestmark = pytest.mark.zoo
 END = 151_645

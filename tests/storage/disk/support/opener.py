@@ -19,7 +19,7 @@ from storage.disk.file.seal import RecordSeal
 from storage.disk.opening import open_directory
 from storage.disk.wire import Open, SharedSegment
 from storage.errors import FileDamaged
-from tests.storage.disk.bench import reads_right
+from tests.storage.disk.support.bench import reads_right
 from tests.storage.scene import BLOCK_BYTES, FINGERPRINT, disk_config
 
 OPENED_WITHIN_S = 30.0

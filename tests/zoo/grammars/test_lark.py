@@ -13,10 +13,10 @@ from engine.grammars.syntax.lark_pattern import pattern_of
 from engine.grammars.syntax.lark_reader import START, rules_of_lark
 from engine.grammars.vocabulary import Vocabulary, read_vocabulary
 from engine.link.messages import Grammar
-from tests.doubles.lark_grammars import RECURSIVE, LarkTexts, lark_grammars
+from tests.doubles.grammars.lark_grammars import RECURSIVE, LarkTexts, lark_grammars
+from tests.zoo.grammars.walks import walked
 from tests.zoo.here import here
 from tests.zoo.sources import QWEN2_5
-from tests.zoo.walks import walked
 
 pytestmark = pytest.mark.zoo
 END = 151_645

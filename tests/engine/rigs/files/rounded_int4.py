@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from tests.engine.rigs.int4_checkpoints import PACKED, Integers, packed, rewrite, say
+from tests.engine.rigs.files.int4_checkpoints import PACKED, Integers, packed, rewrite, say
 
 GROUP = 128
 MIDDLE, LEAST, MOST = 8, 0, 15

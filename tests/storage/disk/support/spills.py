@@ -1,4 +1,4 @@
-"""`python -m tests.storage.disk.spills DIRECTORY`: disk writers that are killed at a given block.
+"""`python -m tests.storage.disk.support.spills DIRECTORY`: disk writers killed at a given block.
 
 For each line "FIRST AFTER" of standard input, a child process writes blocks from number FIRST on,
 and is killed at block number AFTER of these; then a line is printed. The child is forked from this
@@ -13,7 +13,7 @@ import signal
 import sys
 from pathlib import Path
 
-from tests.storage.disk.bench import Bench, to_write
+from tests.storage.disk.support.bench import Bench, to_write
 
 SLOTS = 40
 BATCH = 4

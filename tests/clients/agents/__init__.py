@@ -1,0 +1,1 @@
+"""Coding agents used with a running gateway."""

@@ -1,0 +1,1 @@
+"""Clients in JavaScript used with a running gateway."""

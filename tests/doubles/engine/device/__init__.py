@@ -1,0 +1,1 @@
+"""Doubles of devices, and of what devices compute."""

@@ -1,0 +1,1 @@
+"""Grammars for tests, and a parser that is their reference."""

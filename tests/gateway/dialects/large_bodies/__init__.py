@@ -1,0 +1,1 @@
+"""Large and deep bodies, and large answers, in every dialect."""

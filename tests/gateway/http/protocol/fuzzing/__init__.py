@@ -1,0 +1,1 @@
+"""Random bytes sent to a connection, and the properties that must hold."""

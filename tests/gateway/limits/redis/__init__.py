@@ -1,0 +1,1 @@
+"""Limits in Redis, and in a gateway while Redis fails."""

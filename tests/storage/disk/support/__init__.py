@@ -1,0 +1,1 @@
+"""Processes, files and file systems for tests of the disk tier."""

@@ -1,0 +1,1 @@
+"""The answers of whole models, compared with those of transformers."""

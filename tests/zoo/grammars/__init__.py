@@ -1,0 +1,1 @@
+"""Grammars of answers, with published tokenizers and published grammars."""

@@ -1,0 +1,1 @@
+"""The ids that published tokenizers give."""

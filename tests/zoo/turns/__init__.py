@@ -1,0 +1,1 @@
+"""Turns of models, written and read with published templates and published tests."""
