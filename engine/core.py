@@ -85,6 +85,10 @@ class EngineCore:
     def step(self) -> None:
         """Run one iteration of the loop. Without work, wait a moment for messages."""
         self._inbox.take(self._link.receive(timeout_s=self._patience()))
+        if self._inbox.waits_for_flushes:
+            self._inbox.waits_for_flushes = self._prune()
+            if self._inbox.waits_for_flushes:
+                return
         self._copies.complete(self._clock())
         self._exchange_blocks()
         self._engine_requests.turn()
@@ -109,6 +113,7 @@ class EngineCore:
         self._sample()
         if self._launches:  # the device is computing, so the host has time
             self._scheduler.prepare_drafts(launched)
+        self._prune()
         self._cache_feed.publish(self._link.send)
         self.queries.tree_views.advance()
 
@@ -121,10 +126,14 @@ class EngineCore:
     def spill(self, seconds: float) -> None:
         """Write the blocks that are not on disk yet, hottest first, for at most `seconds`.
 
-        All requests must have ended. New requests are refused during the call.
+        All requests must have ended. New requests are refused during the call. First, the blocks
+        that commands drop are dropped.
         """
         copies = self._copies
         give_up = self._clock() + seconds
+        is_left = True
+        while is_left and self._clock() < give_up:
+            is_left = self._prune()
         while self._clock() < give_up:
             copies.complete(self._clock())
             num_copies = self._cache.restart.save(SAVED_AT_ONCE)
@@ -158,7 +167,18 @@ class EngineCore:
         """Return the present counters, and at most the last `evictions` evictions between flows."""
         return self.queries.stats(evictions)
 
+    def _prune(self) -> bool:
+        """Drop blocks for some milliseconds, if commands ask for it. Return whether more is left.
+
+        Reply to the commands that are done.
+        """
+        self.queries.prunings.advance(self._clients.alive)
+        self._clients.answer(self.queries.orders.replies())
+        return bool(self.queries.prunings)
+
     def _patience(self) -> float:
+        if self.is_idle and self.queries.prunings:
+            return 0.0
         if self.is_idle and (self._exchange.is_busy or self._adapters.is_asked):
             return COPY_WAIT_S
         if self.is_idle and not self._copies.pending:

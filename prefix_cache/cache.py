@@ -15,6 +15,8 @@ position 0.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
+from functools import partial
 
 from prefix_cache.commit import Committer
 from prefix_cache.errors import LeaseError
@@ -35,6 +37,7 @@ from prefix_cache.restart import Restart
 from prefix_cache.tiers.capacity import Capacity
 from prefix_cache.tiers.checkpoints import ANSWER_SLOTS
 from prefix_cache.tiers.in_flight import InFlight
+from prefix_cache.tiers.pruning import Pruning, nodes_in
 from prefix_cache.tiers.quotas import Quotas
 from prefix_cache.tiers.tier_pools import Tiers
 from prefix_cache.tree.match import PrefixMatch
@@ -287,16 +290,24 @@ class PrefixCache:
         owner: str | None = None,
         tally: Tally | None = None,
     ) -> int:
-        """Forget the KV blocks of an owner, of namespaces, or of both.
+        """Do a whole `pruning` at once, and return the number of forgotten blocks."""
+        namespaces = None if namespace is None else (namespace,)
+        return self.pruning(namespaces, owner, tally).finish()
+
+    def pruning(
+        self, namespaces: Collection[bytes] | None, owner: str | None, tally: Tally | None = None
+    ) -> Pruning:
+        """Begin to forget the KV blocks of an owner, of namespaces, or of both.
 
         With neither, all blocks are forgotten. With both, only the owner's blocks in these
-        namespaces are forgotten. `namespace` stands for all namespaces that begin with these bytes.
+        namespaces are forgotten. Each of `namespaces` stands for all that begin with these bytes.
         Blocks below a forgotten block are forgotten too. Leased blocks stay valid until their
-        release. Returns the number of forgotten blocks. `tally` counts their copies.
+        release. `tally` counts the forgotten copies.
         """
-        if owner is not None and namespace is None:
+        if owner is not None and namespaces is None:
             self.retained.drop(owner)
-        return self.capacity.removals.prune(namespace, owner, tally)
+        find = partial(nodes_in, self.tree, namespaces, owner)
+        return Pruning(self.capacity.removals, find, tally)
 
     def _at(self, now: float) -> None:
         self.eviction_log.now = self.ref_counts.retention.now = now

@@ -46,6 +46,8 @@ class Inbox:
     """The handling of all messages that one engine receives. Used by one thread only.
 
     `is_awaited` is set when a request of a flow without other requests arrives. The loop resets it.
+    `waits_for_flushes` is set if recorded flushes arrive before the first request. No request may
+    start before these flushes are done.
     """
 
     def __init__(
@@ -58,6 +60,8 @@ class Inbox:
     ) -> None:
         self.is_awaited = False
         self.is_draining = False
+        self.waits_for_flushes = False
+        self._has_served = False
         self._intake = components.intake
         self._scheduler = components.scheduler
         self._settler = components.settler
@@ -81,7 +85,8 @@ class Inbox:
                 case RecordedFlushes():
                     for flow in message.flushes.values():
                         self.cancel_own(self._sentinel.forget(flow))
-                    self._queries.orders.flush_recorded(message, self._clients.alive)
+                    self._queries.orders.flush_recorded(message.flushes, self._clients.alive)
+                    self.waits_for_flushes = not self._has_served
                 case Partition():
                     self._queries.orders.divide(message)
                 case Generate():
@@ -100,17 +105,10 @@ class Inbox:
                     self._clients.tell(client, self._carried.answer(message, self._clock()))
                 case ReadAdapter():
                     self._adapters.ask(client, message)
-                case (
-                    Flush()
-                    | Probe()
-                    | ListMarked()
-                    | ForgetMarked()
-                    | DropAdapter()
-                    | StatsQuery()
-                    | View()
-                ):
-                    if isinstance(message, Flush | ForgetMarked | DropAdapter):
-                        self.cancel_own(self._sentinel.forget(message.flow))
+                case Flush() | ForgetMarked() | DropAdapter():
+                    self.cancel_own(self._sentinel.forget(message.flow))
+                    self._queries.orders.order(client, message, self._clients.alive)
+                case Probe() | ListMarked() | StatsQuery() | View():
                     self._clients.tell(client, self._queries.answer(message, self._clients.alive))
 
     def accept(self, client: bytes, request: Generate, *, is_module: bool = False) -> None:
@@ -128,6 +126,7 @@ class Inbox:
     def _enqueue(self, client: bytes, request: Generate, *, is_module: bool) -> None:
         if self.is_draining:
             raise EngineUnavailable("the engine is stopping", retry_after_s=RETRY_AFTER_S)
+        self._has_served = self._has_served or client != OURSELVES
         self._clients.check_new(client, request.request_id)
         self._adapters.check(request.adapter)
         sequence = self._intake.accept(client, request, self._clock())

@@ -1,4 +1,8 @@
-"""The commands of operators and gateways on the whole cache: divide it, drop parts of it.
+"""The commands of operators and gateways on the cache: divide it, drop parts of it.
+
+    order --> begin to prune --> a slice in each iteration (`prunings.py`) --> reply
+
+A reply is sent when all blocks are dropped. Until then, requests may find blocks that are left.
 
 Elsewhere: the queries about a tenant's prefixes (`prefix_queries.py`).
 """
@@ -6,15 +10,27 @@ Elsewhere: the queries about a tenant's prefixes (`prefix_queries.py`).
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
+from collections.abc import Set as AbstractSet
+from functools import partial
 
 from engine.components import Components
 from engine.errors import InvalidRequest
 from engine.exchange.fetching.recent_flushes import FlushScope
 from engine.link.erasure import Erasure, TierErasure
-from engine.link.messages import Partition, RecordedFlushes
-from engine.link.query_messages import UNRECORDED, AdapterDropped, DropAdapter, Flush, Flushed
+from engine.link.messages import Partition
+from engine.link.query_messages import (
+    UNRECORDED,
+    AdapterDropped,
+    DropAdapter,
+    Flush,
+    Flushed,
+    ForgetMarked,
+    MarkedForgotten,
+    ReplyMessage,
+)
 from engine.queries.done_flushes import DoneFlushes, Dropped
+from engine.queries.prunings import Prunings
 from engine.sequences.intake import partition_of
 from engine.sequences.sequence import Sequence
 from prefix_cache.namespace import Namespace
@@ -23,11 +39,14 @@ from storage.move import Tier
 
 _log = logging.getLogger(__name__)
 
+Order = Flush | DropAdapter | ForgetMarked
+Alive = Collection[Sequence]  # all accepted sequences, the oldest first
+
 
 class CacheOrders:
     """An executor of commands on one engine's cache. Used by one thread only."""
 
-    def __init__(self, components: Components) -> None:
+    def __init__(self, components: Components, prunings: Prunings) -> None:
         disk = components.copies.disk
         self._cache = components.cache
         self._copies = components.copies
@@ -40,6 +59,10 @@ class CacheOrders:
         self._num_ranks = welcome.tensor_parallel * welcome.pipeline_parallel
         self._max_model_len = welcome.max_model_len
         self._clock = components.clock
+        self._prunings = prunings
+        self._replies: list[tuple[bytes, ReplyMessage]] = []
+        # queries that wait for recorded flushes under way, by the flush's id
+        self._waiting: dict[str, list[tuple[bytes, Flush]]] = {}
         self.done_flushes = DoneFlushes(() if disk is None else disk.done_flushes())
 
     def divide(self, message: Partition) -> None:
@@ -54,68 +77,140 @@ class CacheOrders:
         except InvalidRequest as error:
             _log.error("the cache is not divided anew: %s", error.message)
 
-    def flush(self, message: Flush, alive: Collection[Sequence]) -> Flushed:
+    def order(self, client: bytes, query: Order, alive: Alive) -> None:
+        """Begin to carry out a command. `replies` has its reply once all its blocks are dropped."""
+        match query:
+            case Flush():
+                self._order_flush(client, query, alive)
+            case DropAdapter():
+                self._drop_adapter(client, query, alive)
+            case ForgetMarked():
+                self._forget_marked(client, query, alive)
+
+    def replies(self) -> list[tuple[bytes, ReplyMessage]]:
+        """Return the replies since the last call, each with the client that gets it."""
+        replies, self._replies = self._replies, []
+        return replies
+
+    def flush_recorded(self, flushes: Mapping[str, str | None], alive: Alive) -> None:
+        """Begin the recorded flushes that this cache has not done and not begun yet."""
+        for flush_id, flow in self.done_flushes.due(flushes).items():
+            if flush_id not in self._waiting:
+                self._waiting[flush_id] = []
+                self._flush(flow, partial(self._note, flush_id), alive)
+
+    def _order_flush(self, client: bytes, query: Flush, alive: Alive) -> None:
         """Drop all blocks, those of a flow or those of a namespace. Report how many were dropped.
 
         Leased blocks stay until they are released. If the flush has an id and a flow, the reply
         reports the erasure.
         """
-        erasure = None
-        if message.namespace is not None:
-            blocks = self._cache.flush(namespace=message.namespace, owner=message.flow)
-            self._exchange.flush(FlushScope(message.flow, message.namespace), self._clock())
-        elif message.flush_id == UNRECORDED:
-            blocks = self._flush(message.flow, alive).blocks
+        if query.namespace is not None:
+            namespaces = {Namespace(query.namespace)}
+            self._drop_namespaces(client, query, namespaces, Flushed, alive)
+        elif query.flush_id == UNRECORDED:
+
+            def reply(dropped: Dropped, _: Alive) -> None:
+                done = Flushed(query_id=query.query_id, blocks=dropped.blocks)
+                self._replies.append((client, done))
+
+            self._flush(query.flow, reply, alive)
         else:
-            self._flush_all({message.flush_id: message.flow}, alive)
-            blocks, tiers = self.done_flushes.dropped(message.flush_id)
-            if message.flow is not None:
-                erasure = self._erasure(message.flow, tiers, alive)
-        return Flushed(query_id=message.query_id, blocks=blocks, erasure=erasure)
+            self.flush_recorded({query.flush_id: query.flow}, alive)
+            if query.flush_id in self._waiting:
+                self._waiting[query.flush_id].append((client, query))
+            else:
+                self._replies.append((client, self._flushed(query, alive)))
 
-    def _erasure(
-        self, flow: str, tiers: tuple[TierErasure, ...] | None, alive: Collection[Sequence]
-    ) -> Erasure:
-        running = sum(sequence.flow == flow for sequence in alive)
-        return Erasure(tiers=tiers, running=running, disk=self._copies.erasure(flow))
-
-    def flush_recorded(self, message: RecordedFlushes, alive: Collection[Sequence]) -> None:
-        """Do the recorded flushes that this cache has not done yet."""
-        self._flush_all(message.flushes, alive)
-
-    def drop_adapter(self, message: DropAdapter, alive: Collection[Sequence]) -> AdapterDropped:
+    def _drop_adapter(self, client: bytes, query: DropAdapter, alive: Alive) -> None:
         """Forget a flow's adapter. Drop and count the blocks that the flow computed with it.
 
         The flow's running sequences that use the adapter will leave no blocks in the cache.
         """
         for sequence in alive:
             adapter = sequence.adapter
-            if adapter and (adapter.digest, sequence.flow) == (message.digest, message.flow):
+            if adapter and (adapter.digest, sequence.flow) == (query.digest, query.flow):
                 self._sequences.keep_out(sequence)
-        used = self._adapters.drop(message.digest, message.flow, alive)
-        blocks = 0
-        for namespace in used | set(map(Namespace, message.namespaces)):
-            blocks += self._cache.flush(namespace=namespace, owner=message.flow)
-            self._exchange.flush(FlushScope(message.flow, namespace), self._clock())
-        return AdapterDropped(query_id=message.query_id, blocks=blocks)
+        used = self._adapters.drop(query.digest, query.flow, alive)
+        namespaces = used | set(map(Namespace, query.namespaces))
+        self._drop_namespaces(client, query, namespaces, AdapterDropped, alive)
 
-    def _flush_all(self, flushes: Mapping[str, str | None], alive: Collection[Sequence]) -> None:
-        due = self.done_flushes.due(flushes)
-        for flush_id, flow in due.items():
-            self.done_flushes.note(flush_id, self._flush(flow, alive))
-        self._copies.flushed(due)
+    def _drop_namespaces(
+        self,
+        client: bytes,
+        query: Flush | DropAdapter,
+        namespaces: AbstractSet[Namespace],
+        reply: type[Flushed | AdapterDropped],
+        alive: Alive,
+    ) -> None:
+        def stop_fetches() -> None:
+            for one in namespaces:
+                self._exchange.flush(FlushScope(query.flow, one), self._clock())
 
-    def _flush(self, flow: str | None, alive: Collection[Sequence]) -> Dropped:
-        """Drop a flow's blocks, or all blocks. Return the numbers of dropped blocks and copies."""
+        def end(_: Alive) -> None:
+            stop_fetches()
+            self._replies.append((client, reply(query_id=query.query_id, blocks=pruning.blocks)))
+
+        stop_fetches()
+        pruning = self._cache.pruning(namespaces, query.flow)
+        self._prunings.add(pruning, end, alive)
+
+    def _forget_marked(self, client: bytes, query: ForgetMarked, alive: Alive) -> None:
+        """Forget a prefix. Also stop the flow's fetches, which could fetch the prefix again."""
+        flow, now = query.flow, self._clock()
+        pruning = self._cache.retained.forgetting(
+            flow, query.prefix_id, now=now, is_marked=query.is_marked
+        )
+        if pruning is None:
+            self._replies.append((client, MarkedForgotten(query_id=query.query_id, blocks=None)))
+            return
+
+        def end(_: Alive) -> None:
+            self._exchange.flush(FlushScope(flow, None), self._clock())
+            done = MarkedForgotten(query_id=query.query_id, blocks=pruning.blocks)
+            self._replies.append((client, done))
+
+        self._exchange.flush(FlushScope(flow, None), now)
+        self._prunings.add(pruning, end, alive)
+
+    def _flush(
+        self, flow: str | None, then: Callable[[Dropped, Alive], None], alive: Alive
+    ) -> None:
+        """Drop a flow's blocks, or all blocks. Call `then` with the numbers of dropped blocks."""
         tally = Tally()
-        blocks = self._cache.flush(owner=flow, tally=tally)
+
+        def end(alive: Alive) -> None:
+            self._exchange.flush(FlushScope(flow, None), self._clock())
+            if flow is None:
+                self._copies.erase_unlisted()
+            else:
+                self._adapters.drop_all(flow, alive)
+                self._copies.forget_owner(flow)
+                self._cache.quotas.forget(flow)
+            self._forget_grammars(flow)
+            then(Dropped(pruning.blocks, self._copies_in(tally)), alive)
+
         self._exchange.flush(FlushScope(flow, None), self._clock())
-        if flow is None:
-            self._copies.erase_unlisted()
-        else:
-            self._forget_flow(flow, alive)
-        self._forget_grammars(flow)
-        return Dropped(blocks, self._copies_in(tally))
+        for sequence in alive:
+            if sequence.flow == flow:
+                self._sequences.keep_out(sequence)
+        pruning = self._cache.pruning(None, flow, tally)
+        self._prunings.add(pruning, end, alive)
+
+    def _note(self, flush_id: str, dropped: Dropped, alive: Alive) -> None:
+        self.done_flushes.note(flush_id, dropped)
+        self._copies.flushed([flush_id])
+        for client, query in self._waiting.pop(flush_id):
+            self._replies.append((client, self._flushed(query, alive)))
+
+    def _flushed(self, query: Flush, alive: Alive) -> Flushed:
+        """Return the reply to a recorded flush that is done."""
+        blocks, tiers = self.done_flushes.dropped(query.flush_id)
+        erasure = None
+        if (flow := query.flow) is not None:
+            running = sum(sequence.flow == flow for sequence in alive)
+            erasure = Erasure(tiers=tiers, running=running, disk=self._copies.erasure(flow))
+        return Flushed(query_id=query.query_id, blocks=blocks, erasure=erasure)
 
     def _copies_in(self, tally: Tally) -> tuple[TierErasure, ...]:
         """Return the dropped copies by tier. Their bytes are rank 0's times the number of ranks."""
@@ -128,11 +223,3 @@ class CacheOrders:
             )
 
         return tuple(map(of, self._cache.capacity.allocators))
-
-    def _forget_flow(self, flow: str, alive: Collection[Sequence]) -> None:
-        for sequence in alive:
-            if sequence.flow == flow:
-                self._sequences.keep_out(sequence)
-        self._adapters.drop_all(flow, alive)
-        self._copies.forget_owner(flow)
-        self._cache.quotas.forget(flow)

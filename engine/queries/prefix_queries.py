@@ -1,15 +1,11 @@
-"""The queries of flows about their own prefixes: list cached or retained ones, forget one."""
+"""The queries of flows about their own prefixes: find cached ones, list retained ones."""
 
 from __future__ import annotations
 
 from engine.errors import InvalidRequest
-from engine.exchange.exchange import Exchange
-from engine.exchange.fetching.recent_flushes import FlushScope
 from engine.link.codec import DecodeError, unpack_token_ids
 from engine.link.query_messages import (
-    ForgetMarked,
     ListMarked,
-    MarkedForgotten,
     MarkedPrefix,
     MarkedPrefixes,
     Probe,
@@ -27,14 +23,11 @@ from storage.move import Tier
 class PrefixQueries:
     """The answers to queries on prefixes. Used by one thread only."""
 
-    def __init__(self, cache: PrefixCache, times: StepTimes, exchange: Exchange) -> None:
+    def __init__(self, cache: PrefixCache, times: StepTimes) -> None:
         self._cache = cache
         self._times = times
-        self._exchange = exchange
 
-    def answer(
-        self, query: Probe | ListMarked | ForgetMarked, now: float
-    ) -> Probed | MarkedPrefixes | MarkedForgotten:
+    def answer(self, query: Probe | ListMarked, now: float) -> Probed | MarkedPrefixes:
         """Answer a query about a flow's prefixes."""
         match query:
             case Probe():
@@ -53,19 +46,6 @@ class PrefixQueries:
                     for one in found
                 ]
                 return MarkedPrefixes(query_id=query.query_id, prefixes=prefixes)
-            case ForgetMarked():
-                return MarkedForgotten(query_id=query.query_id, blocks=self._forget(query, now))
-
-    def _forget(self, query: ForgetMarked, now: float) -> int | None:
-        """Forget a prefix. Also stop the flow's fetches, which could fetch the prefix again.
-
-        Return the number of forgotten blocks, or None if there is no such prefix.
-        """
-        flow, is_marked = query.flow, query.is_marked
-        blocks = self._cache.retained.forget(flow, query.prefix_id, now=now, is_marked=is_marked)
-        if blocks is not None or not is_marked:
-            self._exchange.flush(FlushScope(flow, None), now)
-        return blocks
 
     def _probed(self, query: Probe) -> Probed:
         try:

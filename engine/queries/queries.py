@@ -1,4 +1,4 @@
-"""The answers of one engine to all queries and commands about its cache.
+"""The answers of one engine to all queries about its cache. Commands are answered at their end.
 
 Elsewhere: the running requests (`core`).
 """
@@ -10,9 +10,6 @@ from typing import Any
 
 from engine.components import Components
 from engine.link.query_messages import (
-    DropAdapter,
-    Flush,
-    ForgetMarked,
     ListMarked,
     Probe,
     ReplyMessage,
@@ -23,12 +20,13 @@ from engine.link.stats.engine_stats import EngineStats
 from engine.link.view_messages import View
 from engine.queries.cache_orders import CacheOrders
 from engine.queries.prefix_queries import PrefixQueries
+from engine.queries.prunings import Prunings
 from engine.queries.report import report
 from engine.queries.tree_views import TreeViews
 from engine.queries.views import view
 from engine.sequences.sequence import Sequence
 
-Answered = Flush | Probe | ListMarked | ForgetMarked | DropAdapter | StatsQuery | View[Any]
+Answered = Probe | ListMarked | StatsQuery | View[Any]
 
 
 class Queries:
@@ -38,18 +36,15 @@ class Queries:
         cache, clock = components.cache, components.clock
         self._components = components
         self._clock = clock
-        self._prefixes = PrefixQueries(cache, components.times, components.exchange)
-        self.orders = CacheOrders(components)
+        self._prefixes = PrefixQueries(cache, components.times)
+        self.prunings = Prunings(clock)
+        self.orders = CacheOrders(components, self.prunings)
         self.tree_views = TreeViews(cache, components.pins, components.welcome.engine_id, clock)
 
     def answer(self, query: Answered, alive: Collection[Sequence]) -> ReplyMessage:
         """Answer one query. `alive` are all accepted sequences, the oldest first."""
         match query:
-            case Flush():
-                return self.orders.flush(query, alive)
-            case DropAdapter():
-                return self.orders.drop_adapter(query, alive)
-            case Probe() | ListMarked() | ForgetMarked():
+            case Probe() | ListMarked():
                 return self._prefixes.answer(query, self._clock())
             case StatsQuery():
                 return StatsReply(query_id=query.query_id, stats=self.stats(query.evictions))

@@ -14,12 +14,14 @@ listed.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Container, Iterable
+from collections.abc import Callable, Container
 from dataclasses import dataclass
+from functools import partial
 
 from prefix_cache.eviction.ref_counts import RefCounts
 from prefix_cache.hashing import TokenIds
 from prefix_cache.namespace import NamespacePath
+from prefix_cache.tiers.pruning import Pruning
 from prefix_cache.tiers.removals import Removals
 from prefix_cache.tree.node import Node, Position
 from storage.move import Tier
@@ -45,6 +47,42 @@ _Held = tuple[int, int, int]  # numbers of blocks on the device, in the host, on
 class _Entry:
     node: Node  # the node that ends where the prefix ends
     num_blocks: int
+
+
+class _Branch:
+    """The branch to drop, which `find_top` finds from one of `nodes`, and the rest of it.
+
+    Requests may split the branch's first node while it is dropped. The upper part is dropped too.
+    """
+
+    def __init__(self, nodes: list[Node], find_top: Callable[[Node], Node | None]) -> None:
+        self._nodes = nodes
+        self._find_top = find_top
+        self._top: Node | None = None
+        self._start = 0
+        self._rest: Node | None = None
+
+    def left(self) -> list[Node]:
+        """Return the nodes to search, then the first node of the rest of the branch."""
+        if self._top is None:
+            nodes, self._nodes = self._nodes, []
+            return nodes
+        node = self._top
+        while not node.attached and node.parent is not None:
+            node = node.parent
+        if node.parent is None or node.start < self._start:
+            return []
+        self._rest = node
+        return [node]
+
+    def top_of(self, node: Node) -> Node | None:
+        """Return the first node to drop, if `node` leads to it."""
+        if self._top is not None:
+            return node if node is self._rest else None
+        self._top = self._find_top(node)
+        if self._top is not None:
+            self._start = self._top.start
+        return self._top
 
 
 class RetainedPrefixes:
@@ -108,32 +146,44 @@ class RetainedPrefixes:
     def forget(
         self, owner: str, prefix_id: bytes, *, now: float, is_marked: bool = True
     ) -> int | None:
-        """Unlist a prefix, and drop its blocks unless another listed prefix needs them.
+        """Do a whole `forgetting` at once, and return the number of forgotten blocks."""
+        pruning = self.forgetting(owner, prefix_id, now=now, is_marked=is_marked)
+        return None if pruning is None else pruning.finish()
+
+    def forgetting(
+        self, owner: str, prefix_id: bytes, *, now: float, is_marked: bool = True
+    ) -> Pruning | None:
+        """Unlist a prefix, and begin to drop its blocks unless another listed prefix needs them.
 
         Blocks that follow the prefix are dropped too. If a longer listed prefix contains this
-        prefix, no block is dropped. Returns the number of dropped blocks, or None if the owner has
-        no listed prefix with this id.
+        prefix, no block is dropped. Returns None if the owner has no listed prefix with this id.
 
-        With `is_marked` false, the prefix need not be listed. Finding an unlisted prefix takes time
-        proportional to the number of the owner's nodes.
+        With `is_marked` false, the prefix need not be listed. All nodes of the owner may have to be
+        read to find an unlisted prefix.
         """
         self._at(now)
-        entries = self._swept(owner)
-        entry = entries.pop(prefix_id, None)
+        entry = self._swept(owner).pop(prefix_id, None)
         if entry is not None:
-            return self._forget_up(owner, entry.node, entries.values())
-        node = None if is_marked else self._ending_with(owner, prefix_id)
-        return None if node is None else self._forget_up(owner, node, entries.values())
+            branch = _Branch([entry.node], partial(self._top_of, owner))
+        elif is_marked:
+            return None
+        else:
+            nodes = reversed(self._tree.owned.get(owner, {}))
+            branch = _Branch([*nodes], partial(self._top_of_ending, owner, prefix_id))
+        return Pruning(self._removals, branch.left, top_of=branch.top_of)
 
-    def _ending_with(self, owner: str, key: bytes) -> Node | None:
-        for node in self._tree.owned.get(owner, ()):
-            if (block := node.edge.place_of(key)) is not None:
-                return self._ref_counts.split_at(Position(node, block + 1, node.start + block + 1))
-        return None
+    def _top_of_ending(self, owner: str, key: bytes, node: Node) -> Node | None:
+        """Return the top of the prefix that ends with the block `key`, if `node` has this block."""
+        block = node.edge.place_of(key)
+        if block is None:
+            return None
+        at = Position(node, block + 1, node.start + block + 1)
+        return self._top_of(owner, self._ref_counts.split_at(at))
 
-    def _forget_up(self, owner: str, end: Node, entries: Iterable[_Entry]) -> int:
+    def _top_of(self, owner: str, end: Node) -> Node | None:
+        """Return the first node to drop of a prefix, or None if other listed prefixes need it."""
         others: set[Node] = set()
-        for other in entries:
+        for other in self._swept(owner).values():
             others.update(_way_up_to(other.node, others))
         top: Node | None = None
         node: Node | None = end
@@ -144,7 +194,7 @@ class RetainedPrefixes:
             and _is_own(node, owner, top)
         ):
             top, node = node, node.parent
-        return 0 if top is None else self._removals.prune_from(top, top.start)
+        return top
 
     def drop(self, owner: str) -> None:
         """Unlist all prefixes of `owner`, after the owner's blocks have been forgotten."""

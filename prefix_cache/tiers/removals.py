@@ -3,8 +3,8 @@
     forget     one tier's copy is given up; the block has copies in other tiers
     lose       the last copy of a block is given up, with all blocks that build on it
     free       blocks that have left the tree are given up, with all their copies
-    prune      a branch is taken out of the tree on request, held or not: leased blocks stay valid
-               for their holders and are freed with the last of their leases
+    prune      a branch is taken out of the tree on request (`pruning.py`), held or not: leased
+               blocks stay valid for their holders and are freed with the last of their leases
 
 Each removal frees the slot, ends the owner's charge and counts the eviction. The count is by reason
 and by the owner that needed the room.
@@ -25,7 +25,6 @@ from prefix_cache.tiers.tier_pools import Pools
 from prefix_cache.tree.edge import BlockIds, Places
 from prefix_cache.tree.node import Node, Position
 from prefix_cache.tree.residency import BIT, DISK, FORGET, HOST, WITH, WITHOUT
-from prefix_cache.tree.tally import Tally
 from storage.move import DEVICE_TIER, DISK_TIER, HOST_TIER, Tier
 
 # residencies with a disk copy and no host copy
@@ -111,25 +110,9 @@ class Removals:
         if len(places):
             self._forget(tier, node, places, reason)
 
-    def prune(self, namespace: bytes | None, owner: str | None, tally: Tally | None = None) -> int:
-        """Forget the nodes of namespaces and an owner, with all nodes below them.
-
-        `namespace` stands for all namespaces that begin with these bytes. None means all
-        namespaces. An `owner` of None means any owner. Returns the number of blocks that the tree
-        forgot. `tally` counts their copies. Takes time for the nodes of the namespaces, or, without
-        namespaces, for all of the owner's nodes.
-        """
-        tree = self._ref_counts.tree
-        nodes = tree.nodes() if owner is None else tree.owned.get(owner, ())
-        if namespace is not None:
-            nodes = (node for node in tree.nodes_in(namespace) if owner in (None, node.owner))
-        blocks = 0
-        for top in [*nodes]:
-            if top.attached:
-                if tally is not None:
-                    tally.add_all(tree.nodes(top))
-                blocks += self._detach(top)
-        return blocks
+    def forget_leaf(self, node: Node) -> int:
+        """Forget an attached node without children. Return the number of blocks forgotten."""
+        return self._detach(node)
 
     def prune_all(self, found: Iterable[tuple[Node, int]], reason: Reason) -> int:
         """Forget several blocks, as `prune_from` does. Return the number that the tree forgot."""

@@ -104,12 +104,12 @@ class BusyOnce(ScriptedCore):
 def test_an_idle_engine_is_checked_only_if_that_is_quick(
     is_quick: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The check of a large tree would delay the next request by seconds."""
+    """The check of a large tree would delay the next request, or the spill, by seconds."""
     monkeypatch.setattr(process, "CHECK_EVERY_S", 0.0)
     core = BusyOnce(StopSignal(), stop_at_step=4, alive=1, is_quickly_checked=is_quick)
     assert serve(core, core.stop, grace_s=60) == EXIT_STOPPED
-    assert core.said[: core.said.index("drain")] == ["check"] * is_quick
-    assert "check" in core.said, "at the end, any tree is checked"
+    end = core.said.index("drain")
+    assert core.said[:end] == core.said[end:].count("check") * ["check"] == ["check"] * is_quick
 
 
 @pytest.mark.parametrize(
