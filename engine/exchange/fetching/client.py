@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from engine.exchange.block_memory import BlockMemory
 from engine.exchange.errors import ThreadEnded
@@ -37,11 +38,10 @@ class BlockClient:
         `key` encrypts connections over TCP. `pools` opens the pools of this host's other GPUs.
         """
         self._memory = memory
-        self._fingerprint = fingerprint
-        self._wake_owner = wake_owner
-        self._key = key
         self._pools = pools
-        self._silence_s = silence_s
+        self._start = partial(
+            FetchingThread, memory, fingerprint, wake_owner, key, pools, silence_s=silence_s
+        )
         self._thread: FetchingThread | None = None
 
     @property
@@ -67,14 +67,7 @@ class BlockClient:
     def begin(self, fetch: Fetch) -> None:
         """Request a fetch's blocks. Raises ThreadEnded, or OSError if no request can be sent."""
         if self._thread is None:
-            self._thread = FetchingThread(
-                self._memory,
-                self._fingerprint,
-                self._wake_owner,
-                key=self._key,
-                pools=self._pools,
-                silence_s=self._silence_s,
-            )
+            self._thread = self._start()
         if not self._thread.is_alive:
             raise ThreadEnded("the thread that asks other engines has ended")
         self._thread.ask(fetch)

@@ -73,9 +73,9 @@ class FetchingThread:
         memory: BlockMemory,
         fingerprint: bytes,
         wake_owner: Callable[[], object],
-        *,
         key: LinkKey | None,
         pools: PeerPools | None,
+        *,
         silence_s: float,
     ) -> None:
         """Start the thread. An engine that is silent for `silence_s` seconds counts as dead.
