@@ -21,7 +21,6 @@ from gateway.routing.routers.by_name import ROUTERS, RouterName, router_by_name
 from prefix_cache.names import PolicyName
 
 ONE_CACHE = "one cache"
-_SEED = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,8 +129,8 @@ class Replicas:
 
     def _router(self, name: RouterName, clock: VirtualClock) -> Router:
         routers = [
-            router_by_name(name, clock, seed=_SEED + gateway, session_blocks=self.session_blocks)
-            for gateway in range(self.gateways)
+            router_by_name(name, clock, session_blocks=self.session_blocks)
+            for _ in range(self.gateways)
         ]
         return GatewaysRouter(routers) if len(routers) > 1 else routers[0]
 

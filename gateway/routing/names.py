@@ -2,6 +2,4 @@
 
 from typing import Literal
 
-RouterName = Literal[
-    "first-token", "cached-share", "session", "least-outstanding", "round-robin", "random"
-]
+RouterName = Literal["first-token", "cached-share", "session", "least-outstanding"]

@@ -182,7 +182,7 @@ def test_every_gateway_flag_and_bound_arrives() -> None:
         engine_silence_s=4.0,
         gateways=2,
         find_engines=True,
-        router="random",
+        router="session",
         share_all=True,
         tool_format="hermes",
         chat_template="/etc/ratoon/chat_template.jinja",

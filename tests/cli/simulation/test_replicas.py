@@ -21,7 +21,7 @@ from engine.link.messages import Role
 from gateway.routing.router import Router
 from gateway.routing.routers.by_name import ROUTERS, RouterName, router_by_name
 from gateway.routing.routers.first_token import FirstTokenRouter
-from gateway.routing.routers.unaware import RoundRobinRouter
+from gateway.routing.routers.least_outstanding import LeastOutstandingRouter
 from tests.cli.console import Console
 from tests.cli.simulation.traces import row, write
 
@@ -71,7 +71,7 @@ def sessions(tmp_path: Path) -> Path:
 
 def test_each_replica_has_a_cache_of_its_own(tmp_path: Path) -> None:
     path = write(tmp_path / "t", [row(1000 * at, [1, 2, 3]) for at in range(4)])
-    replicas = replayed(path, RoundRobinRouter(), VirtualClock())
+    replicas = replayed(path, LeastOutstandingRouter(), VirtualClock())
     assert [one.cached for one in replicas.served] == [0, 0, 20, 20]
     assert [len(one.served) for one in replicas.replayed()] == [2, 2]
 
@@ -79,7 +79,7 @@ def test_each_replica_has_a_cache_of_its_own(tmp_path: Path) -> None:
 def test_a_prompt_waits_for_those_before_it_at_its_replica_alone(tmp_path: Path) -> None:
     rows = [row(0, [1000 * n + at for at in range(819)]) for n in range(3)]
     path = write(tmp_path / "t", rows)
-    replicas = replayed(path, RoundRobinRouter(), VirtualClock(), size=20_000)
+    replicas = replayed(path, LeastOutstandingRouter(), VirtualClock(), size=20_000)
     first, second, third = replicas.ttft_s
     assert first == pytest.approx(second, rel=0.01)
     assert third == pytest.approx(2 * first, rel=0.05)
@@ -133,9 +133,8 @@ def test_a_router_that_knows_caches_finds_what_the_others_miss(sessions: Path) -
     rates = {
         name: sum(one.cached for one in by_router(sessions, name, 4).served) for name in ROUTERS
     }
-    assert rates["first-token"] > 1.5 * rates["random"]
     assert rates["first-token"] > 1.5 * rates["least-outstanding"]
-    assert rates["session"] > 1.5 * rates["round-robin"]
+    assert rates["session"] > 1.5 * rates["least-outstanding"]
 
 
 def test_the_common_block_does_not_draw_all_sessions_to_one_replica(sessions: Path) -> None:
@@ -158,7 +157,7 @@ def test_the_command_prints_all_routers_and_one_cache(console: Console, sessions
     assert routers["one cache"]["of_one_cache"] == 1.0
     chosen = routers["first-token"]
     assert chosen["token_hit_rate"] == pytest.approx(report["together"]["token_hit_rate"])
-    assert chosen["of_one_cache"] > routers["random"]["of_one_cache"]
+    assert chosen["of_one_cache"] > routers["least-outstanding"]["of_one_cache"]
     assert report["together"]["requests"] == 240
     roles = ("--fetch-gb-s", "20", "--prefill-replicas", "1")
     more = console.type(*words, "--replicas", "4", *roles, "--json").json
@@ -171,8 +170,8 @@ def test_the_command_prints_all_routers_and_one_cache(console: Console, sessions
     one = console.type(*words, "--json").json
     # each replica has a quarter of the room
     assert one["token_hit_rate"] < routers["one cache"]["token_hit_rate"]
-    printed = console.type(*words, "--replicas", "4", "--router", "random", "--sizes", "200").out
-    for word in ("4 replicas by router; above: random", "one cache", "busiest / mean", "200"):
+    printed = console.type(*words, "--replicas", "4", "--router", "session", "--sizes", "200").out
+    for word in ("4 replicas by router; above: session", "one cache", "busiest / mean", "200"):
         assert word in printed
 
 

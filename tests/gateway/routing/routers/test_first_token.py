@@ -386,15 +386,6 @@ def test_the_cached_share_counts_before_all_else() -> None:
     assert one.choose(request("r", "new"), READY).replica == "a"
 
 
-def test_the_random_router_has_a_seed() -> None:
-    draws = [
-        [router.choose(request("r", 1), READY).replica for _ in range(30)]
-        for router in (router_by_name("random", Clock(), seed=seed) for seed in (1, 1, 2))
-    ]
-    assert draws[0] == draws[1] != draws[2]
-    assert set(draws[0]) == set(READY)
-
-
 @pytest.mark.parametrize(
     ("shared", "own", "split"), [(4, 1, (6, 2)), (8, 1, (8, 0)), (2, 1, (4, 4)), (4, 4, (4, 4))]
 )
