@@ -106,8 +106,11 @@ class ResponseStore(Protocol):
         """
         ...
 
-    async def response_ids(self, tenant_id: str, beginning: str, *, now: float) -> list[str]:
-        """List the ids of a tenant's responses that start with `beginning`, the oldest first."""
+    async def response_ids(self, tenant_id: str, beginning: str, *, now: float | None) -> list[str]:
+        """List the ids of a tenant's responses that start with `beginning`, the oldest first.
+
+        If `now` is None, ids of expired responses may be listed too, which takes less work.
+        """
         ...
 
     async def drop_response(self, tenant_id: str, response_id: str, *, now: float) -> None:

@@ -73,9 +73,11 @@ class RedisResponses(RedisRecords):
 
         await self._repeat(change)
 
-    async def response_ids(self, tenant_id: str, beginning: str, *, now: float) -> list[str]:
+    async def response_ids(self, tenant_id: str, beginning: str, *, now: float | None) -> list[str]:
         async with self.link.turn_of(tenant_id):
             ids = await self._named(tenant_id, beginning)
+            if now is None:
+                return ids
             ends = [("ZSCORE", at.RESPONSE_ENDS, end_of(tenant_id, one)) for one in ids]
             scores = await self.link.commands(ends)
         ending = zip(ids, scores, strict=True)

@@ -53,8 +53,8 @@ class SqliteResponses(SqliteWorker):
 
         await self.in_turn(tenant_id, self.run, replace)
 
-    async def response_ids(self, tenant_id: str, beginning: str, *, now: float) -> list[str]:
-        wanted = (tenant_id, now, beginning, beginning)
+    async def response_ids(self, tenant_id: str, beginning: str, *, now: float | None) -> list[str]:
+        wanted = (tenant_id, float("-inf") if now is None else now, beginning, beginning)
         return await self.in_turn(tenant_id, self.read, lambda connection: _ids(connection, wanted))
 
     async def drop_response(self, tenant_id: str, response_id: str, *, now: float) -> None:

@@ -509,7 +509,9 @@ class StoreContract:
         assert await store.response_ids(mine.id, "", now=1.0) == [*ids, *special]
         for name in special:
             assert await store.response_ids(mine.id, name[:-1], now=1.0) == [name]
-        assert await store.response_ids(mine.id, "", now=named["c"].expires_at) == ["b", *special]
+        late = named["c"].expires_at
+        assert await store.response_ids(mine.id, "", now=late) == ["b", *special]
+        assert await store.response_ids(mine.id, "", now=None) == [*ids, *special]
         assert await store.response_ids("tn_ghost", "", now=1.0) == []
 
     @pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))

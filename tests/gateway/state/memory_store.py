@@ -153,9 +153,10 @@ class MemoryStore:
         size = len(msgspec.json.encode(response))
         self.responses[response.tenant_id, response.id] = (response, size)
 
-    async def response_ids(self, tenant_id: str, beginning: str, *, now: float) -> list[str]:
+    async def response_ids(self, tenant_id: str, beginning: str, *, now: float | None) -> list[str]:
         own = [one for (whose, _), (one, _) in self.responses.items() if whose == tenant_id]
-        live = [one for one in own if one.id.startswith(beginning) and one.expires_at > now]
+        named = [one for one in own if one.id.startswith(beginning)]
+        live = [one for one in named if now is None or one.expires_at > now]
         return [one.id for one in sorted(live, key=lambda one: one.created_at)]
 
     async def drop_response(self, tenant_id: str, response_id: str, *, now: float) -> None:

@@ -125,6 +125,9 @@ async def test_the_ids_of_many_responses_are_read_a_few_at_a_time(site: Site) ->
     await site.client.config_resetstat()
     assert await site.store.response_ids(MINE.id, "", now=1.0) == ids
     assert await site.store.response_ids(MINE.id, ids[7], now=1.0) == [ids[7]]
+    before = (await site.client.info("commandstats"))["cmdstat_zscore"]["calls"]
+    assert await site.store.response_ids(MINE.id, "", now=None) == ids
     stats = await site.client.info("commandstats")
     assert stats["cmdstat_zscan"]["calls"] >= 4
     assert "cmdstat_zrange" not in stats
+    assert before == stats["cmdstat_zscore"]["calls"] >= SMALL, "no expiry is read for a page"
