@@ -63,6 +63,7 @@ _FORMATS = (
     object_lists.ApertusFormat,
     object_lists.GigaChat3Format,
     object_lists.GigaChat31Format,
+    object_lists.Phi4MiniFormat,
     object_lists.GraniteFormat,
     object_lists.MiniMaxM1Format,
     object_lists.NemotronNano2Format,

@@ -272,7 +272,13 @@ FAMILIES: tuple[Family, ...] = (
         plain=_THINK_TAGS,
         reasons=True,
     ),
-    _phi("phi4-mini", Ollama("phi4-mini:3.8b"), tokenizer=GPT_OSS),
+    _phi(
+        "phi4-mini",
+        Ollama("phi4-mini:3.8b"),
+        tokenizer=GPT_OSS,
+        tools="phi4_mini",
+        plain=("<|tool|>", "<|/tool|>", "<|tool_call|>", "<|/tool_call|>"),
+    ),
     Family(
         "gpt-oss",
         Trl("gptoss"),

@@ -145,9 +145,15 @@ def given_of(
     is_led = not messages or messages[0].role == "system"
     if tools and traits.tools_need_system and not is_led:
         messages = [Message("system", (Text(""),)), *messages]
+    forms = [form for one in messages for form in forms_of(one, traits, writes)]
+    shown = tools_of(tools, traits)
+    if traits.tools_in == "system" and shown:
+        functions = [tool["function"] for tool in shown]
+        forms[0]["tools"] = json.dumps(functions, ensure_ascii=False)
     return {
-        "messages": [form for one in messages for form in forms_of(one, traits, writes)],
-        "tools": tools_of(tools, traits),
+        "messages": forms,
+        "tools": None,
+        **({} if traits.tools_in == "system" else {traits.tools_in: shown}),
         "documents": None,
         "add_generation_prompt": add_generation_prompt,
     }

@@ -43,6 +43,9 @@ class TemplateTraits(Struct, frozen=True):
     no_tools: Literal["null", "list"] = "null"
     shows_tools: bool = True
     tools_need_system: bool = False
+    # The input that takes the tools: a variable of this name, or the field `tools` of the system
+    # message, which is the JSON of their functions.
+    tools_in: Literal["tools", "xml_tools", "system"] = "tools"
     # The empty fields that are added to tools. `described`: a description. `whole`: parameters too.
     # `deep`: also a description of each parameter; and the type `null` is left out.
     completed_tools: Literal["as_sent", "described", "whole", "deep"] = "as_sent"

@@ -49,6 +49,12 @@ _OF_TRAITS: tuple[tuple[str, Any, Limit], ...] = (
         ),
     ),
     ("tools_need_system", True, Limit("tools without a system message", "given an empty one")),
+    (
+        "tools_in",
+        "system",
+        Limit("tools as a variable", "given as the JSON of their functions, in a system message"),
+    ),
+    ("tools_in", "xml_tools", Limit("tools as the variable `tools`", "given as `xml_tools`")),
     ("results", False, Limit("results of calls", "rendered as a user's turn")),
     ("user_after_result", False, Limit("a user's turn after a result", "joined to the result")),
     ("short_ids", True, Limit("ids of calls but nine letters or digits", "replaced by such")),

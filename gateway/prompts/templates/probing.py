@@ -97,13 +97,19 @@ _QUESTIONS = (
     ),
 )
 
+_SHOWING_TOOLS = (
+    TemplateTraits(),
+    TemplateTraits(tools_need_system=True),
+    TemplateTraits(tools_in="xml_tools"),
+    TemplateTraits(tools_need_system=True, tools_in="system"),
+)
+
 
 def find_traits(template: CompiledTemplate) -> TemplateTraits:
     """Find the traits of `template`."""
     probe = _Probe(template)
-    plain, led = TemplateTraits(), TemplateTraits(tools_need_system=True)
-    showing = next((one for one in (plain, led) if probe.shows_one_tool(one)), None)
-    traits = showing or replace(plain, shows_tools=False)
+    showing = next(filter(probe.shows_one_tool, _SHOWING_TOOLS), None)
+    traits = showing or TemplateTraits(shows_tools=False)
     for question in _QUESTIONS:
         tried = [replace(traits, **answer) for answer in question.answers]
         traits = probe.best_of(tried, question.chats)

@@ -75,6 +75,7 @@ MORE_FAMILIES = {
     "minimax-m1": _NONE,
     "minimax-m3": ("<mm:think>", "</mm:think>"),
     "gigachat3.1": _NONE,
+    "phi4-mini": _NONE,
     "granite3.3": _NONE,
     "lfm2-8b-a1b": _NONE,
     "command-a+": ("<|START_THINKING|>", "<|END_THINKING|>"),

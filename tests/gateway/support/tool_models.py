@@ -234,6 +234,7 @@ _WRITES: dict[str, tuple[str, tuple[str, str] | None]] = {
     "gigachat3": (_each("<|message_sep|>\n\nfunction call<|role_sep|>\n" + _NAMED), None),
     "gigachat31": (_each("<|function_call|>" + _NAMED), None),
     "granite": ("<|tool_call|>[" + _each(_NAMED, ", ") + "]", None),
+    "phi4_mini": ("<|tool_call|>[" + _each(_NAMED, ", ") + "]<|/tool_call|>", None),
     "minimax_m1": ("<tool_calls>\n" + _each(_NAMED + "\n") + "</tool_calls>", None),
     "muse": (
         _each(

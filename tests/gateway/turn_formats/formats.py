@@ -337,6 +337,13 @@ FORMATS = {
         closes="]",
         special=("<|tool_call|>",),
     ),
+    "phi4_mini": Written(
+        object_lists.Phi4MiniFormat,
+        '{"name": "%s", "arguments": %s}',
+        opens="<|tool_call|>[",
+        between=", ",
+        closes="]<|/tool_call|>",
+    ),
     "minimax_m1": Written(
         object_lists.MiniMaxM1Format,
         '{"name": "%s", "arguments": %s}',

@@ -58,6 +58,7 @@ EXCERPTS = {
     "gigachat3": "<|message_sep|>\n\nfunction call<|role_sep|>\n",
     "gigachat31": "{{- '<|function_call|>' + message.content -}}",
     "granite": "respond only with <|tool_call|> followed by a JSON list of tools used",
+    "phi4_mini": "'<|tool|>' + message['tools'] + '<|/tool|>' + '<|end|>'",
     "minimax_m1": '{{ ai name=assistant <tool_calls>\n{"name": <tool-name>, "arguments": <args>}',
     "muse": """'<atem:function_calls>' '<atem:invoke name="' '<atem:parameter name="' + k + '">'""",
     "functionary_v31": '<function=example_function_name>{"example_name": "example_value"}',

@@ -23,7 +23,16 @@ ARGUMENTS: dict[str, Any] = {
     "tags": ["a, b", "c'd"],
 }
 CALLS: list[WrittenCall] = [("get_weather", ARGUMENTS), ("clock", {})]
-MARKED = ("hermes", "granite", "lfm2", "nemotron_mini", "qwen3_coder", "glm45", "minimax_m2")
+MARKED = (
+    "hermes",
+    "granite",
+    "lfm2",
+    "nemotron_mini",
+    "phi4_mini",
+    "qwen3_coder",
+    "glm45",
+    "minimax_m2",
+)
 
 
 @pytest.mark.parametrize("name", FORMATS)

@@ -6,14 +6,15 @@
     <|tool_call|>[{"name": "get_weather", "arguments": {"city": "Oslo"}}]
     <|function_call|>{"name": "get_weather", "arguments": {"city": "Oslo"}}
     <toolcall> {"name": "get_weather", "arguments": {"city": "Oslo"}} </toolcall>
+    <|tool_call|>[{"name": "get_weather", "arguments": {"city": "Oslo"}}]<|/tool_call|>
     functools[{"name": "get_weather", "arguments": {"city": "Oslo"}}]
     <function_call> {"name": "get_weather", "arguments": {"city": "Oslo"}}
     <|action_start|><|plugin|>
     {"name": "get_weather", "arguments": {"city": "Oslo"}}<|action_end|>
 
 The examples are from Nemotron Nano 2, Apriel, Apertus, Granite 3, GigaChat 3.1, Nemotron-Mini,
-Phi-4-mini, Granite 20B and InternLM 2.5, in this order. MiniMax-M1 writes each object on its own
-line, without a list.
+Phi-4-mini (twice), Granite 20B and InternLM 2.5, in this order. MiniMax-M1 writes each object on
+its own line, without a list.
 """
 
 import json
@@ -108,8 +109,19 @@ class NemotronMiniFormat(
         return self.trigger in template or ("<extra_id_1>" in template and "<tool>" in template)
 
 
+class Phi4MiniFormat(ObjectFormat, begin="<|tool_call|>", end="<|/tool_call|>"):
+    """The `ToolFormat` of Phi-4-mini, whose template shows tools but no calls."""
+
+    name: ClassVar[str] = "phi4_mini"
+
+    def is_in(self, template: str) -> bool:
+        """Tell whether a turn has a call, or a template the markers around tools."""
+        has_call = self.trigger in template and self.end in template
+        return has_call or ("<|tool|>" in template and "<|/tool|>" in template)
+
+
 class FunctoolsFormat(ObjectFormat, begin="functools"):
-    """The `ToolFormat` of Phi-4-mini. vLLM's template has the marker, but renders no calls."""
+    """The `ToolFormat` of Phi-4-mini with vLLM's template, which describes calls but shows none."""
 
     name: ClassVar[str] = "functools"
 

@@ -129,6 +129,21 @@ def test_a_format_that_the_operator_names_is_told_of_or_refused(tmp_path: Path) 
             chats.create(model=MODEL, messages=ASKED, tools=OFFERED, tool_choice="none")
 
 
+@pytest.mark.parametrize("spelled", ["u", "s u", "u ac t a u"])
+def test_tools_are_given_where_the_template_reads_them(spelled: str) -> None:
+    """Use a template that reads `xml_tools`, as SmolLM3's does, and Phi-4-mini's, which reads a
+    field of the system message.
+    """
+    source = "{% for one in xml_tools or [] %}{{ one | tojson }}{% endfor %}"
+    source += "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}"
+    for template in (ChatTemplate(source, {}), ChatTemplate(family("phi4-mini").template(), {})):
+        prompt = template.render(messages(spelled), add_generation_prompt=True, tools=TOOLS).text
+        names = [tool["function"]["name"] for tool in TOOLS]
+        assert all(f'"name": "{name}"' in prompt for name in names)
+        without = template.render(messages(spelled), add_generation_prompt=True).text
+        assert "description" not in without
+
+
 def test_a_template_of_the_operators_is_used_in_place_of_the_models(tmp_path: Path) -> None:
     own = tmp_path / "own.jinja"
     own.write_text(family("qwen2.5").template())
