@@ -21,6 +21,16 @@ ServiceTier = Literal[
 ]
 Penalty = Annotated[float, Meta(ge=-2, le=2)]
 
+# names of the header fields that answers may have
+EXPOSED = (
+    *("x-request-id", "openai-processing-ms", "x-should-retry"),
+    *(
+        f"x-ratelimit-{part}-{what}"
+        for part in ("limit", "remaining", "reset")
+        for what in ("requests", "tokens")
+    ),
+)
+
 _TYPES = {403: "permission_error", 429: "requests"}
 
 

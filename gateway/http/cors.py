@@ -18,35 +18,17 @@ _METHODS = b"GET, HEAD, POST, PUT, PATCH, DELETE"
 _MAX_AGE_S = b"7200"  # seconds for which a preflight may be cached, the maximum of all browsers
 _MAX_ASKED = 2048
 _NAMES = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+(?:[ \t]*,[ \t]*[!#$%&'*+\-.^_`|~0-9A-Za-z]+)*")
-# The answer's header fields that scripts may read, in addition to the fields that they may always
-# read.
-_EXPOSED = ", ".join(
-    [
-        "x-request-id",
-        "request-id",
-        "retry-after",
-        "retry-after-ms",
-        "x-should-retry",
-        "openai-processing-ms",
-        "traceresponse",
-        *(
-            f"{prefix}-{what}"
-            for what in ("requests", "tokens")
-            for prefix in ("x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset")
-        ),
-        *(
-            f"anthropic-ratelimit-{what}-{part}"
-            for what in ("requests", "tokens")
-            for part in ("limit", "remaining", "reset")
-        ),
-    ]
-).encode()
+# The header fields of all dialects that scripts may read, in addition to the fields that they may
+# always read.
+_OF_ALL = ("retry-after", "retry-after-ms", "traceresponse")
 
 
 class Cors:
     """The origins whose pages may read answers."""
 
-    def __init__(self, origins: Iterable[str] = ()) -> None:
+    def __init__(self, origins: Iterable[str] = (), exposed: Iterable[str] = ()) -> None:
+        """Let pages of `origins` read answers, with the dialects' header fields `exposed`."""
+        self._exposed = ", ".join(dict.fromkeys((*_OF_ALL, *exposed))).encode()
         self._origins = frozenset(origin.encode() for origin in origins)
         self._is_any = ANY.encode() in self._origins
 
@@ -57,7 +39,7 @@ class Cors:
         if self._is_any:
             return [
                 (b"access-control-allow-origin", b"*"),
-                (b"access-control-expose-headers", _EXPOSED),
+                (b"access-control-expose-headers", self._exposed),
             ]
         # tells caches to keep the answers to different origins apart
         varies = [(b"vary", b"origin")]
@@ -67,7 +49,7 @@ class Cors:
         return [
             *varies,
             (b"access-control-allow-origin", origin),
-            (b"access-control-expose-headers", _EXPOSED),
+            (b"access-control-expose-headers", self._exposed),
         ]
 
     def preflight(self, scope: Scope) -> Fields | None:

@@ -43,6 +43,8 @@ class ErrorDialect(Protocol):
     # patterns of other path beginnings that clients use, each with the beginning that replaces it
     elsewhere: ClassVar[Mapping[str, str]]
     client_header: ClassVar[bytes]  # a header that only the dialect's clients send; b"": none
+    # names of the header fields of its answers, which pages of listed origins may read
+    exposed: ClassVar[tuple[str, ...]]
     error_schema: ClassVar[type[Struct]]
 
     def error_reply(self, error: GatewayError, request_id: str) -> RenderedError:
@@ -63,6 +65,7 @@ class Dialects:
 
     def __init__(self, default: ErrorDialect, *others: ErrorDialect) -> None:
         self.default = default
+        self.exposed = [name for one in (default, *others) for name in one.exposed]
         owned = [(prefix, other) for other in others for prefix in other.prefixes]
         self._owned = sorted(owned, key=lambda pair: len(pair[0]), reverse=True)
         self._clients = [(other.client_header, other) for other in others if other.client_header]

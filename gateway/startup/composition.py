@@ -202,7 +202,8 @@ def _binds(config: GatewayConfig, routers: _Routers, front: _Front, most: int) -
     Each address also serves the routes `routers.shown`. Pages of other origins may read only
     answers on the tenants' address.
     """
-    cors, tenants = Cors(origins_in(config.cors_origins)), [*routers.tenants]
+    cors = Cors(origins_in(config.cors_origins), front.dialects.exposed)
+    tenants = [*routers.tenants]
 
     def bind(
         some: Sequence[APIRouter], host: str, port: int, connections: int, allows: Cors

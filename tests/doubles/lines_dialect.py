@@ -77,6 +77,7 @@ class Lines:
     suffixes: ClassVar[tuple[str, ...]] = ()
     elsewhere: ClassVar[Mapping[str, str]] = {}
     client_header: ClassVar[bytes] = b""
+    exposed: ClassVar[tuple[str, ...]] = ("lines-code", "lines-id")
     error_schema: ClassVar[type[msgspec.Struct]] = LinesError
 
     def error_reply(self, error: GatewayError, request_id: str) -> RenderedError:

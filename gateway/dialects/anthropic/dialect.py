@@ -7,7 +7,7 @@ import msgspec
 from fastapi import APIRouter
 
 from gateway.dialects.anthropic import errors
-from gateway.dialects.anthropic.limit_headers import limit_headers
+from gateway.dialects.anthropic.limit_headers import LIMIT_FIELDS, limit_headers
 from gateway.dialects.anthropic.rendering import event
 from gateway.dialects.anthropic.routes import messages_router
 from gateway.dialects.dialect import RouteParts
@@ -22,6 +22,7 @@ class Anthropic:
     suffixes: ClassVar[tuple[str, ...]] = ()
     elsewhere: ClassVar[Mapping[str, str]] = {}
     client_header: ClassVar[bytes] = b"anthropic-version"
+    exposed: ClassVar[tuple[str, ...]] = ("request-id", *errors.RETRY_FIELDS, *LIMIT_FIELDS)
     error_schema: ClassVar[type[msgspec.Struct]] = errors.MessagesError
 
     def router(self, parts: RouteParts) -> APIRouter:

@@ -5,6 +5,8 @@ import msgspec
 from gateway.errors import BudgetSpent, Forbidden, GatewayError, LimitReached, Unauthenticated
 
 OVERLOADED = 529  # Anthropic's status for overload, in place of 503
+_LIMITED, _SHOULD_RETRY = "anthropic-ratelimit-unified-status", "x-should-retry"
+RETRY_FIELDS = (_LIMITED, _SHOULD_RETRY)
 
 _TYPES = {
     401: "authentication_error",
@@ -60,11 +62,11 @@ def status_of(error: GatewayError) -> int:
 def retry_headers(error: GatewayError) -> dict[str, str]:
     """If every retry would fail, write headers that stop clients from retrying."""
     if isinstance(error, BudgetSpent):
-        return {"anthropic-ratelimit-unified-status": "rejected", "x-should-retry": "false"}
+        return {_LIMITED: "rejected", _SHOULD_RETRY: "false"}
     # without this header Claude Code sends a request with a wrong key again and again
     is_never_mended = isinstance(error, Unauthenticated | Forbidden)
     if is_never_mended or (isinstance(error, LimitReached) and error.retry_after_s is None):
-        return {"x-should-retry": "false"}
+        return {_SHOULD_RETRY: "false"}
     return {}
 
 

@@ -4,6 +4,12 @@ from datetime import UTC, datetime, timedelta
 
 from gateway.tenant_limits import Allowance, RateStatus
 
+LIMIT_FIELDS = tuple(
+    f"anthropic-ratelimit-{what}-{part}"
+    for what in ("requests", "tokens")
+    for part in ("limit", "remaining", "reset")
+)
+
 
 def limit_headers(standing: RateStatus) -> dict[str, str]:
     """Write the headers for each rate limit of the tenant."""

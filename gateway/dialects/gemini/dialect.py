@@ -27,6 +27,7 @@ class Gemini:
     suffixes: ClassVar[tuple[str, ...]] = _METHODS
     elsewhere: ClassVar[Mapping[str, str]] = {}
     client_header: ClassVar[bytes] = b"x-goog-api-key"
+    exposed: ClassVar[tuple[str, ...]] = ("x-request-id",)
     error_schema: ClassVar[type[msgspec.Struct]] = errors.GeminiError
 
     def router(self, parts: RouteParts) -> APIRouter:

@@ -34,6 +34,7 @@ class OpenAI:
         r"/openai(?:/v1)?(?=/)(?!/deployments/)": "/v1",
     }
     client_header: ClassVar[bytes] = b""
+    exposed: ClassVar[tuple[str, ...]] = openai_shape.EXPOSED
     error_schema: ClassVar[type[msgspec.Struct]] = openai_shape.ErrorReply
 
     def router(self, parts: RouteParts) -> APIRouter:

@@ -25,6 +25,7 @@ class OpenRouter:
         )
     }
     client_header: ClassVar[bytes] = b""
+    exposed: ClassVar[tuple[str, ...]] = openai_shape.EXPOSED
     error_schema: ClassVar[type[msgspec.Struct]] = RouterError
 
     def router(self, parts: RouteParts) -> APIRouter:

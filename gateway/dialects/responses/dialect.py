@@ -24,6 +24,7 @@ class Responses:
     suffixes: ClassVar[tuple[str, ...]] = ()
     elsewhere: ClassVar[Mapping[str, str]] = {}
     client_header: ClassVar[bytes] = b""
+    exposed: ClassVar[tuple[str, ...]] = openai_shape.EXPOSED
     error_schema: ClassVar[type[msgspec.Struct]] = openai_shape.ErrorReply
 
     def router(self, parts: RouteParts) -> APIRouter:

@@ -17,13 +17,17 @@ from gateway.errors import (
     StateLost,
     shutting_down,
 )
+from gateway.http.cors import Cors
+from gateway.http.error_dialect import Dialects
 from gateway.startup.composition import DIALECTS
-from gateway.tenant_limits import RateStatus
+from gateway.tenant_limits import Allowance, RateStatus
+from tests.doubles.lines_dialect import Lines
 
+LEFT = RateStatus(requests=Allowance(5, 0, 1.0), tokens=Allowance(9, 3, 1.0))
 ERRORS = [
     BadRequest("it is wrong", param="messages"),
     BudgetSpent("nothing is left"),
-    LimitReached("too many", reason="requests", standing=RateStatus(), retry_after_s=1.0),
+    LimitReached("too many", reason="requests", standing=LEFT, retry_after_s=1.0),
     StateDiskFull(),
     StateLost("state_missing"),
     shutting_down(),
@@ -39,6 +43,24 @@ def test_an_error_has_an_answer_and_stays_as_it_is(dialect: Dialect, error: Gate
     assert reply.status >= error.status
     assert dialect.error_event(error, "0123")
     assert vars(error) == before
+
+
+def hidden(dialect: Dialect) -> set[str]:
+    """List the header fields of answers that pages of other origins could not read."""
+    sent = {name for error in ERRORS for name in dialect.error_reply(error, "0123").headers}
+    sent |= {name.decode() for name, _ in dialect.head_fields("0123", 1.0)}
+    return sent - {*dialect.exposed}
+
+
+@pytest.mark.parametrize("dialect", DIALECTS, ids=lambda one: type(one).__name__)
+def test_pages_of_listed_origins_may_read_every_header_field(dialect: Dialect) -> None:
+    assert hidden(dialect) == set()
+    told = dict(Cors(["*"], Dialects(dialect).exposed).fields({"type": "http", "headers": []}))
+    names = told[b"access-control-expose-headers"].decode().split(", ")
+    assert {"retry-after", *dialect.exposed} <= {*names}
+    control = Lines()
+    control.exposed = ()  # type: ignore[misc]
+    assert hidden(control) == {"lines-code", "lines-id"}
 
 
 def test_googles_clients_are_told_not_to_retry_what_no_retry_mends() -> None:

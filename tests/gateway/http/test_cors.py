@@ -35,7 +35,7 @@ def test_by_default_no_origin_is_told_anything() -> None:
 
 
 def test_a_listed_origin_may_read_and_another_gets_nothing() -> None:
-    cors = Cors([HERE])
+    cors = Cors([HERE], ["x-request-id"])
     told = dict(cors.fields(scope(origin=HERE)))
     assert told[b"access-control-allow-origin"] == HERE.encode()
     assert b"x-request-id" in told[b"access-control-expose-headers"]
