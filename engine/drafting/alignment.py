@@ -1,7 +1,8 @@
 """The tracking of a text that a sequence repeats, by the place the sequence has reached in it.
 
 The place moves on while the sequence's new tokens equal the text. After a difference, the longest
-match in the text is the new place.
+match in the text is the new place. An edited text goes on after the edit: matches shortly after the
+end of the last long match are preferred to equal ones elsewhere.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from engine.drafting.draft import DraftSource
 from engine.drafting.text_index import TextIndex
 from prefix_cache.hashing import TokenIds
 
+LONG = 12  # number of equal tokens that make a match long
+
 
 class Alignment:
     """A text, and the place in it that a sequence follows.
@@ -17,7 +20,17 @@ class Alignment:
     Tokens are int32. Implements `Drafter`.
     """
 
-    __slots__ = ("_is_own", "_place", "_text", "_tokens", "index", "known", "matched", "source")
+    __slots__ = (
+        "_end",
+        "_is_own",
+        "_place",
+        "_text",
+        "_tokens",
+        "index",
+        "known",
+        "matched",
+        "source",
+    )
 
     def __init__(self, source: DraftSource, index: TextIndex, tokens: TokenIds) -> None:
         """Start without a place in the text.
@@ -31,6 +44,7 @@ class Alignment:
         self._tokens = index.tokens if self._is_own else tokens.data
         self.known = 0
         self._place: int | None = None
+        self._end: int | None = None  # end of the last long match
         self.matched = 0
 
     def begin(self, place: int, known: int, matched: int) -> None:
@@ -64,6 +78,8 @@ class Alignment:
             self._place = place + count
             self.matched += count
         else:
+            if self.matched + right >= LONG:
+                self._end = place + right
             self._place = None
         return right
 
@@ -77,6 +93,9 @@ class Alignment:
             if found is None:
                 return 0
             self._place, self.matched = found
+            if self._end is not None and self.matched < LONG:
+                near = self.index.find_near(self._tokens, self.known, self._end, self.matched)
+                self._place = near or self._place
         if self._is_own:
             return most
         left = self.index.end - self._place

@@ -53,9 +53,12 @@ class DraftedRow:
         `gains` has the expected number of accepted tokens, by curve and then by draft length.
         """
         drafters = [drafter for begin in sources if (drafter := begin(sequence)) is not None]
-        self._sources = [(drafter, Acceptance(PRIORS[drafter.source])) for drafter in drafters]
-        texts = (one for one in drafters if isinstance(one, Alignment))
-        self._own = next((one.index for one in texts if one.source == "own"), None)
+        self._sources = [
+            (one, one if isinstance(one, Alignment) else None, Acceptance(PRIORS[one.source]))
+            for one in drafters
+        ]
+        texts = (text for _, text, _ in self._sources if text is not None)
+        self._own = next((text.index for text in texts if text.source == "own"), None)
         self._tokens = sequence.tokens.data if self._own is None else self._own.tokens
         self._sequence, self._gains = sequence, gains
         self._most_known = len(sequence.tokens) - 1
@@ -170,17 +173,15 @@ class DraftedRow:
     def _ask(self, known: int) -> None:
         gains, highest = self._gains, 0.0
         self._right, self._size, self._text = 0, 0, None
-        for drafter, acceptance in self._sources:
-            text: Alignment | None = None
+        for drafter, text, acceptance in self._sources:
             guess: tuple[int, ...] = ()
-            if isinstance(drafter, Alignment):
-                text = drafter
+            if text is None:
+                guess = drafter.draft(known, MOST_DRAFTS)
+                size = len(guess)
+            else:
                 if text.known != known:
                     text.follow(known)
                 size = text.find(MOST_DRAFTS)
-            else:
-                guess = drafter.draft(known, MOST_DRAFTS)
-                size = len(guess)
             if size:
                 matched = drafter.matched
                 expected = gains[acceptance.curve(matched)][size]

@@ -14,12 +14,14 @@ from prefix_cache.hashing import TokenIds
 
 RUNS = (1, 2, 4)  # lengths of the indexed runs in tokens; each is twice the one before
 LONGEST = 32  # maximum number of tokens compared, backwards from a place
+NEAR = 64  # maximum number of tokens between a start and a place near it
 _LONGEST_RUN = RUNS[-1]
 _TABLE_BITS = (8, 16)  # minimum and maximum bits of a table index
 # The hash of a run is the hash of its second half plus a multiple of the first half's hash.
 _ONE, _TWO = 0x85EBCA77, 0xC2B2AE3D
 _MIX = 0x9E3779B1
 _BITS = 32
+_BYTES = 4
 _MASK = (1 << _BITS) - 1
 _AT_ONCE = 12  # number of places above which NumPy is faster than a loop
 
@@ -75,6 +77,19 @@ class TextIndex:
             return place, 3 if place > 2 and text[place - 3] == second else 2
         place = ones[(last * _MIX & _MASK) >> shift]
         return (place, 1) if place and text[place - 1] == last else None
+
+    def find_near(self, tokens: memoryview, end: int, start: int, length: int) -> int | None:
+        """Return the first place in the `NEAR` tokens from `start` on after a run of tokens.
+
+        The run is the last `length` tokens of `tokens[:end]`. Returns None without such a place.
+        """
+        first = start - length if start > length else 0
+        text = self.tokens[first : min(start + NEAR, self.end)].tobytes()
+        run = tokens[end - length : end].tobytes()
+        at = text.find(run)
+        while at % _BYTES and at > 0:  # not at a token's first byte
+            at = text.find(run, at + 1)
+        return first + at // _BYTES + length if at >= 0 else None
 
     def _find_short(self, tokens: memoryview, end: int) -> tuple[int, int] | None:
         for at, run in reversed(list(enumerate(RUNS[:-1]))):

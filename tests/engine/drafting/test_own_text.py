@@ -47,6 +47,20 @@ def test_a_replaced_word_costs_two_steps() -> None:
     assert drafter.matched == 1
 
 
+@pytest.mark.parametrize("copied", [60, 6])
+def test_after_an_inserted_line_the_text_goes_on_where_a_long_match_ended(copied: int) -> None:
+    end_of_line, last = 1, 2
+    lines = [[*range(start, start + 9), end_of_line] for start in range(100, 300, 10)]
+    file = [token for line in lines for token in line]
+    sequence = row([*file, last], 400)
+    drafter = own_text(sequence)
+    for token in (*file[:copied], 1000, 1001, end_of_line):
+        give(sequence, token)
+        draft = drafter.draft(sequence.num_tokens, 4)
+    assert draft[:1] == ((file[copied],) if copied == 60 else (last,)), "else after the latest"
+    assert drafter.matched == 1
+
+
 def test_random_tokens_are_hardly_drafted() -> None:
     answer = [RANDOM.randrange(50_000) for _ in range(300)]
     steps, drafted, _ = decoded(row(range(50_000, 50_300), 400), answer)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from engine.drafting.text_index import LONGEST, RUNS, TextIndex
+from engine.drafting.text_index import LONGEST, NEAR, RUNS, TextIndex
 from prefix_cache.hashing import TokenIds
 
 
@@ -77,6 +77,31 @@ def test_a_long_match_is_preferred_to_a_late_one() -> None:
     index = TextIndex(text)
     index.extend(len(text) - 1)
     assert index.find(text.data, len(text)) == (4, 4)
+
+
+@pytest.mark.parametrize("kinds", [2, 7, 60, 1 << 10])
+@pytest.mark.parametrize("length", [1, 2, 4])
+def test_the_first_place_near_a_start_is_found(kinds: int, length: int) -> None:
+    text = text_of(300, kinds, seed=kinds)
+    text[1::3] <<= 8  # so that some tokens' bytes also stand across two tokens
+    index, num_found = TextIndex(text), 0
+    for end in range(length, len(text)):
+        index.extend(end - 1)
+        start = 5 * end // 9
+        places = range(max(start, length), min(start + NEAR, index.end) + 1)
+        equal = [one for one in places if matched(text, one, end) >= length]
+        place = index.find_near(text.data, end, start, length)
+        assert place == next(iter(equal), None)
+        num_found += place is not None
+    assert num_found or kinds > 2
+
+
+def test_bytes_across_two_tokens_are_no_token() -> None:
+    text = np.array([256, 0, 5], np.int32)
+    index = TextIndex(text)
+    index.extend(3)
+    for token, place in ((1, None), (256, 1), (0, 2)):
+        assert index.find_near(np.array([token], np.int32).data, 1, 0, 1) == place
 
 
 def test_a_foreign_text_is_searched() -> None:
