@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 from llguidance import LLTokenizer
 
+from engine.freed_memory import return_freed_memory
 from engine.models.model_files import decode, read_file
 from engine.models.token_marks import TokenMarks, is_in_angles, read_token_marks
 
@@ -65,6 +66,7 @@ def read_vocabulary(model_dir: Path, vocab_size: int, eos_token_ids: tuple[int, 
         tokens = _read(path, vocab_size, list(eos_token_ids))
     except (OSError, ValueError) as error:
         raise NoVocabulary(f"{TOKENIZER_FILE}: {error}") from error
+    return_freed_memory()  # for 200,000 tokens, 214 of 375 MiB
     return Vocabulary(tokens, model_dir, vocab_size, eos_token_ids)
 
 

@@ -6,6 +6,7 @@ All come from the model's directory and from the operator's settings.
 from pathlib import Path
 from typing import NamedTuple
 
+from engine.freed_memory import return_freed_memory
 from gateway.prompts.answer_forms import AnswerForms
 from gateway.prompts.chats.template_variables import ChatSettings, variables_in
 from gateway.prompts.templates.chat_template import ChatTemplate
@@ -34,4 +35,6 @@ def read_chats(
     forms = AnswerForms.of(template, tokenizer, settings.tool_format)
     if template is not None and forms.tools is not None:
         template = template.telling(forms.tools)
+    # for a vocabulary of 200,000 tokens, 262 of 323 MiB are free by now
+    return_freed_memory()
     return ModelChats(tokenizer, template, forms)
