@@ -22,9 +22,9 @@ from cli.options.gateway_options import GATEWAY_FLAGS
 from cli.options.options import Json
 from cli.output import print_result, print_table
 from engine.models.architectures.fields.rope_fields import ROPES
-from engine.models.architectures.registry import COMPRESSED_TENSORS, SERVED
-from engine.models.architectures.unserved import UNSERVED
 from engine.models.config import SERVED_DTYPES, ModelConfig, kv_layout, state_layout
+from engine.models.served.registry import COMPRESSED_TENSORS, SERVED
+from engine.models.served.unserved import UNSERVED
 from engine.models.weight_formats.plain import PLAIN
 from gateway.prompts.chats.template_variables import ChatSettings
 from storage.layouts.kv_layout import ITEM_BYTES

@@ -24,7 +24,7 @@ from cli.plan.options import MemoryFlags, RequestFlags
 from cli.plan.stages import PipelineFit, in_stages, pipeline_fit
 from cli.plan.states import StateFit
 from cli.plan.units import gib
-from engine.models.architectures.registry import SERVED, ServedModels
+from engine.models.served.registry import SERVED, ServedModels
 
 
 @dataclass(frozen=True, slots=True)

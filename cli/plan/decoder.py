@@ -11,13 +11,6 @@ from pathlib import Path
 
 from cli.errors import ModelNotFound
 from cli.plan.machine import ModelShape, WindowShape
-from engine.models.architectures.reading import (
-    check_format,
-    planned_format,
-    planned_head,
-    planned_layers,
-    planned_sizes,
-)
 from engine.models.config import kv_layout, kv_stage, state_layout
 from engine.models.errors import ModelError, UnsupportedModel
 from engine.models.freed_windows import MemoryLayouts, freed, pays
@@ -25,6 +18,13 @@ from engine.models.layers.draft_head import DraftHeadConfig
 from engine.models.layers.layer import LayerConfig, attentions
 from engine.models.layers.mixer import KvConfig
 from engine.models.modules import WeightFormat
+from engine.models.served.reading import (
+    check_format,
+    planned_format,
+    planned_head,
+    planned_layers,
+    planned_sizes,
+)
 from engine.models.shards import check_layer_shards, shard_head, shard_layers, vocabulary_rows
 from engine.models.stages import head_bytes, layer_bytes
 from engine.models.weight_formats.plain import PLAIN

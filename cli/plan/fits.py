@@ -10,7 +10,7 @@ from cli.plan.options import MemoryFlags
 from cli.plan.stages import stages_of
 from cli.plan.states import StateFit, divided, divided_below, state_fit
 from cli.plan.units import gib
-from engine.models.architectures.registry import SERVED, ServedModels
+from engine.models.served.registry import SERVED, ServedModels
 from storage.layouts.kv_layout import ITEM_BYTES
 
 

@@ -8,7 +8,7 @@ from cli.plan.machine import GIB, MachineModel
 from cli.plan.offload import copies_of, placement_of
 from cli.plan.options import MemoryFlags, RequestFlags
 from cli.plan.units import ms
-from engine.models.architectures.registry import SERVED, ServedModels
+from engine.models.served.registry import SERVED, ServedModels
 from engine.offload.placement import Placement, as_gib, least_placement
 
 

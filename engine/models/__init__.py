@@ -4,7 +4,8 @@
     adapters           LoRA adapters, which add to the products of a decoder's matrices
     checkpoints        tensors in files, and the part of each tensor that a rank reads
     parameters         all tensors of a decoder
-    architectures, shards, stages    readers of config.json; sizes of a rank and of a stage
+    served, shards, stages    readers of config.json by name; sizes of a rank and of a stage
+    architectures      families of models: their config.json, layers and names of tensors
     eos, config        description of a model, read before any tensor
     layers             attention, MLPs and norms: their configs and their computation
     weight_formats     formats of matrices in memory and in files

@@ -9,13 +9,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from engine.config import Quantization
-from engine.models.architectures.reading import read_model_config
-from engine.models.architectures.registry import SERVED
 from engine.models.checkpoints.weight_files import weight_files
 from engine.models.config import SERVED_DTYPES, ModelConfig
 from engine.models.errors import UnsupportedModel
 from engine.models.grid import RankGrid
 from engine.models.layers.mixer import RecurrentConfig
+from engine.models.served.reading import read_model_config
+from engine.models.served.registry import SERVED
 from engine.models.shards import MOST_RANKS, check_shards, shard_model
 from engine.models.stages import split_model
 from engine.models.weight_formats.plain import matrix_bytes

@@ -12,8 +12,6 @@ from pathlib import Path
 import torch
 
 from engine.config import MOST_ADAPTER_RANK, MOST_ADAPTER_SLOTS, EngineConfig
-from engine.models.architectures.reading import read_model_config
-from engine.models.architectures.registry import SERVED, ServedModels
 from engine.models.checkpoints.stored_head import with_stored_head
 from engine.models.checkpoints.weight_files import lacks_head
 from engine.models.checks import check_geometry, check_ranks
@@ -21,6 +19,8 @@ from engine.models.config import ModelConfig, kv_stage, state_layout
 from engine.models.errors import WrongSetting
 from engine.models.freed_windows import MemoryLayouts, freed, pays, whole
 from engine.models.grid import RankGrid
+from engine.models.served.reading import read_model_config
+from engine.models.served.registry import SERVED, ServedModels
 from engine.models.shards import shard_model
 from engine.models.stages import split_model
 from engine.models.weight_formats.fp8 import Fp8Format

@@ -33,12 +33,12 @@ from triton.runtime import driver
 
 from engine.execution.shared_prefixes import MIN_GROUP_ROWS
 from engine.models.adapters.adapted import with_adapters
-from engine.models.architectures.reading import read_model_config
 from engine.models.config import ModelConfig, kv_layout, state_layout
 from engine.models.forward.build_decoder import build_decoder
 from engine.models.forward.decoder import Decoder
 from engine.models.modules import WeightFormat
 from engine.models.parameters import empty_parameters
+from engine.models.served.reading import read_model_config
 from engine.models.shards import shard_model
 from engine.models.weight_formats.fp8 import Fp8Format
 from engine.models.weight_formats.fp8_checkpoints import ONLINE_FP8

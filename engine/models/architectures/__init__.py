@@ -1,5 +1,7 @@
-"""The served architectures, one file for each family, their registry, and its reader of configs.
+"""The served architectures, one file for each family.
 
 Families are ordered by what their layers have: `hybrids` have recurrent states, `mixtures` have
 experts, and `dense` ones have neither.
+
+Elsewhere: their registry and the reader of configs (`served`).
 """

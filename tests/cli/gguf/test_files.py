@@ -17,7 +17,6 @@ from gguf import GGMLQuantizationType
 from cli.gguf.config import read_config
 from cli.gguf.description import describe
 from cli.gguf.tokenizer import read_tokenizer
-from engine.models.architectures.reading import read_model_config
 from engine.models.checkpoints.weights import load_parameters
 from engine.models.checks import check_served
 from engine.models.config import ModelConfig
@@ -27,6 +26,7 @@ from engine.models.gguf.tensors import unpaired
 from engine.models.layers.rope import RopeConfig
 from engine.models.modules import CheckpointTensor
 from engine.models.parameters import checkpoint_tensors
+from engine.models.served.reading import read_model_config
 from tests.engine.rigs.checkpoints import RECIPES, Checkpoint, Recipe, make_checkpoint
 from tests.engine.rigs.files.gguf_files import write_gguf
 from tests.engine.rigs.hand_driven import HandDriven, build_runner, data_row, random_prompt

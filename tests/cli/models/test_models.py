@@ -11,8 +11,8 @@ import pytest
 
 from cli.models.models import what_is_served
 from engine.models.architectures.fields.rope_fields import ROPES
-from engine.models.architectures.registry import COMPRESSED_TENSORS, SERVED
-from engine.models.architectures.unserved import UNSERVED
+from engine.models.served.registry import COMPRESSED_TENSORS, SERVED
+from engine.models.served.unserved import UNSERVED
 from tests.cli.console import Console
 from tests.cli.fresh import loaded_by
 from tests.doubles.engine.shapes import SHAPES
@@ -161,7 +161,7 @@ def test_neither_needs_torch(tmp_path: Path) -> None:
     path.write_text(json.dumps(RUNNABLE))
     for words in (("models",), ("models", str(path))):
         loaded = loaded_by(tmp_path, *words)
-        assert "engine.models.architectures.registry" in loaded
+        assert "engine.models.served.registry" in loaded
         assert not {"torch", "triton", "tokenizers", "huggingface_hub"} & loaded
 
 

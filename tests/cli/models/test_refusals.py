@@ -18,8 +18,8 @@ from cli.models.model_check import checked_source
 from cli.models.model_source import ModelSource
 from cli.options.engine_options import ENGINE_DEFAULTS
 from engine.config import EngineConfig, LoadFormat
-from engine.models.architectures.reading import read_model_config
 from engine.models.errors import WrongSetting
+from engine.models.served.reading import read_model_config
 from engine.models.stages import layer_bytes
 from engine.offload.placement import GIB, place
 from engine.startup.decoder import weight_sizes

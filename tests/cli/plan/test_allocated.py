@@ -10,14 +10,14 @@ import torch
 from torch import Tensor
 
 from cli.plan.decoder import DecoderCounts, read_decoder
-from engine.models.architectures.reading import check_format, read_model_config
-from engine.models.architectures.registry import SERVED
 from engine.models.checks import check_matrices
 from engine.models.config import ModelConfig, kv_layout
 from engine.models.errors import UnsupportedModel
 from engine.models.layers.layer_inputs import Table
 from engine.models.modules import Experts, Linear, WeightFormat, walk
 from engine.models.parameters import Parameters, empty_parameters
+from engine.models.served.reading import check_format, read_model_config
+from engine.models.served.registry import SERVED
 from engine.models.weight_formats.fp8 import Fp8Format
 from engine.models.weight_formats.int4 import Int4Format
 from engine.models.weight_formats.plain import PLAIN

@@ -14,8 +14,8 @@ from cli.plan.estimates import model_costs, model_rows
 from cli.plan.machine import MachineModel
 from cli.plan.options import MemoryFlags, RequestFlags
 from cli.plan.stages import stages_of
-from engine.models.architectures.reading import read_model_config
 from engine.models.checkpoints.stored_head import with_stored_head
+from engine.models.served.reading import read_model_config
 from engine.models.stages import split_model
 from engine.models.weight_formats.fp8_checkpoints import ONLINE_FP8
 from tests.engine.rigs.files.published import MIMO_7B

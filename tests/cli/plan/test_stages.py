@@ -12,7 +12,7 @@ from cli.plan.decoder import read_decoder
 from cli.plan.machine import GIB, MachineModel
 from cli.plan.options import MemoryFlags, RequestFlags
 from cli.plan.stages import checked_ranks, stages_of
-from engine.models.architectures.reading import read_model_config
+from engine.models.served.reading import read_model_config
 from engine.models.stages import split_model
 from tests.cli.console import Console
 from tests.cli.plan.checkpoint import config

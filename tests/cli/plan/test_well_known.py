@@ -10,8 +10,8 @@ import pytest
 from cli.plan.decoder import read_decoder
 from cli.plan.fits import weights_fits
 from cli.plan.options import MemoryFlags
-from engine.models.architectures.reading import read_model_config
 from engine.models.checks import check_geometry
+from engine.models.served.reading import read_model_config
 from tests.doubles.engine.shapes import SHAPES
 
 

@@ -20,8 +20,6 @@ import torch
 from safetensors.torch import save_file
 
 from engine.models.architectures.dense.llama import QWEN3
-from engine.models.architectures.reading import read_model_config
-from engine.models.architectures.registry import ServedModels
 from engine.models.config import ModelConfig, ModelSizes
 from engine.models.layers.layer import LayerConfig
 from engine.models.layers.mixture import MixtureConfig
@@ -29,6 +27,8 @@ from engine.models.layers.mlp import MlpConfig
 from engine.models.layers.norms import RmsNormConfig
 from engine.models.layers.sandwich import SandwichLayerConfig
 from engine.models.parameters import checkpoint_tensors, dummy_parameters
+from engine.models.served.reading import read_model_config
+from engine.models.served.registry import ServedModels
 from kernels.norms.gate import GELU_TANH, Gate
 
 NAME = "AlternatingForCausalLM"

@@ -15,7 +15,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from engine.models.architectures import registry
 from engine.models.modules import (
     Allocator,
     CheckpointTensor,
@@ -24,6 +23,7 @@ from engine.models.modules import (
     Linear,
     LinearConfig,
 )
+from engine.models.served import registry
 from engine.models.weight_formats.plain import PLAIN
 from kernels.linear.fp8_rows import Fp8Rows
 from kernels.ops import Ops

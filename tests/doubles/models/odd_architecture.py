@@ -17,7 +17,6 @@ import torch.nn.functional as F
 from safetensors.torch import save_file
 from torch import Tensor
 
-from engine.models.architectures.registry import ServedModels
 from engine.models.config import ModelConfig, ModelSizes, read_json, served_dtype
 from engine.models.layers.attention import AttentionConfig
 from engine.models.layers.mlp import GatedMlp, MlpConfig
@@ -25,6 +24,7 @@ from engine.models.layers.norms import RmsNorm, RmsNormConfig
 from engine.models.layers.rope import RopeConfig
 from engine.models.layers.sandwich import SandwichLayerConfig
 from engine.models.modules import Allocator
+from engine.models.served.registry import ServedModels
 from kernels.collectives.peer_rows import PeerProduct
 from kernels.linear import split_k as parts
 from kernels.linear.fp8_rows import Fp8Rows

@@ -11,12 +11,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from engine.models.architectures.reading import planned_layers, read_model_config
 from engine.models.config import ModelConfig, ModelSizes
 from engine.models.errors import BadConfig, UnsupportedModel
 from engine.models.layers.layer import attentions
 from engine.models.layers.mlp import MlpConfig
 from engine.models.layers.rope import LinearScaling, Llama3Scaling, RopeConfig, YarnScaling
+from engine.models.served.reading import planned_layers, read_model_config
 from tests.engine.conftest import MakeCheckpoint
 from tests.engine.rigs.checkpoints import RECIPES
 

@@ -10,9 +10,9 @@ from dataclasses import replace
 
 import pytest
 
-from engine.models.architectures.reading import read_model_config
 from engine.models.config import kv_layout
 from engine.models.freed_windows import MemoryLayouts, freed, pays, whole, window_of
+from engine.models.served.reading import read_model_config
 from kernels.ops import triton_ops
 from storage.layouts.window_layout import WindowLayout
 from tests.engine.conftest import MakeCheckpoint

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from engine.models.architectures.reading import read_model_config
 from engine.models.checks import check_ranks
 from engine.models.errors import UnsupportedModel
 from engine.models.grid import RankGrid
+from engine.models.served.reading import read_model_config
 from tests.engine.conftest import MakeCheckpoint
 
 

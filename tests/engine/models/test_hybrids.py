@@ -12,12 +12,12 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from engine.models.architectures.reading import read_model_config
 from engine.models.checkpoints.weights import load_parameters
 from engine.models.checks import check_ranks
 from engine.models.config import kv_layout, state_layout
 from engine.models.errors import CheckpointError, UnsupportedModel
 from engine.models.grid import RankGrid
+from engine.models.served.reading import read_model_config
 from engine.step import Row
 from storage.move import FIRST_SLOT
 from tests.engine.conftest import MakeCheckpoint

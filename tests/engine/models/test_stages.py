@@ -11,13 +11,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from engine.models.architectures.reading import read_model_config
-from engine.models.architectures.registry import SERVED
 from engine.models.checkpoints.weights import load_parameters
 from engine.models.config import ModelConfig, kv_layout
 from engine.models.errors import UnsupportedModel
 from engine.models.forward.build_decoder import build_decoder
 from engine.models.parameters import dummy_parameters
+from engine.models.served.reading import read_model_config
+from engine.models.served.registry import SERVED
 from engine.models.stages import split_layers, split_model
 from engine.offload.host_layers import HostLayers
 from engine.offload.placement import Placement

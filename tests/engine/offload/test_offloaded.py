@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from engine.models.architectures.reading import read_model_config
-from engine.models.architectures.registry import SERVED
 from engine.models.checkpoints.weights import load_parameters
 from engine.models.config import ModelConfig
 from engine.models.parameters import dummy_parameters, empty_parameters
+from engine.models.served.reading import read_model_config
+from engine.models.served.registry import SERVED
 from engine.models.weight_formats.fp8_checkpoints import ONLINE_FP8
 from engine.offload.host_layers import HostLayers
 from engine.offload.prefetch import LayerPrefetch, PlainLayerCopies

@@ -12,9 +12,9 @@ import torch
 from engine.execution.graphs.capture import cuda_capture
 from engine.execution.graphs.runner import GraphRunner
 from engine.execution.runner import ModelRunner
-from engine.models.architectures.reading import read_model_config
 from engine.models.checkpoints.weights import load_parameters
 from engine.models.config import ModelConfig
+from engine.models.served.reading import read_model_config
 from engine.models.weight_formats.fp8_checkpoints import ONLINE_FP8
 from engine.offload.host_layers import HostLayers
 from engine.offload.prefetch import LayerPrefetch, StreamLayerCopies, prefetch_of

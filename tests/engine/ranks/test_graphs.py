@@ -18,10 +18,10 @@ import torch
 from engine.execution.graphs.bucket import GraphBucket
 from engine.execution.graphs.runner import GraphRunner
 from engine.execution.runner import ModelRunner
-from engine.models.architectures.reading import read_model_config
 from engine.models.checkpoints.weights import load_parameters
 from engine.models.config import kv_layout
 from engine.models.forward.build_decoder import build_decoder
+from engine.models.served.reading import read_model_config
 from engine.models.shards import shard_model
 from engine.ranks.collectives import Collectives
 from engine.ranks.messages import without_texts

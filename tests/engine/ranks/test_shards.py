@@ -12,8 +12,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from engine.models.architectures.reading import read_model_config
-from engine.models.architectures.registry import SERVED
 from engine.models.checkpoints.weights import load_parameters
 from engine.models.checks import check_ranks
 from engine.models.config import ModelConfig, kv_layout, state_layout
@@ -23,6 +21,8 @@ from engine.models.grid import RankGrid
 from engine.models.modules import WeightFormat
 from engine.models.parameters import dummy_parameters
 from engine.models.rank_group import RankGroup
+from engine.models.served.reading import read_model_config
+from engine.models.served.registry import SERVED
 from engine.models.shards import check_shards, shard_model
 from engine.models.weight_formats.fp8 import Fp8Format
 from engine.models.weight_formats.fp8_checkpoints import ONLINE_FP8

@@ -23,13 +23,13 @@ from engine.execution.rings import Rings
 from engine.execution.runner import ModelRunner
 from engine.link.event_messages import TokenLogprobs
 from engine.link.messages import SamplingParams, pack_logit_bias
-from engine.models.architectures.reading import read_model_config
-from engine.models.architectures.registry import SERVED, ServedModels
 from engine.models.checkpoints.stored_head import with_stored_head
 from engine.models.checkpoints.weights import load_parameters
 from engine.models.config import ModelConfig
 from engine.models.forward.build_decoder import build_decoder
 from engine.models.freed_windows import freed, whole
+from engine.models.served.reading import read_model_config
+from engine.models.served.registry import SERVED, ServedModels
 from engine.sampling.planner import Planner
 from engine.sampling.sampler import Sampler
 from engine.sampling.tables import SlotTables

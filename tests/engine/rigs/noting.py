@@ -24,11 +24,11 @@ from triton.runtime import driver
 from engine.execution.graphs.bucket import GraphBucket
 from engine.execution.graphs.buckets import all_buckets
 from engine.execution.graphs.steps import compute_step, inputs_of
-from engine.models.architectures.reading import read_model_config
 from engine.models.forward.build_decoder import build_decoder
 from engine.models.forward.decoder import Decoder
 from engine.models.forward.shortened_decoder import shortened
 from engine.models.parameters import empty_parameters
+from engine.models.served.reading import read_model_config
 from engine.startup.kernel_warm_up import dry_run_buckets, small_machine, telling
 from engine.startup.memory.activation import StepBounds
 from kernels.launch.compile_ahead import Notes, leaving_out_launches

@@ -13,12 +13,12 @@ from torch import Tensor
 
 from engine.execution.graphs.bucket import GraphBucket
 from engine.execution.graphs.buckets import MANY_DECODES, all_buckets
-from engine.models.architectures.reading import read_model_config
 from engine.models.checkpoints.weights import load_parameters
 from engine.models.forward.build_decoder import build_decoder
 from engine.models.forward.decoder import Decoder
 from engine.models.forward.shortened_decoder import shortened
 from engine.models.modules import walk
+from engine.models.served.reading import read_model_config
 from engine.models.weight_formats.fp8_checkpoints import ONLINE_FP8
 from engine.models.weight_formats.plain import PlainLinear
 from engine.startup.kernel_warm_up import (

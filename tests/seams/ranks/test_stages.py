@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.models.architectures.reading import read_model_config
+from engine.models.served.reading import read_model_config
 from engine.models.stages import split_model
 from engine.ranks.runner import RanksRunner
 from engine.ranks.stage_runners import DeferringRunner

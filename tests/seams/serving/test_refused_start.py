@@ -8,8 +8,8 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from engine.models.architectures.reading import read_model_config
 from engine.models.parameters import checkpoint_tensors, dummy_parameters
+from engine.models.served.reading import read_model_config
 from tests.doubles.engine.tiny_model import RUNNABLE, write_tiny_model
 from tests.doubles.ports import free_port
 from tests.seams.support.ratoon import forked

@@ -10,7 +10,7 @@ from pathlib import Path
 from hypothesis import strategies as st
 
 from engine.link.messages import SamplingParams
-from engine.models.architectures.registry import SERVED, ServedModels
+from engine.models.served.registry import SERVED, ServedModels
 from prefix_cache.namespace import Namespace
 from tests.engine.rigs.checkpoints import VOCAB_SIZE
 from tests.seams.support.real_engine import Bounds, RealEngine

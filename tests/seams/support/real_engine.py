@@ -28,7 +28,7 @@ from engine.link.messages import (
     pack_token_ids,
 )
 from engine.link.tcp.curve import LinkKey
-from engine.models.architectures.registry import SERVED, ServedModels
+from engine.models.served.registry import SERVED, ServedModels
 from engine.ranks.tiers import ranks_tiers
 from engine.scheduling.fairness.queue import QueueLimits
 from engine.scheduling.step_builder import StepLimits

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from engine.execution.graphs.capture import Launches
-from engine.models.architectures.registry import ServedModels
+from engine.models.served.registry import ServedModels
 from kernels.linear import linear
 from kernels.ops import Ops
 from tests.doubles.engine.device.rerun import Rerun, RerunCaptured

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from engine.models.adapters.adapted import AdaptedLinear, with_adapters
-from engine.models.architectures.reading import read_model_config
 from engine.models.modules import walk
 from engine.models.parameters import dummy_parameters
+from engine.models.served.reading import read_model_config
 from kernels.ops import torch_ops
 from tests.doubles.engine.device.rerun import Rerun
 from tests.engine.conftest import MakeCheckpoint

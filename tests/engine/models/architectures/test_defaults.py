@@ -10,10 +10,10 @@ import pytest
 import transformers
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES as TYPES
 
-from engine.models.architectures.reading import planned_layers
-from engine.models.architectures.registry import SERVED
 from engine.models.checks import check_served
 from engine.models.layers.layer import attentions
+from engine.models.served.reading import planned_layers
+from engine.models.served.registry import SERVED
 
 # the last of several configs with one class name wins; it is the text model's
 MODEL_TYPES = {name: kind for kind, name in TYPES.items()}

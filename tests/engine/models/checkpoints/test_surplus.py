@@ -15,10 +15,10 @@ import torch
 import transformers
 from safetensors.torch import load_file, save_file
 
-from engine.models.architectures.reading import read_model_config
 from engine.models.checkpoints.weights import load_parameters
 from engine.models.errors import CheckpointError, UnsupportedModel
 from engine.models.parameters import Parameters
+from engine.models.served.reading import read_model_config
 from tests.engine.conftest import MakeCheckpoint
 from tests.engine.rigs.checkpoints import SHAPE, Checkpoint, Recipe, make_checkpoint, saved_seeing
 from tests.engine.rigs.hand_driven import HandDriven, build_runner, data_row, random_prompt

@@ -13,7 +13,6 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from engine.models.architectures.reading import read_model_config
 from engine.models.checkpoints.weight_files import weight_files
 from engine.models.checkpoints.weights import load_parameters
 from engine.models.errors import (
@@ -25,6 +24,7 @@ from engine.models.parameters import (
     dummy_parameters,
     empty_parameters,
 )
+from engine.models.served.reading import read_model_config
 from tests.engine.conftest import MakeCheckpoint
 from tests.engine.rigs.checkpoints import RECIPES
 

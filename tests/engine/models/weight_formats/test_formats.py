@@ -14,12 +14,12 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from engine.config import EngineConfig
-from engine.models.architectures.reading import read_model_config
-from engine.models.architectures.registry import SERVED as MODELS
 from engine.models.checkpoints.weights import load_parameters
 from engine.models.errors import BadConfig, CheckpointError, UnsupportedModel
 from engine.models.modules import Allocator, Linear, LinearConfig, WeightFormat, walk
 from engine.models.parameters import dummy_parameters
+from engine.models.served.reading import read_model_config
+from engine.models.served.registry import SERVED as MODELS
 from engine.models.weight_formats.plain import PLAIN
 from engine.startup.loading import open_model
 from engine.startup.metadata import read_metadata

@@ -18,12 +18,12 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from engine.config import EngineConfig
-from engine.models.architectures.reading import read_model_config
 from engine.models.checkpoints.weights import load_parameters
 from engine.models.errors import BadConfig, CheckpointError, ModelError, UnsupportedModel
 from engine.models.layers.attention import Attention
 from engine.models.modules import Allocator, LinearConfig, WeightFormat
 from engine.models.parameters import dummy_parameters
+from engine.models.served.reading import read_model_config
 from engine.models.weight_formats.fp8 import Fp8Format, Fp8Linear
 from engine.models.weight_formats.fp8_checkpoints import read_float_quantized, read_fp8
 from engine.models.weight_formats.ignored import Ignored

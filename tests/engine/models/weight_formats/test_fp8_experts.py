@@ -14,10 +14,10 @@ import torch.nn.functional as F
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from engine.models.architectures.reading import read_model_config
 from engine.models.checkpoints.weights import load_parameters
 from engine.models.errors import UnsupportedModel
 from engine.models.modules import walk
+from engine.models.served.reading import read_model_config
 from engine.models.weight_formats.fp8 import Fp8Experts
 from tests.engine.models.weight_formats.test_fp8 import (
     FLIP,

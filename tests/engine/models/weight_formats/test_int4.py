@@ -15,12 +15,12 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from engine.config import EngineConfig
-from engine.models.architectures.reading import read_model_config
-from engine.models.architectures.registry import SERVED
 from engine.models.checkpoints.weights import load_parameters
 from engine.models.errors import BadConfig, CheckpointError, ModelError, UnsupportedModel
 from engine.models.modules import Allocator, LinearConfig, WeightFormat, walk
 from engine.models.parameters import dummy_parameters
+from engine.models.served.reading import read_model_config
+from engine.models.served.registry import SERVED
 from engine.models.weight_formats.ignored import Ignored
 from engine.models.weight_formats.int4 import Int4Format, Int4Linear
 from engine.models.weight_formats.int4_forms import Form

@@ -11,12 +11,12 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from engine.models.architectures.reading import read_model_config
 from engine.models.checkpoints.weights import load_parameters
 from engine.models.checks import check_served
 from engine.models.errors import CheckpointError, UnsupportedModel
 from engine.models.modules import walk
 from engine.models.parameters import dummy_parameters
+from engine.models.served.reading import read_model_config
 from engine.models.shards import check_shards
 from engine.models.weight_formats.int4_experts import Int4Experts
 from engine.models.weight_formats.plain import PlainExperts

@@ -17,11 +17,11 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers.integrations.mxfp4 import convert_moe_packed_tensors
 
-from engine.models.architectures.reading import planned_format, read_model_config
 from engine.models.checkpoints.weights import load_parameters
 from engine.models.checks import check_served
 from engine.models.errors import BadConfig, CheckpointError, UnsupportedModel
 from engine.models.parameters import Parameters, dummy_parameters
+from engine.models.served.reading import planned_format, read_model_config
 from engine.models.shards import check_shards
 from engine.models.weight_formats.mxfp4 import Mxfp4Experts, read_mxfp4
 from engine.models.weight_formats.plain import PLAIN, PlainExperts

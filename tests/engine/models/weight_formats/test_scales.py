@@ -12,9 +12,9 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from engine.models.architectures.reading import read_model_config
 from engine.models.checkpoints.weights import load_parameters
 from engine.models.errors import CheckpointError
+from engine.models.served.reading import read_model_config
 from engine.models.weight_formats.scales import ScaleChecks
 from tests.engine.models.weight_formats import test_fp8 as fp8
 from tests.engine.models.weight_formats import test_fp8_experts as fp8_experts

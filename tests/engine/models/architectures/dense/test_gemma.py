@@ -13,12 +13,12 @@ import torch
 import transformers
 from safetensors.torch import load_file, save_file
 
-from engine.models.architectures.reading import planned_layers, planned_sizes, read_model_config
 from engine.models.checkpoints.weights import load_parameters
 from engine.models.errors import BadConfig, UnsupportedModel
 from engine.models.layers.mlp import MlpConfig
 from engine.models.layers.rope import LinearScaling, RopeConfig
 from engine.models.parameters import Parameters
+from engine.models.served.reading import planned_layers, planned_sizes, read_model_config
 from tests.engine.rigs.checkpoints import RECIPES, SHAPE, Checkpoint, make_checkpoint, saved_seeing
 from tests.engine.rigs.files.published import GEMMA_3_4B
 from tests.engine.rigs.hand_driven import HandDriven, build_runner, data_row, random_prompt

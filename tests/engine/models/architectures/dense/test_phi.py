@@ -14,10 +14,10 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from engine.config import EngineConfig
-from engine.models.architectures.reading import read_model_config
 from engine.models.checkpoints.weights import load_parameters
 from engine.models.errors import BadConfig, CheckpointError, UnsupportedModel
 from engine.models.layers.rope import LongRopeScaling, PairScaling, RopeConfig
+from engine.models.served.reading import read_model_config
 from engine.startup.loading import open_model
 from engine.startup.metadata import ModelMetadata, read_metadata
 from tests.engine.models.test_config import LLAMA

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import transformers
 
-from engine.models.architectures.reading import planned_layers, read_model_config
 from engine.models.config import kv_layout
+from engine.models.served.reading import planned_layers, read_model_config
 from tests.engine.models.test_config import GEMMA2, GEMMA3, GPT_OSS, LLAMA, MISTRAL, QWEN2, QWEN3
 
 QWEN3_MOE = {

@@ -13,7 +13,6 @@ import transformers
 from safetensors.torch import load_file, save_file
 
 from cli.plan.decoder import read_decoder
-from engine.models.architectures.reading import planned_layers, read_model_config
 from engine.models.checks import check_ranks, check_served
 from engine.models.config import kv_layout
 from engine.models.errors import BadConfig, UnsupportedModel
@@ -21,6 +20,7 @@ from engine.models.grid import RankGrid
 from engine.models.layers.gemma4 import Gemma4Layer
 from engine.models.layers.rope import ProportionalScaling, RopeConfig
 from engine.models.parameters import empty_parameters
+from engine.models.served.reading import planned_layers, read_model_config
 from engine.models.weight_formats.fp8 import Fp8Linear
 from engine.models.weight_formats.plain import PlainLinear
 from tests.doubles.engine.shapes import FP8_BY_CHANNEL

@@ -11,12 +11,12 @@ import pytest
 import torch
 import transformers
 
-from engine.models.architectures.reading import read_model_config
 from engine.models.config import ModelConfig
 from engine.models.errors import ModelError
 from engine.models.layers.attention import AttentionConfig
 from engine.models.layers.mixture import MixtureConfig
 from engine.models.layers.rope import QueryScaling
+from engine.models.served.reading import read_model_config
 from tests.engine.rigs.checkpoints import RECIPES, config_of, make_checkpoint, saved_seeing
 from tests.engine.rigs.hand_driven import HandDriven, build_runner, data_row, random_prompt
 

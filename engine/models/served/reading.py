@@ -12,8 +12,6 @@ import msgspec
 from engine.config import Quantization
 from engine.models.architectures.architecture import Architecture
 from engine.models.architectures.dense.llama import LLAMA
-from engine.models.architectures.registry import SERVED, ServedModels
-from engine.models.architectures.unserved import missing_for
 from engine.models.config import ModelConfig, ModelSizes, read_json
 from engine.models.eos import eos_token_ids
 from engine.models.errors import ModelError, UnsupportedModel
@@ -22,6 +20,8 @@ from engine.models.layers.layer import LayerConfig
 from engine.models.layers.mixture import MixtureConfig
 from engine.models.modules import WeightFormat
 from engine.models.names import CheckpointNames
+from engine.models.served.registry import SERVED, ServedModels
+from engine.models.served.unserved import missing_for
 from engine.models.weight_formats.fp8 import Fp8Format
 from engine.models.weight_formats.fp8_checkpoints import ONLINE_FP8
 from engine.models.weight_formats.int4 import Int4Format

@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 
 from engine.config import EngineConfig
-from engine.models.architectures.reading import planned_layers, read_model_config
 from engine.models.errors import UnsupportedModel
 from engine.models.forward.memories import LayerPlace
 from engine.models.forward.shortened_decoder import unlike_layers
 from engine.models.layers.sandwich import SandwichLayer
+from engine.models.served.reading import planned_layers, read_model_config
 from engine.startup.kernel_warm_up import compute_each_once
 from engine.startup.metadata import read_metadata
 from engine.step import Row

@@ -9,8 +9,8 @@ from itertools import chain
 
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
-from engine.models.architectures.registry import SERVED
-from engine.models.architectures.unserved import UNSERVED, missing_for
+from engine.models.served.registry import SERVED
+from engine.models.served.unserved import UNSERVED, missing_for
 
 
 def test_each_architecture_is_served_or_in_one_list() -> None:
