@@ -25,6 +25,7 @@ from prefix_cache.hashing import TokenIds, block_keys
 from prefix_cache.leases.lease import Lease
 from prefix_cache.leases.lease_states import LeaseStates
 from prefix_cache.namespace import Namespace, NamespacePath
+from prefix_cache.tiers.pruning import Pruning
 from prefix_cache.tiers.tier_pools import Tiers
 from prefix_cache.tree.node import Checkpoint
 from storage.move import BlockRecord, Move, Tier
@@ -99,6 +100,7 @@ class StatesDriver:
         self.now = 0.0
         self.running: list[Running] = []
         self.pins: list[Lease] = []
+        self.prunings: list[Pruning] = []
         self.history: list[tuple[NamespacePath, TokenIds]] = []
         self.seen: Counter[str] = Counter()
         self._acts = {
@@ -112,6 +114,7 @@ class StatesDriver:
             self.retain: 3,
             self.pin: 2,
             self.flush: 0.5,
+            self.prune: 5,
         }
         if quotas:
             self._acts[self.divide] = 0.5
@@ -286,7 +289,16 @@ class StatesDriver:
         names = ("pub", "group", "tenant a", "tenant b")
         where = namespace(self.random.choice(names)) if self.random.random() < 0.6 else None
         owner = self.random.choice(OWNERS) if self.random.random() < 0.6 else None
-        self.cache.flush(namespace=where, owner=owner)
+        namespaces = None if where is None else (where,)
+        self.prunings.append(self.cache.pruning(namespaces, owner))
+        if self.random.random() < 0.5:
+            self.prunings.pop().finish()
+
+    def prune(self) -> None:
+        for pruning in self.prunings[:1]:
+            pruning.advance(self.random.randint(1, 4))
+            if pruning.is_over:
+                self.prunings.remove(pruning)
 
     def divide(self) -> None:
         """Set an owner's quota, or partition the tiers permanently."""
@@ -358,6 +370,7 @@ class StatesDriver:
 
     def restart(self) -> None:
         """Kill the process: pending writes are half done, and a record may be damaged."""
+        self.prunings.clear()
         for move, (_, record) in self.under_way.items():
             if move.is_state and move.target_tier is Tier.DISK and record is not None:
                 row = self.tiers.erased_with(move.target)[0]

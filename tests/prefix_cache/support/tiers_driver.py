@@ -15,6 +15,7 @@ from prefix_cache.hashing import TokenIds
 from prefix_cache.leases.lease import Lease
 from prefix_cache.namespace import NamespacePath
 from prefix_cache.tiers.in_flight import CopyOutcome
+from prefix_cache.tiers.pruning import Pruning
 from storage.move import Move, Tier
 from tests.prefix_cache.support.driver import OWNERS, PATHS
 from tests.prefix_cache.support.followed import FollowedPrompts
@@ -64,6 +65,7 @@ class TiersDriver:
         self.seen: Counter[str] = Counter()
         self.history: list[tuple[NamespacePath, TokenIds]] = []
         self.released: set[Move] = set()
+        self.prunings: list[Pruning] = []
         self.waiting = FollowedPrompts(Random(seed))
         self._acts = {
             self.acquire: 24,
@@ -74,6 +76,7 @@ class TiersDriver:
             self.release_early: 10,
             self.discard: 0.5,
             self.flush: 0.1,
+            self.prune: 2,
             self.warm: 0.5,
             self.save: 1,
             self.lose_disk: 0.05,
@@ -181,7 +184,17 @@ class TiersDriver:
         names = ("pub", "group", "tenant a", "tenant b")
         where = namespace(self.random.choice(names)) if self.random.random() < 0.6 else None
         owner = self.random.choice(OWNERS) if self.random.random() < 0.6 else None
-        self.seen["flushed"] += self.scene.cache.flush(namespace=where, owner=owner)
+        namespaces = None if where is None else (where,)
+        self.prunings.append(self.scene.cache.pruning(namespaces, owner))
+        if self.random.random() < 0.5:
+            self.seen["flushed"] += self.prunings.pop().finish()
+
+    def prune(self) -> None:
+        for pruning in self.prunings[:1]:
+            pruning.advance(self.random.randint(1, 4))
+            if pruning.is_over:
+                self.seen["pruned"] += pruning.blocks
+                self.prunings.remove(pruning)
 
     def retain(self) -> None:
         """Mark part of a running prompt, or forget a marked prefix."""
@@ -258,6 +271,7 @@ class TiersDriver:
             return
         self.running.clear()
         self.released.clear()
+        self.prunings.clear()
         found = list(self.scene.records.items())
         self.random.shuffle(found)
         if found and self.random.random() < 0.3:
