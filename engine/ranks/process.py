@@ -12,14 +12,12 @@ import logging
 import os
 import socket
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
-import engine
 from engine.process import EXIT_BROKEN, EXIT_CANNOT_START, EXIT_NOT_SERVED
+from storage.child_module import start_module
 from storage.waiting import wait_for_any
 
 # The seconds from another rank's end to this process's end, enough to tell all clients.
@@ -43,14 +41,11 @@ class RankProcess:
         """Start the process, which inherits `descriptors`. Raises OSError."""
         self.rank = rank
         self.socket, its_own = socket_pair()
-        command = ["engine.follower", str(rank), str(os.getpid()), str(its_own.fileno())]
         with its_own:
-            self._child = subprocess.Popen(
-                [sys.executable, "-P", "-m", *command],
-                stdin=subprocess.DEVNULL,
-                pass_fds=[its_own.fileno(), *descriptors],
-                env=_environment(),
-                start_new_session=True,  # otherwise Ctrl-C would end the child before its parent
+            self._child = start_module(
+                "engine.follower",
+                *(str(number) for number in (rank, os.getpid(), its_own.fileno())),
+                descriptors=[its_own.fileno(), *descriptors],
             )
         # Becomes readable when the process has ended.
         self.descriptor = os.pidfd_open(self._child.pid)
@@ -118,11 +113,3 @@ class RanksWatch:
 def socket_pair() -> tuple[socket.socket, socket.socket]:
     """Open a pair of sockets that keep the boundaries and the order of messages."""
     return socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-
-
-def _environment() -> dict[str, str]:
-    """Return an environment with which the child imports the same code in any directory."""
-    root = str(Path(engine.__file__).parents[1])
-    inherited = os.environ.get("PYTHONPATH")
-    path = f"{root}{os.pathsep}{inherited}" if inherited else root
-    return {**os.environ, "PYTHONPATH": path}

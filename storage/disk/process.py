@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import subprocess
-import sys
 from collections import deque
 from collections.abc import Callable
-from pathlib import Path
 
-import storage
+from storage.child_module import start_module
 from storage.disk import wire
 from storage.disk.config import DiskConfig
 from storage.pools.host_pool import HostPool
@@ -36,16 +33,8 @@ class DiskProcess:
         fds = [its_own.fileno(), staging.descriptor]
         if host is not None:
             fds.append(host.descriptor)
-        command = [sys.executable, "-P", "-m", "storage.disk", str(its_own.fileno())]
         with its_own:
-            self._child = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                pass_fds=fds,
-                env=_environment(),
-                # otherwise Ctrl-C would end the disk's process before the engine
-                start_new_session=True,
-            )
+            self._child = start_module("storage.disk", str(its_own.fileno()), descriptors=fds)
         shared = None if host is None else _shared(host)
         self.send(wire.Open(config, num_slots, keep, _shared(staging), shared))
 
@@ -148,11 +137,3 @@ class Restarts:
 
 def _shared(pool: HostPool) -> wire.SharedSegment:
     return wire.SharedSegment(pool.descriptor, pool.num_blocks)
-
-
-def _environment() -> dict[str, str]:
-    """Return an environment in which the child imports the same code in any directory."""
-    root = str(Path(storage.__file__).parents[1])
-    inherited = os.environ.get("PYTHONPATH")
-    path = f"{root}{os.pathsep}{inherited}" if inherited else root
-    return {**os.environ, "PYTHONPATH": path}
