@@ -131,16 +131,16 @@ class EngineCore:
         """
         copies = self._copies
         give_up = self._clock() + seconds
-        is_left = True
-        while is_left and self._clock() < give_up:
-            is_left = self._prune()
+        is_pruning = self._prune()
         while self._clock() < give_up:
             copies.complete(self._clock())
-            num_copies = self._cache.restart.save(SAVED_AT_ONCE)
+            num_copies = 0 if is_pruning else self._cache.restart.save(SAVED_AT_ONCE)
             copies.start(self._clock())
-            if not num_copies and not copies.pending:
+            if not is_pruning and not num_copies and not copies.pending:
                 return
-            self._inbox.take(self._link.receive(timeout_s=COPY_WAIT_S))
+            wait_s = 0.0 if is_pruning else COPY_WAIT_S
+            self._inbox.take(self._link.receive(timeout_s=wait_s))
+            is_pruning = self._prune()
             self._clients.send()
 
     def drain(self) -> None:

@@ -13,6 +13,7 @@ from engine.link.query_messages import (
 )
 from engine.queries.prunings import AT_ONCE, SLICE_S
 from prefix_cache.tiers.tier_pools import Tiers
+from storage.move import Tier
 from tests.engine.queries.test_erasure import SlowDisk
 from tests.engine.rigs.rig import CLIENT, OTHER, Clock, Rig, generate
 
@@ -120,6 +121,24 @@ def test_the_disk_notes_the_flush_when_all_blocks_are_dropped() -> None:
     steps_until_reply(rig)
     rig.step()
     assert (disk.told, disk.noted) == (["flow"], ["fl_1"])
+
+
+def test_a_stopping_engine_ends_a_flush_before_it_writes_blocks_to_disk() -> None:
+    disk = SlowDisk()
+    tiers = Tiers(disk_blocks=8 * MANY)
+    rig = Rig(num_blocks=8 * MANY, disk=disk, tiers=tiers, clock=PassingClock())
+    for number in range(MANY):
+        rig.submit(generate(f"m{number}", [number % 64, number // 64, 1, 2, 3], max_tokens=1))
+    rig.submit(generate("few", range(20, 29), max_tokens=1, flow="few", namespace=OTHER))
+    rig.run()
+    rig.link.say(Flush(query_id="f", flow="flow", flush_id="fl_1"))
+    rig.step()
+    assert not replies(rig)
+    rig.core.spill(1e6)
+    assert len(replies(rig)) == 1
+    assert disk.noted == ["fl_1"]
+    held = rig.cache.capacity.quota_usages[Tier.DISK].held
+    assert (held["flow"], held["few"]) == (0, 2), "the other flow's blocks are the control"
 
 
 @pytest.mark.parametrize("is_first", [True, False])
