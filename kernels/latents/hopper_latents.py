@@ -27,8 +27,7 @@ from kernels.launch.capability import HOPPER, capability
 
 _QUERIES = 64  # query rows of a program
 _TILE, _STAGES = 32, 4  # measured on an H200 (decision 269)
-# Programs of decodes for each multiprocessor. They run one after the other.
-_DECODE_PROGRAMS = 2
+_DECODE_PROGRAMS = 1  # number of programs of decodes for each multiprocessor
 _COLUMNS = 64  # columns of a copied box: 128 bytes, the width of a swizzle in shared memory
 _BOXES = gl.NVMMASharedLayout(128, 16, rank=2)
 _REGISTERS = 168  # registers of a thread at launch; later a producer has 40, a consumer up to 232

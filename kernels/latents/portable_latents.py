@@ -25,7 +25,7 @@ from kernels.launch.row_blocks import first_row_block, row_of_block
 
 _MIN_QUERIES = 16  # minimum number of rows of an operand of the matrix units
 _MAX_HEADS = 32  # maximum number of heads of a program
-_DECODE_PROGRAMS = 4  # number of programs of decodes on a multiprocessor at the same time
+_DECODE_PROGRAMS = 2  # number of programs of decodes on a multiprocessor at the same time
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,14 +122,18 @@ def _attend_latents_kernel(
     BLOCK_Q: tl.constexpr,
     TILE: tl.constexpr,
     SPLIT: tl.constexpr,
+    DECODES: tl.constexpr,
     SCALED: tl.constexpr,
 ) -> None:
     # The last blocks of a row have the most keys, so they start first.
     query_block = tl.num_programs(0) - 1 - tl.program_id(0)
-    row = row_of_block(query_starts, query_block, first_row, end_row, BLOCK_Q)
+    row, first_token = first_row + query_block, 0
+    if not DECODES:
+        row = row_of_block(query_starts, query_block, first_row, end_row, BLOCK_Q)
+        before = first_row_block(query_starts, row, first_row, BLOCK_Q)
+        first_token = (query_block - before) * BLOCK_Q
     row_start = tl.load(query_starts + row)
     new_tokens = tl.load(query_starts + row + 1) - row_start
-    first_token = (query_block - first_row_block(query_starts, row, first_row, BLOCK_Q)) * BLOCK_Q
     if first_token < new_tokens:
         context = tl.load(context_lens + row)
         prefix = context - new_tokens
@@ -210,6 +214,7 @@ def attend(
         BLOCK_Q=blocks.tokens,
         TILE=tuning.tile,
         SPLIT=blocks.splits > 1,
+        DECODES=blocks.are_decodes,
         SCALED=is_fp8(kv),
         num_warps=tuning.warps,
         num_stages=tuning.stages,

@@ -19,10 +19,10 @@ def attention(q: Tensor, latents: Tensor, weight: Tensor, shape: LatentShape) ->
     for head in range(heads):
         made = latents[:, : shape.rank].double() @ weight[head].double().T
         keys = torch.cat((made[:, : shape.nope], latents[:, shape.rank :].double()), 1)
-        for token in range(n):
-            end = context - n + token + 1
-            scores = keys[:end] @ q[token, head].double() * shape.scale
-            out[token, head] = torch.softmax(scores, 0) @ made[:end, shape.nope :]
+        scores = q[:, head].double() @ keys.T * shape.scale
+        hidden = torch.ones_like(scores).triu(context - n + 1).bool()
+        weights = torch.softmax(scores.masked_fill(hidden, -torch.inf), 1)
+        out[:, head] = weights @ made[:, shape.nope :]
     return out
 
 

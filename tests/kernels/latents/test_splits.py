@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
-from kernels.latents.query_blocks import decode_splits, heads_together, prompt_splits
+from kernels.latents.query_blocks import decode_splits, divide, heads_together, prompt_splits
+from tests.kernels.cases import make_layout
 
 
 @pytest.mark.parametrize(
@@ -44,3 +46,17 @@ def test_decodes_have_up_to_so_many_programs_a_multiprocessor(
     programs: int, each: int, splits: int
 ) -> None:
     assert decode_splits(programs, 64, each) == splits
+
+
+@pytest.mark.parametrize("rows", [1, 3, 128])
+def test_decodes_have_a_block_each_and_no_more(rows: int) -> None:
+    """A kernel finds a decode's row by its block's number. The next rows are prompts."""
+    prompts = [(4, 40)] * 2
+    lengths = [*[(1, 20)] * rows, *prompts]
+    layout = make_layout(lengths, torch.zeros(len(lengths), 3, dtype=torch.int32), 16, rows)
+    q = torch.zeros(rows, 20, 8)
+    decodes = divide(q, layout, (0, rows), 64, lambda heads: 64 // heads, 1)
+    assert (decodes.count, decodes.tokens, decodes.are_decodes) == (rows, 1, True)
+    q = torch.zeros(sum(new for new, _ in prompts), 20, 8)
+    blocks = divide(q, layout, (rows, rows + 2), 64, lambda heads: 64 // heads, 1)
+    assert (blocks.count, blocks.tokens, blocks.are_decodes) == (4, 3, False)
