@@ -18,19 +18,16 @@ from kernels.attention.decode.split_sizes import SplitSizes
 from storage.pools.window_pool import RingShape
 
 Ints = npt.NDArray[np.int64]
+STATE_FIELDS = ("read_slots", "write_slots", "runs", "kept")
 RING_FIELDS = ("rings", "ring_ends", "scratch_starts", "window_slots")
 Numbers = TypeVar("Numbers", npt.NDArray[np.int32], npt.NDArray[np.int64])
 
 
 def state_fields(rows: Sequence[Row]) -> dict[str, npt.NDArray[np.int32]]:
     """Return the fields of `StateRows` by name, (R,) each: slots of states, runs, kept tokens."""
-    runs, kept = _runs(rows)
-    return {
-        "read_slots": np.array([row.state_in for row in rows], np.int32),
-        "write_slots": np.array([row.state_out for row in rows], np.int32),
-        "runs": runs,
-        "kept": kept,
-    }
+    reads = np.array([row.state_in for row in rows], np.int32)
+    writes = np.array([row.state_out for row in rows], np.int32)
+    return dict(zip(STATE_FIELDS, (reads, writes, *_runs(rows)), strict=True))
 
 
 def ring_fields(rows: Sequence[Row], shape: RingShape) -> dict[str, HostArray]:

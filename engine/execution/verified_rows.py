@@ -15,9 +15,9 @@ tokens that an earlier step already computed. Nothing is sampled after these tok
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 
 import numpy as np
-import numpy.typing as npt
 from msgspec import structs
 
 from engine.execution.shared_prefixes import Sharing, SharingRule
@@ -38,26 +38,24 @@ def by_token(step: Step) -> Step:
 
 def row_by_token(row: Row) -> list[Row]:
     """Divide a row into rows of one token. Only the first of these rows has the new blocks."""
-    first_sample = row.start + row.num_again
-    return [
-        structs.replace(
-            row,
-            start=at,
-            end=at + 1,
-            token_ids=_token_id(row, at),
-            block_ids=row.block_ids if at == row.start else b"",
-            new=row.new if at == first_sample else None,
-            samples=at >= first_sample,
-            next_ids=b"" if at >= first_sample else _token_id(row, at + 1),
-            num_again=0,
-            positions=_part(row.positions, at - row.start),
-        )
-        for at in range(row.start, row.end)
+    one = structs.replace(row, block_ids=b"", new=None, num_again=0)
+    rows = [
+        structs.replace(one, start=at, end=at + 1, token_ids=_part(row.token_ids, index))
+        for index, at in enumerate(range(row.start, row.end))
     ]
-
-
-def _token_id(row: Row, at: int) -> bytes:
-    return _part(row.token_ids, at - row.start)
+    for index in range(row.num_again):
+        next_ids = _part(row.token_ids, index + 1)
+        rows[index] = structs.replace(rows[index], samples=False, next_ids=next_ids)
+    if row.positions:
+        rows = [
+            structs.replace(one, positions=_part(row.positions, index))
+            for index, one in enumerate(rows)
+        ]
+    if row.block_ids:
+        rows[0] = structs.replace(rows[0], block_ids=row.block_ids)
+    if row.new is not None:
+        rows[row.num_again] = structs.replace(rows[row.num_again], new=row.new)
+    return rows
 
 
 def _part(numbers: bytes, index: int) -> bytes:
@@ -72,8 +70,8 @@ def share_by_token(
     `sharing` groups the rows as if each row had one token. If a VERIFY row is in no group, its
     tokens share the full blocks before the row.
     """
-    counts = np.array([row.num_new for row in rows], np.int64)
-    firsts = np.cumsum(counts) - counts
+    counts = [row.num_new for row in rows]
+    firsts = list(accumulate(counts, initial=0))
     groups = [] if sharing is None else _groups(sharing)
     grouped = {row for _, members in groups for row in members}
     for index, row in enumerate(rows):
@@ -81,11 +79,11 @@ def share_by_token(
         if index not in grouped and row.kind is VERIFY and run >= rule.least_tokens:
             groups.append((run, [index]))
             grouped.add(index)
-    saved = sum((int(counts[members].sum()) - 1) * run for run, members in groups)
+    saved = sum((sum(counts[row] for row in members) - 1) * run for run, members in groups)
     if not rule.saves_enough(saved):
         return None
     alone = [index for index in range(len(rows)) if index not in grouped]
-    return _arranged(groups, alone, firsts, counts, rule.most_rows)
+    return _arranged(groups, alone, firsts, rule.most_rows)
 
 
 def _groups(sharing: Sharing) -> list[tuple[int, list[int]]]:
@@ -99,19 +97,18 @@ def _groups(sharing: Sharing) -> list[tuple[int, list[int]]]:
 def _arranged(
     groups: list[tuple[int, list[int]]],
     alone: list[int],
-    firsts: npt.NDArray[np.int64],
-    counts: npt.NDArray[np.int64],
+    firsts: list[int],
     most_rows: int,
 ) -> Sharing:
     """Arrange tokens by group, in parts of at most `most_rows`. The tokens `alone` come last."""
     starts, key_ends, order = [0], list[int](), list[int]()
     for run, members in groups:
-        tokens = _tokens_of(members, firsts, counts)
+        tokens = _tokens_of(members, firsts)
         parts = -(-len(tokens) // most_rows)
         starts += [len(order) + len(tokens) * part // parts for part in range(1, parts + 1)]
         key_ends += [run] * parts
         order += tokens
-    order += _tokens_of(alone, firsts, counts)
+    order += _tokens_of(alone, firsts)
     return Sharing(
         order=np.array(order, np.int64),
         starts=np.array(starts, np.int32),
@@ -120,7 +117,5 @@ def _arranged(
     )
 
 
-def _tokens_of(
-    rows: list[int], firsts: npt.NDArray[np.int64], counts: npt.NDArray[np.int64]
-) -> list[int]:
-    return [at for row in rows for at in range(firsts[row], firsts[row] + counts[row])]
+def _tokens_of(rows: list[int], firsts: list[int]) -> list[int]:
+    return [at for row in rows for at in range(firsts[row], firsts[row + 1])]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from engine.execution.further_drafts import MOST_FOLLOWED
-from engine.execution.row_fields import RING_FIELDS
+from engine.execution.row_fields import RING_FIELDS, STATE_FIELDS
 from engine.execution.shared_prefixes import most_groups
 
 ALIGNMENT = 4  # in int32 numbers, so that each field starts at a multiple of 16 bytes
@@ -27,6 +27,7 @@ class GraphBucket:
     has_adapters: bool = field(default=False, kw_only=True)
     has_head: bool = field(default=False, kw_only=True)
     has_rings: bool = field(default=False, kw_only=True)
+    has_states: bool = field(default=False, kw_only=True)
 
     @property
     def num_tokens(self) -> int:
@@ -61,7 +62,6 @@ class GraphBucket:
     def sizes(self) -> dict[str, int]:
         """Return the size of each field as a number of int32 values."""
         tokens, rows, samples = self.num_tokens, self.num_rows, self.num_samples
-        per_row = ("context_lens", "table_slots", "read_slots", "write_slots", "runs", "kept")
         return {
             **dict.fromkeys(("token_ids", "positions", "slots"), tokens),
             **({"next_ids": tokens, "drawn": samples} if self.has_head else {}),
@@ -69,7 +69,8 @@ class GraphBucket:
             **({"window_slots": tokens} if self.has_rings else {}),
             **dict.fromkeys(("outputs", "output_slots"), samples),
             "pending_slots": tokens,
-            **dict.fromkeys(per_row, rows),
+            **dict.fromkeys(("context_lens", "table_slots"), rows),
+            **(dict.fromkeys(STATE_FIELDS, rows) if self.has_states else {}),
             **(dict.fromkeys(RING_FIELDS[:-1], rows) if self.has_rings else {}),
             "temperature": samples,
             "query_starts": rows + 1,

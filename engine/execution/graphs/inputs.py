@@ -107,7 +107,7 @@ class StepInputs:
             "table_slots": nobody,
             "output_slots": nobody,
             "slots": scratch,
-            **dict.fromkeys(("runs", "kept"), 1),
+            **(dict.fromkeys(("runs", "kept"), 1) if self.bucket.has_states else {}),
             **({"ring_ends": ALL_IN_RING} if self.bucket.has_rings else {}),
             **({"drawn": self.bucket.num_tokens} if self.bucket.has_head else {}),
             **(self._nothing_followed() if self.bucket.follows else {}),
@@ -150,8 +150,9 @@ class StepInputs:
         if decodes:
             parts["units"][:] = splits_of(self._sizes, ends[:decodes], sharing).reshape(-1)
         parts["table_slots"][place] = batch_slots
-        for name, values in state_fields(rows).items():
-            parts[name][place] = values
+        if self.bucket.has_states:
+            for name, values in state_fields(rows).items():
+                parts[name][place] = values
         if self._rings is not None:
             self._fill_rings(parts, rows, place, self._rings)
         parts["outputs"][: len(sampling)] = last[sampling] - following

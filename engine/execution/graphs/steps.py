@@ -114,7 +114,8 @@ def inputs_of(machine: CaptureContext, buckets: Sequence[GraphBucket]) -> Iterat
         buckets = [replace(bucket, has_adapters=True) for bucket in buckets]
     buckets = [replace(one, has_head=machine.decoder.has_draft_head) for one in buckets]
     rings = None if machine.rings is None else machine.rings.shape
-    buckets = [replace(one, has_rings=rings is not None) for one in buckets]
+    has_rings, has_states = rings is not None, bool(machine.states)
+    buckets = [replace(one, has_rings=has_rings, has_states=has_states) for one in buckets]
     total, device = max((bucket.total for bucket in buckets), default=0), machine.last_tokens.device
     flat = torch.zeros(total, dtype=torch.int32, device=device)
     block_size = machine.pool[0].shape[3]

@@ -7,7 +7,8 @@ from msgspec.structs import replace
 
 from engine.execution.shared_prefixes import Sharing, SharingRule
 from engine.execution.verified_rows import row_by_token, share_by_token
-from engine.step import DECODE, VERIFY, Row
+from engine.link.messages import SamplingParams
+from engine.step import DECODE, VERIFY, NewRequest, Row
 
 RULE = SharingRule(block_size=16, token_bytes=1 << 20, least_tokens=64, most_rows=4)
 
@@ -51,3 +52,17 @@ def test_each_token_of_a_row_keeps_its_own_position() -> None:
     rows = row_by_token(replace(row(10, 3), positions=given.tobytes()))
     assert [np.frombuffer(one.positions, np.int32).tolist() for one in rows] == [[40], [41], [90]]
     assert [one.positions for one in row_by_token(row(10, 3))] == [b"", b"", b""]
+
+
+def test_tokens_that_are_computed_again_come_before_those_that_sample() -> None:
+    ids = np.array([7, 8, 9, 10], np.int32)
+    new = NewRequest(0, SamplingParams(max_tokens=9), 10, 12, b"", b"")
+    given = replace(row(10, 4), token_ids=ids.tobytes(), num_again=2, new=new, block_ids=b"blok")
+    rows = row_by_token(given)
+    assert [(one.start, one.end) for one in rows] == [(10, 11), (11, 12), (12, 13), (13, 14)]
+    assert not any(one.num_again for one in rows)
+    assert b"".join(one.token_ids for one in rows) == given.token_ids
+    assert [one.samples for one in rows] == [False, False, True, True]
+    assert [one.next_ids for one in rows] == [ids[1:2].tobytes(), ids[2:3].tobytes(), b"", b""]
+    assert [one.block_ids for one in rows] == [b"blok", b"", b"", b""]
+    assert [one.new for one in rows] == [None, None, new, None]
