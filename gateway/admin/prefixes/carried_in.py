@@ -20,8 +20,8 @@ from engine.link.gateway_end.outlasting import outlasting
 from engine.link.interface import Engine
 from engine.link.messages import pack_token_ids
 from gateway.admin.audit import AuditTrail
-from gateway.admin.prefixes.carried_out import tokens_digest, welcome_of
-from gateway.admin.prefixes.prefix_routes import Publishing
+from gateway.admin.prefixes.carried_out import tokens_digest
+from gateway.admin.prefixes.prefix_routes import Publishing, welcome_of
 from gateway.errors import Conflict, Unavailable, refusing
 from gateway.http.admin_json import AdminBody, Name
 from gateway.http.struct_field import StructField

@@ -9,9 +9,10 @@ import msgspec
 
 from engine.link.carrying_messages import ReadPrefix
 from engine.link.interface import Engine
-from engine.link.messages import Welcome, pack_token_ids
+from engine.link.messages import pack_token_ids
 from gateway.admin.audit import AuditTrail
-from gateway.errors import BadRequest, NotFound, Unavailable, refusing
+from gateway.admin.prefixes.prefix_routes import welcome_of
+from gateway.errors import BadRequest, NotFound, refusing
 from gateway.receipts.erasing import Erasing
 from gateway.sharing.published import Published
 from gateway.state.records import PrefixSource, PublishedPrefix
@@ -104,14 +105,6 @@ class CarriedOut:
         if record.deleted_at is not None:
             raise NotFound("no such prefix")
         return record
-
-
-def welcome_of(engine: Engine) -> Welcome:
-    """Return the engine's description; raise Unavailable while there is no engine."""
-    welcome = engine.welcome
-    if welcome is None:
-        raise Unavailable("the engine is not ready yet", retry_after_s=2.0)
-    return welcome
 
 
 def tokens_digest(tokens: TokenIds) -> str:

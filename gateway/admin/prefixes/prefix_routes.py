@@ -115,7 +115,7 @@ class Publishing:
 
         If the engine refuses the prefix later, the prefix's view says so.
         """
-        welcome = self._welcome()
+        welcome = welcome_of(self._engine)
         if tokens < welcome.block_size:
             raise BadRequest(
                 f"the prefix has {tokens} tokens; at least {welcome.block_size} are needed",
@@ -164,12 +164,6 @@ class Publishing:
         with suppress(Unavailable):
             await self._published.renew()
 
-    def _welcome(self) -> Welcome:
-        welcome = self._engine.welcome
-        if welcome is None:
-            raise Unavailable("the engine is not ready yet", retry_after_s=2.0)
-        return welcome
-
     async def _pins(self) -> tuple[PinStats | None, int | None]:
         try:
             stats = (await self._engine.ask(StatsQuery())).stats
@@ -197,6 +191,14 @@ class Publishing:
             state=state,
             reason=refusal if state == "refused" else None,
         )
+
+
+def welcome_of(engine: Engine) -> Welcome:
+    """Return the engine's description; raise Unavailable while there is no engine."""
+    welcome = engine.welcome
+    if welcome is None:
+        raise Unavailable("the engine is not ready yet", retry_after_s=2.0)
+    return welcome
 
 
 def prefixes_router(publishing: Publishing, store: Store, clock: Callable[[], float]) -> APIRouter:
