@@ -18,7 +18,7 @@ from cli.echo import echo
 from cli.help_page import HelpPage
 from cli.listing import CommandList, ListedCommand
 from cli.options.flags import flattened
-from engine.core_dumps import prevent_core_dumps
+from engine.system.core_dumps import prevent_core_dumps
 
 
 def main() -> None:

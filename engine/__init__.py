@@ -21,7 +21,7 @@
     offload     layers whose weights stay in host memory
     models      architectures, weight formats, checkpoints
     process     the loop of the process: signals, grace, exit codes
-    config, step, link, errors, core_dumps
+    config, step, link, errors, system
 
 Each module imports only from the modules below it. A step (`step.py`) is a plain data record. The
 scheduler decides a step without using tensors. The runner computes a step without knowing the

@@ -7,9 +7,9 @@ import logging
 import msgspec
 
 from engine.config import EngineConfig
-from engine.core_dumps import prevent_core_dumps
-from engine.line_writer import log_lines
 from engine.link.tcp.open_connections import allow_open_files
+from engine.system.core_dumps import prevent_core_dumps
+from engine.system.line_writer import log_lines
 
 _log = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from cli.supervision.serving_state import ChildName
-from engine.line_writer import LineWriter
+from engine.system.line_writer import LineWriter
 from gateway.telemetry.harmless import harmless
 
 if TYPE_CHECKING:

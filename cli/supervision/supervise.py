@@ -26,7 +26,7 @@ from cli.supervision.readiness import probe
 from cli.supervision.screen import StderrScreen
 from cli.supervision.serving_state import GATEWAY, ChildName, Policy
 from cli.supervision.watch import Watch, WatchedChild
-from engine.core_dumps import prevent_core_dumps
+from engine.system.core_dumps import prevent_core_dumps
 
 
 class Supervised(msgspec.Struct, frozen=True, kw_only=True):

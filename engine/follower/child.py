@@ -6,8 +6,8 @@ import ctypes
 import os
 import signal
 
-from engine.core_dumps import prevent_core_dumps
-from engine.line_writer import log_lines
+from engine.system.core_dumps import prevent_core_dumps
+from engine.system.line_writer import log_lines
 
 _PR_SET_PDEATHSIG = 1
 

@@ -14,9 +14,9 @@ from typing import Any
 import msgspec
 from llguidance import LLTokenizer
 
-from engine.freed_memory import return_freed_memory
 from engine.models.model_files import decode, read_file
 from engine.models.token_marks import TokenMarks, is_in_angles, read_token_marks
+from engine.system.freed_memory import return_freed_memory
 
 TOKENIZER_FILE = "tokenizer.json"
 WORD_BITS = 32

@@ -17,7 +17,6 @@ from contextlib import ExitStack, closing, contextmanager
 import torch
 
 from engine.config import EngineConfig
-from engine.line_writer import end_process
 from engine.models.errors import ModelError, UnsupportedModel
 from engine.models.grid import RankGrid
 from engine.ranks.collectives import RankLeft, Rendezvous
@@ -26,6 +25,7 @@ from engine.ranks.leader import OtherRanks, RankGone
 from engine.ranks.messages import ENCODER, Close, NotStarted, Start, Started
 from engine.ranks.process import END_S, RankProcess, RanksWatch
 from engine.ranks.ring import RingWriter
+from engine.system.line_writer import end_process
 from storage.disk.wire import Channel
 from storage.layouts.stage import Stage
 

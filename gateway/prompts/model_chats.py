@@ -6,7 +6,7 @@ All come from the model's directory and from the operator's settings.
 from pathlib import Path
 from typing import NamedTuple
 
-from engine.freed_memory import return_freed_memory
+from engine.system.freed_memory import return_freed_memory
 from gateway.prompts.answer_forms import AnswerForms
 from gateway.prompts.chats.template_variables import ChatSettings, variables_in
 from gateway.prompts.templates.chat_template import ChatTemplate

@@ -19,8 +19,8 @@ import msgspec
 import uvloop
 from prometheus_client import CollectorRegistry
 
-from engine.core_dumps import prevent_core_dumps
 from engine.link.tcp.curve import BadLinkKey
+from engine.system.core_dumps import prevent_core_dumps
 from gateway.config import GatewayConfig
 from gateway.processes.attached import WorkerConfig, attached_to_parent
 from gateway.processes.periodic import repeated

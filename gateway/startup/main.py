@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 import uvloop
 
-from engine.core_dumps import prevent_core_dumps
+from engine.system.core_dumps import prevent_core_dumps
 from gateway.config import GatewayConfig, cores, default_workers
 from gateway.http.protocol.shared_port import reserved
 from gateway.processes.attached import WorkerConfig

@@ -2,14 +2,14 @@
 
 The message of an exception may quote its input, so it is left out. The types of the exceptions and
 the places in the code are enough to find the fault. Lines are written by a thread
-(`engine.line_writer`), so no event loop waits for the log's reader.
+(`engine.system.line_writer`), so no event loop waits for the log's reader.
 """
 
 import logging
 import traceback
 from types import TracebackType
 
-from engine.line_writer import LogHandler
+from engine.system.line_writer import LogHandler
 from gateway.telemetry.harmless import harmless
 
 _STDERR = 2

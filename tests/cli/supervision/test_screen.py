@@ -17,7 +17,7 @@ from rich.console import Console
 from cli.serving.greeting import HANDBOOK, HANDBOOK_QUESTIONS, chat, greeting
 from cli.serving.installation import first_start
 from cli.supervision.screen import StderrScreen
-from engine.line_writer import MAX_WAITING
+from engine.system.line_writer import MAX_WAITING
 
 URL = "http://127.0.0.1:8000"
 NOTING_CURL = """#!/bin/sh

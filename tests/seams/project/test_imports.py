@@ -35,10 +35,10 @@ OF_OTHER_PACKAGES = {
     "engine.link.stats.gap_stats",
     "engine.link.stats.tier_stats",
     "engine.link.view_messages",
-    "engine.core_dumps",
-    "engine.freed_memory",  # both read a model's tokenizer, whose libraries free much memory
+    "engine.system.core_dumps",
+    "engine.system.freed_memory",  # both read a model's tokenizer, whose libraries free much memory
     # gateway and engine both write logs by a thread, so that a slow reader delays neither
-    "engine.line_writer",
+    "engine.system.line_writer",
     "engine.models.model_files",  # gateway and engine read the same folder, within the same bounds
     "engine.models.token_marks",  # both ends of the link use the same set of control tokens
     "prefix_cache.hashing",

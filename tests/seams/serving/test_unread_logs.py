@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from engine.line_writer import MAX_WAITING
+from engine.system.line_writer import MAX_WAITING
 
 LINES = 5 * MAX_WAITING  # number of lines: about 400 KB, while a pipe holds 64 KB
 SET_UP = {
