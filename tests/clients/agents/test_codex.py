@@ -23,6 +23,7 @@ PATCH = "*** Begin Patch\n*** Add File: notes.txt\n+It rains.\n*** End Patch\n"
 CONFIG = """\
 model = "{model}"
 model_provider = "ratoon"
+features.view_image = false
 [model_providers.ratoon]
 name = "Ratoon"
 base_url = "{url}/v1"
@@ -80,6 +81,7 @@ def test_it_runs_a_command_and_says_what_it_saw(ask: Ask, engine: FakeEngine) ->
     first, second = prompts(engine)
     assert '"close_agent"' in first
     assert "web_search" not in first
+    assert "view_image" not in first
     assert "rain" in second[len(first) :]
     assert second.startswith(first), "its prefix is found again"
 
