@@ -50,7 +50,7 @@ def load_secrets(data_dir: Path) -> Secrets:
         content = read_private(path)
         found = msgspec.json.decode(content, type=Secrets)
         check_all_names(content)
-    except (msgspec.DecodeError, UnicodeDecodeError, BadRequest):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, BadRequest):
         raise PrivateFileDamaged(
             f"{path} is not a secrets file; restore it from a backup"
         ) from None

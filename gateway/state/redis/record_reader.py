@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import TypeVar
 
 import msgspec
@@ -16,8 +17,13 @@ _LOG = logging.getLogger(__name__)
 
 def read_record(record: bytes, kind: type[T]) -> T:
     """Read a record; raise StateLost for a record that no gateway wrote."""
+    return read_by(lambda: msgspec.json.decode(record, type=kind), kind)
+
+
+def read_by(read: Callable[[], T], kind: type) -> T:
+    """Return what `read` decodes as a `kind`; raise StateLost for what no gateway wrote."""
     try:
-        return msgspec.json.decode(record, type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        return read()
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         _LOG.error("what Redis holds as %s is damaged: %s", kind, error)
         raise StateLost("state_damaged") from error

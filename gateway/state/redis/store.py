@@ -31,7 +31,7 @@ from gateway.state.redis.identity import REDIS, StateLink
 from gateway.state.redis.large import UNSIZED
 from gateway.state.redis.link import RedisLink
 from gateway.state.redis.modules import RedisModules
-from gateway.state.redis.record_reader import read_record
+from gateway.state.redis.record_reader import read_by, read_record
 from gateway.state.redis.transaction import Changed, Transaction
 from gateway.state.store import AUDIT_KEPT, Listener, since
 from gateway.state.store_errors import missing_engine
@@ -88,7 +88,8 @@ class RedisStore(RedisModules):
             places = await self._places(first_day, last_day, tenant_id)
             ask = [("HGETALL", at.usage_of(day, tenant)) for day, tenant in places]
             found = await self.link.commands(ask, size=UNSIZED)
-            rows = await seen_out(asyncio.to_thread(_rows, places, found))
+            decode = partial(_rows, places, found)
+            rows = await seen_out(asyncio.to_thread(read_by, decode, UsageRow))
         return [row for row in rows if key_id in (None, row.key_id)]
 
     async def append_audit(self, entry: AuditEntry) -> None:

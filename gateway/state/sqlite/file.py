@@ -63,7 +63,7 @@ def translated(lacks_room: Callable[[], bool]) -> Iterator[None]:
         raise
     except sqlite3.DatabaseError as error:
         raise _kind(error, lacks_room)(str(error)) from error
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise DatabaseDamaged("a record cannot be read") from error
 
 

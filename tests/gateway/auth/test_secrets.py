@@ -67,6 +67,7 @@ def test_a_file_that_others_can_read_is_refused(tmp_path: Path) -> None:
         b'{"server_secret": "AAAA", "pepper": "AAAA"}',
         b'{"server_secret": null, "pepper": null}',
         b'{"server_secret": "\xff", "pepper": "\xff"}',
+        b'{"other": ' + b"[" * 200_000,
     ],
 )
 def test_a_damaged_file_is_refused_and_never_written_over(tmp_path: Path, content: bytes) -> None:

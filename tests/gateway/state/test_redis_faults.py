@@ -29,6 +29,7 @@ from gateway.state.redis import keys as at
 from gateway.state.redis.keys import STATE_ID
 from gateway.state.redis.link import Breaker, RedisLink, connect
 from gateway.state.redis.store import RedisStore
+from gateway.state.usage_records import Counters, UsageRow
 from tests.doubles.disk.damage import fill_up, small_disk
 from tests.doubles.gateway.redis_server import RedisServer, redis_server
 from tests.gateway.state.contract import a_group, a_prefix, a_row
@@ -37,6 +38,7 @@ from tests.gateway.support.put_record import put
 
 PEPPER = b"pepper".ljust(32, b".")
 ACME = Tenant(id="tn_acme", name="acme", created_at=1.0)
+DAMAGED = [b"{", b'{"id": 3}', b"\xff", b'{"other": ' + b"[" * 200_000]
 ENTRY = AuditEntry(time=1.0, actor="op", action="a", target="t")
 
 
@@ -285,7 +287,7 @@ async def test_lost_scripts_are_loaded_again(site: Site) -> None:
     await site.store.create(a_group())
 
 
-@pytest.mark.parametrize("damaged", [b"{", b'{"id": 3}', b"\xff"])
+@pytest.mark.parametrize("damaged", DAMAGED)
 async def test_a_record_that_no_gateway_wrote_is_a_typed_error(site: Site, damaged: bytes) -> None:
     whole = await site.link.command("HGET", at.TENANTS, ACME.id)
     await site.link.command("HSET", at.TENANTS, ACME.id, damaged)
@@ -295,6 +297,19 @@ async def test_a_record_that_no_gateway_wrote_is_a_typed_error(site: Site, damag
         await site.store.every(Tenant)
     await site.link.command("HSET", at.TENANTS, ACME.id, whole)
     assert (await site.keyring.identify(site.unused.secret)).tenant_id == ACME.id
+
+
+@pytest.mark.parametrize("damaged", DAMAGED)
+async def test_usage_that_no_gateway_wrote_is_a_typed_error(site: Site, damaged: bytes) -> None:
+    day = "2026-01-31"
+    rows = [UsageRow(day=day, tenant_id=ACME.id, key_id="key", counters=Counters(requests=2))]
+    await site.store.add_usage(rows, batch="one")
+    assert await site.store.usage(day, day) == rows
+    await site.link.command("HSET", at.usage_of(day, ACME.id), "key:requests", damaged)
+    for tenant_id in (ACME.id, None):
+        with pytest.raises(StateLost) as refused:
+            await site.store.usage(day, day, tenant_id=tenant_id)
+        assert refused.value.code == "state_damaged"
 
 
 async def test_a_read_only_redis_still_says_who_may_come_in(

@@ -8,6 +8,7 @@ import sqlite3
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from gateway.errors import StateDiskFull, StateLost
@@ -121,9 +122,12 @@ def test_a_truncated_file_is_damaged(path: Path, file: DatabaseFile) -> None:
     again.close()
 
 
-def test_a_record_that_cannot_be_read_turns_it_red_for_good(file: DatabaseFile) -> None:
-    def bad(_: sqlite3.Connection) -> str:
-        return b"\xff".decode()
+@pytest.mark.parametrize("damaged", [b"\xff", b"{", b"[" * 200_000])
+def test_a_record_that_cannot_be_read_turns_it_red_for_good(
+    file: DatabaseFile, damaged: bytes
+) -> None:
+    def bad(_: sqlite3.Connection) -> object:
+        return msgspec.json.decode(damaged)
 
     with pytest.raises(StateLost):
         file.run(bad)
