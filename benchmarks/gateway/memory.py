@@ -1,10 +1,11 @@
-"""The memory of a gateway's process: idle, beside idle connections, and while it streams.
+"""The memory of a gateway's processes: idle, beside idle connections, and while they stream.
 
-    python -m benchmarks.gateway.memory --idle 1000 --busy 500
+    python -m benchmarks.gateway.memory --idle 1000 --busy 500 --workers 4
 
 The gateway is the real one. Its engine has no model, and sends each stream one token in each step.
-Idle connections have requested /healthz once. Prints resident memory and private memory, which no
-other process shares, in MiB. Also prints the private memory that a connection and a stream add.
+Idle connections have requested /healthz once. Prints the memory of all processes that is not of
+files, in MiB. Memory that processes share counts once. Also prints what a connection and a stream
+add.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from benchmarks.record import emit
 from cli.options.flags import flattened
 from gateway.config import GatewayConfig
 from tests.doubles.gateway.gateway_process import until_up
-from tests.doubles.processes import private_mib, resident_mib
+from tests.doubles.processes import anonymous_mib, children
 
 SETTLED_S = 3.0  # seconds from a change of load until memory is read
 
@@ -42,6 +43,7 @@ class MemoryOptions:
     tokens: Annotated[int, typer.Option(help="Of each answer.")] = 256
     step_ms: Annotated[float, typer.Option(help="Of the engine.")] = 100.0
     port: Annotated[int, typer.Option(help="Of the gateway.")] = 8095
+    workers: Annotated[int, typer.Option(help="Of the gateway.")] = 1
 
 
 async def measure(options: MemoryOptions, pid: int, key: str) -> None:
@@ -77,11 +79,15 @@ async def _streams(options: MemoryOptions, key: str) -> list[StreamClient]:
 
 
 def _told(name: str, pid: int, before: float | None = None, more: int = 0) -> float:
-    """Print a process's memory, and its growth divided by `more`. Return the private MiB."""
-    private = private_mib(pid)
-    each = {} if before is None else {"kib_each": 1024 * (private - before) / more}
-    emit(name, resident_mib=resident_mib(pid), private_mib=private, **each)
-    return private
+    """Print the memory of a process and its children, and its growth divided by `more`.
+
+    Returns the MiB.
+    """
+    processes = [pid, *children(pid)]
+    mib = sum(map(anonymous_mib, processes))
+    each = {} if before is None else {"kib_each": 1024 * (mib - before) / more}
+    emit(name, processes=len(processes), mib=mib, **each)
+    return mib
 
 
 @contextmanager
@@ -103,16 +109,10 @@ def gateway_before(config: GatewayConfig, step_ms: float) -> Iterator[int]:
 def main(options: MemoryOptions) -> None:
     """Start an engine and a gateway, load them, and print the gateway's memory."""
     with (
-        first_started(options.port, workers=1) as (config, key),
+        first_started(options.port, workers=options.workers) as (config, key),
         gateway_before(config, options.step_ms) as pid,
     ):
         uvloop.run(measure(options, pid, key))
-    with (
-        first_started(options.port, workers=2) as (config, _),
-        gateway_before(config, options.step_ms) as pid,
-    ):
-        uvloop.run(until_up(options.port))
-        _told("the parent of two workers", pid)
 
 
 if __name__ == "__main__":

@@ -34,14 +34,17 @@ def temp_directory(prefix: str, holds: str, within: Path | None = None) -> Itera
 
     First, old directories of the same `prefix` are removed. Their process must be gone, and all
     their files' names must match `holds`. `within` is the system's temporary directory by default.
+    A forked process that leaves the context only gives up the lock.
     """
+    owner = os.getpid()
     within = within or Path(tempfile.gettempdir())
     _sweep(within, prefix, holds)
     directory, lock = _made(within, prefix)
     try:
         yield directory
     finally:
-        shutil.rmtree(directory, ignore_errors=True)
+        if os.getpid() == owner:
+            shutil.rmtree(directory, ignore_errors=True)
         if lock is not None:
             os.close(lock)
 

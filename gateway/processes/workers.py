@@ -2,8 +2,9 @@
 
 The parent serves nothing. It reserves the ports, starts the workers and replaces each worker that
 dies or stops its heartbeats. Only a dead worker's streams end. Workers share only the port, the
-file of the state and the directory of the metrics. Each worker has its own links to the engines and
-its own streams, so `max_streams_per_tenant` is a limit of each worker.
+file of the state, the directory of the metrics and, if they are forked, what the parent has
+imported. Each worker has its own links to the engines and its own streams, so
+`max_streams_per_tenant` is a limit of each worker.
 
 With several engines there is also a router process (`gateway.router_process`). The router process
 is restarted like a worker, and ended after all workers. After a signal to end, nothing is started
@@ -33,6 +34,7 @@ import msgspec
 
 from gateway.processes.attached import SERVING, WorkerConfig
 from gateway.processes.backoff import Backoff
+from gateway.processes.forked import ForkedProcess
 from gateway.processes.loop_timeout import loop_timeout
 from gateway.processes.worker_metrics import VARIABLE, end_gauges
 
@@ -53,7 +55,7 @@ class Worker:
 
     def __init__(
         self,
-        process: asyncio.subprocess.Process,
+        process: asyncio.subprocess.Process | ForkedProcess,
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
     ) -> None:
@@ -142,8 +144,28 @@ class KeptProcess:
         self._name = name
         self._command = command
         self._how = how
+        self._forked: ForkedProcess | None = None
         self._running: Worker | None = None
         self._stopping = asyncio.Event()
+
+    def fork(self) -> WorkerConfig | None:
+        """Fork the first process; return its config in that process, and None in this process."""
+        how = self._how
+        match ForkedProcess.start():
+            case ForkedProcess() as forked:
+                self._forked = forked
+                return None
+            case its:
+                return WorkerConfig(
+                    parent_socket=its.detach(),
+                    metrics_dir=how.metrics_dir,
+                    router_socket=how.router_socket,
+                )
+
+    def close_forked(self) -> None:
+        """Close what a process that was forked later has inherited of this forked process."""
+        if self._forked is not None:
+            self._forked.close()
 
     async def keep(self, may_follow: Callable[[int], bool] = lambda _: True) -> None:
         """Run the process again and again until `stop`.
@@ -183,7 +205,7 @@ class KeptProcess:
         """Run one process; return its exit status, EX_OSERR if it could not start."""
         how = self._how
         try:
-            worker = await Worker.start(self._command, how.metrics_dir, how.router_socket)
+            worker = await self._started()
         except OSError as error:  # a later start may find enough processes, files or memory
             _LOG.error("%s cannot be started: %s", self._name, error)
             return os.EX_OSERR
@@ -199,6 +221,13 @@ class KeptProcess:
         self._running = None
         end_gauges(worker.pid, Path(how.metrics_dir))
         return status
+
+    async def _started(self) -> Worker:
+        how, forked = self._how, self._forked
+        if forked is None:
+            return await Worker.start(self._command, how.metrics_dir, how.router_socket)
+        self._forked = None
+        return Worker(forked, *await asyncio.open_connection(sock=forked.end))
 
 
 class Workers:
@@ -223,6 +252,22 @@ class Workers:
         self._workers = [KeptProcess("a worker", command, how) for _ in range(count)]
         self._router = None if router is None else KeptProcess("the router process", router, how)
         self._status = 0
+
+    def fork(self) -> WorkerConfig | None:
+        """Fork the first workers; return its config in each worker, and None in this process.
+
+        Workers share the memory of this process until they write to it. Call while this process has
+        no threads, event loop or secrets. Workers that replace dead ones are executed: the same
+        addresses in each would let a client that can crash workers search for the addresses.
+        """
+        for place, one in enumerate(self._workers):
+            with suppress(OSError):  # `run` tries again, by executing the worker
+                config = one.fork()
+                if config is not None:
+                    for other in self._workers[:place]:
+                        other.close_forked()
+                    return config
+        return None
 
     async def run(self) -> int:
         """Run until a signal has ended all workers; return the exit status for this process."""

@@ -41,6 +41,7 @@ from gateway.page.files import API, PageFiles
 from gateway.page.routes import operator_page_router, usage_page_router
 from gateway.page.signing_in import SignInParts
 from gateway.prefixes.routes import prefixes_router
+from gateway.prompts.model_chats import ModelChats
 from gateway.receipts.erasing import Erasing
 from gateway.replicas.flushes import FlushReader
 from gateway.startup.max_connections import OPERATOR, max_connections, open_files_limit
@@ -95,17 +96,19 @@ async def composed(
     shared_metrics: Path | None = None,
     dialects: Sequence[Dialect] = DIALECTS,
     flushes: FlushReader | None = None,
+    chats: ModelChats | None = None,
 ) -> AsyncIterator[Gateway]:
     """Compose the gateway of `config` with `engine`. Close everything opened at the end.
 
     `shared_metrics` is the directory of several workers' common counters. Connecting engines wait
-    for `flushes`, which gets the state once the state is open. The data directory must have been
-    set up (`first_start`). Raises CannotStart for bad files.
+    for `flushes`, which gets the state once the state is open. Without `chats`, the model's
+    tokenizer and template are read. The data directory must have been set up (`first_start`).
+    Raises CannotStart for bad files.
     """
     most = max_connections(config, open_files_limit())
     async with AsyncExitStack() as stack:
         flushes = flushes or FlushReader()
-        kept = await open_kept(config, engine, flushes, shared_metrics, stack)
+        kept = await open_kept(config, engine, flushes, shared_metrics, stack, chats)
         entry = await open_entry(config, kept, stack)
         answers = await open_answers(config, engine, kept, entry, stack)
         watched = await open_watched(

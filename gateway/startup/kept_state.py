@@ -11,6 +11,7 @@ from engine.link.interface import Engine
 from gateway.auth.keyring import Keyring
 from gateway.config import GatewayConfig, cores, default_workers
 from gateway.limits.home import LimitsHome, open_limits
+from gateway.prompts.model_chats import ModelChats
 from gateway.prompts.prefix_tokens import PrefixTokens
 from gateway.replicas.flushes import FlushReader
 from gateway.sharing.flushing import Flushing
@@ -44,15 +45,18 @@ class SharedCache:
 
 
 async def open_state(
-    config: GatewayConfig, stack: AsyncExitStack, on_lost: Callable[[], None]
+    config: GatewayConfig,
+    stack: AsyncExitStack,
+    on_lost: Callable[[], None],
+    chats: ModelChats | None,
 ) -> KeptState:
     """Open the state. `stack` closes it. Raises CannotStart for bad files.
 
-    `on_lost` is called for each charge that is lost.
+    `on_lost` is called for each charge that is lost. Without `chats`, they are read.
     """
     data_dir = Path(config.data_dir)
     with needed_to_start():
-        files = read_start_files(config)
+        files = read_start_files(config, chats)
         room = ReservedRoom(data_dir)
         # when the gateway stops, the reserve grows into the space that closing the files has freed
         stack.callback(room.fill)

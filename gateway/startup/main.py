@@ -12,6 +12,7 @@ import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 import uvloop
@@ -21,9 +22,13 @@ from gateway.config import GatewayConfig, cores, default_workers
 from gateway.http.protocol.shared_port import reserved
 from gateway.processes.attached import WorkerConfig
 from gateway.processes.temp_directory import has_room, temp_directory
+from gateway.processes.worker_metrics import VARIABLE
 from gateway.processes.workers import Workers
 from gateway.startup.cannot_start import CannotStart
 from gateway.telemetry.logs import set_up_logging
+
+if TYPE_CHECKING:
+    from gateway.prompts.model_chats import ModelChats
 
 EXIT_CANNOT_START = 2
 _METRICS = "ratoon-workers-"
@@ -41,64 +46,90 @@ _LOG = logging.getLogger(__name__)
 def main(arguments: Sequence[str]) -> int:
     """Run the gateway that `arguments[0]`, a GatewayConfig in JSON, describes.
 
-    With several workers this process is their parent. A worker is given its `WorkerConfig`, in
-    JSON, as a second argument. Returns the exit status.
+    With several workers this process is their parent. A worker that replaces another is given its
+    `WorkerConfig`, in JSON, as a second argument. Returns the exit status.
     """
     prevent_core_dumps()
-    # The tokenizer gets no separate threads, so it runs in the threads that tenants share.
+    # The tokenizer gets no separate threads, so it runs in the threads that tenants share. numpy
+    # gets none, so that a process that forks workers has one thread.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     config = msgspec.json.decode(arguments[0], type=GatewayConfig)
-    set_up_logging(config.log_level)
+    count = config.workers or default_workers(cores())
     try:
-        return _run(config, arguments[1] if len(arguments) > 1 else None)
+        if len(arguments) > 1:
+            return _serve(config, msgspec.json.decode(arguments[1], type=WorkerConfig))
+        return run_workers(config, count) if count > 1 else _serve(config)
     except CannotStart as error:
         _LOG.error("the gateway cannot start: %s", error)
         return EXIT_CANNOT_START
 
 
-def _run(config: GatewayConfig, worker: str | None) -> int:
-    if worker is not None:
-        # Workers ignore Ctrl-C, since it also reaches the parent, which passes the signal on.
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        return _serve(config, msgspec.json.decode(worker, type=WorkerConfig))
-    count = config.workers or default_workers(cores())
-    if count > 1:
-        return uvloop.run(run_workers(config, count))
-    return _serve(config, None)
-
-
-def _serve(config: GatewayConfig, worker: WorkerConfig | None) -> int:
-    """Serve in this process until a signal ends it.
-
-    Modules for serving are imported here, because the parent of workers would hold 60 MiB of them
-    for nothing. Imported modules stay, so collecting garbage among them would only take time.
-    """
-    gc.disable()
-    from gateway.startup.lean_imports import spare_unused_imports
-
-    spare_unused_imports()
-    from gateway.startup.process import run
-
-    gc.freeze()
-    gc.enable()
-    uvloop.run(run(config, worker))
-    return 0
-
-
-async def run_workers(config: GatewayConfig, count: int) -> int:
+def run_workers(config: GatewayConfig, count: int) -> int:
     """Keep `count` workers running until a signal ends them; return the exit status.
 
-    With several engines, a router process also runs.
+    With several engines, a router process also runs. The first workers are forked from this process
+    and return their own exit status. They share the memory of the modules and of the tokenizer.
     """
     addresses = [(config.host, config.port)]
     if config.admin_port is not None:
         addresses.append((config.admin_host, config.admin_port))
     command = [sys.executable, *sys.orig_argv[1:]]
+    router = router_command(config) if config.has_replicas else None
     within = _METRICS_PLACE if has_room(_METRICS_PLACE, _METRICS_BYTES) else None
-    with reserved(addresses), temp_directory(_METRICS, _HELD, within) as metrics:
-        router = router_command(config) if config.has_replicas else None
-        workers = Workers(command, count, metrics, router)
-        return await workers.run()
+    set_up_logging(config.log_level, by_thread=False)
+    with reserved(addresses):
+        chats = _import_and_read(config)
+        # made last, since a signal that ends this process until then would leave it behind
+        with temp_directory(_METRICS, _HELD, within) as metrics:
+            os.environ[VARIABLE] = str(metrics)
+            workers = Workers(command, count, metrics, router)
+            worker = workers.fork()
+            if worker is None:
+                set_up_logging(config.log_level)
+                return uvloop.run(workers.run())
+    return _serve(config, worker, chats)
+
+
+def _import_and_read(config: GatewayConfig) -> "ModelChats":
+    """Import what serves, and read what is no secret."""
+    # lets prometheus_client write counters to files; the value is read when a worker counts
+    os.environ[VARIABLE] = ""
+    _import_serving()
+    from gateway.startup.start_files import read_model_chats
+
+    chats = read_model_chats(config)
+    gc.freeze()  # collecting garbage would write to the memory that workers share
+    return chats
+
+
+def _serve(
+    config: GatewayConfig,
+    worker: WorkerConfig | None = None,
+    chats: "ModelChats | None" = None,
+) -> int:
+    """Serve in this process until a signal ends it; return the exit status."""
+    if worker is not None:
+        # Workers ignore Ctrl-C, since it also reaches the parent, which passes the signal on.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+    set_up_logging(config.log_level)
+    _import_serving()
+    from gateway.startup.process import run
+
+    uvloop.run(run(config, worker, chats))
+    return 0
+
+
+def _import_serving() -> None:
+    """Import the modules that serve. Collecting garbage among them would only take time."""
+    gc.disable()
+    from gateway.startup.lean_imports import spare_unused_imports
+
+    spare_unused_imports()
+    import gateway.startup.process  # noqa: F401
+
+    gc.freeze()
+    gc.enable()
 
 
 def router_command(config: GatewayConfig) -> list[str]:

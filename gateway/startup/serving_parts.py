@@ -33,6 +33,7 @@ from gateway.overview.routes import Watched
 from gateway.overview.siblings import Siblings
 from gateway.page.sessions import Sessions, secret_of
 from gateway.processes.fair_executor import FairExecutor
+from gateway.prompts.model_chats import ModelChats
 from gateway.prompts.pipeline.admission import Admission
 from gateway.prompts.templates.verdicts import Verdicts
 from gateway.prompts.tokens.text_memory import TextMemory
@@ -104,12 +105,16 @@ async def open_kept(
     flushes: FlushReader,
     shared_metrics: Path | None,
     stack: AsyncExitStack,
+    chats: ModelChats | None = None,
 ) -> Kept:
-    """Open the first step, the state and the counts; raise CannotStart for bad files."""
+    """Open the first step, the state and the counts; raise CannotStart for bad files.
+
+    Without `chats`, they are read.
+    """
     metrics = GatewayMetrics(
         shared_metrics, config.model_name if config.vllm_metric_names else None
     )
-    state = await open_state(config, stack, metrics.charge_lost)
+    state = await open_state(config, stack, metrics.charge_lost, chats)
     flushes.found(state.home.store)
     sharing = await open_sharing(config, state, engine, flushes, stack)
     aggregator = UsageAggregator(state.home.store, time.time)

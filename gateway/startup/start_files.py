@@ -16,7 +16,7 @@ from gateway.auth.secrets import Secrets
 from gateway.config import GatewayConfig
 from gateway.prompts.answer_forms import AnswerForms
 from gateway.prompts.chats.template_variables import ChatSettings
-from gateway.prompts.model_chats import read_chats
+from gateway.prompts.model_chats import ModelChats, read_chats
 from gateway.prompts.sampling_defaults import (
     GenerationConfigBroken,
     SamplingDefaults,
@@ -70,18 +70,26 @@ def needed_to_start() -> Iterator[None]:
         raise CannotStart(f"a database in the data directory: {error}") from error
 
 
-def read_start_files(config: GatewayConfig) -> StartFiles:
-    """Read the files needed to start; raise the errors that `needed_to_start` translates."""
+def read_model_chats(config: GatewayConfig) -> ModelChats:
+    """Read the model's tokenizer and template; raise CannotStart for bad files."""
+    settings = ChatSettings(
+        config.chat_template, config.default_chat_template_kwargs, config.tool_format
+    )
+    with needed_to_start():
+        return read_chats(Path(config.model_dir), settings, parse_special=config.parse_special)
+
+
+def read_start_files(config: GatewayConfig, chats: ModelChats | None = None) -> StartFiles:
+    """Read the files needed to start, except for the tokenizer and template if they are `chats`.
+
+    Raises CannotStart and the errors that `needed_to_start` translates.
+    """
     model_dir, data_dir = Path(config.model_dir), Path(config.data_dir)
     secrets = find_secrets(data_dir, config)
     admin_key = load_admin_key(data_dir)
     admin = key_digest(secrets.pepper, admin_key)
     scraping = key_digest(secrets.pepper, metrics_key(secrets.pepper, admin_key))
-    tokenizer, template, forms = read_chats(
-        model_dir,
-        ChatSettings(config.chat_template, config.default_chat_template_kwargs, config.tool_format),
-        parse_special=config.parse_special,
-    )
+    tokenizer, template, forms = chats or read_model_chats(config)
     defaults = read_sampling_defaults(model_dir, config.generation_config)
     if given := in_words(defaults):
         _LOG.info("where a request does not say, as the model's generation_config.json: %s", given)

@@ -41,7 +41,12 @@ def _describe(error: BaseException) -> str:
     return "\n".join([f"{type(error).__module__}.{type(error).__qualname__}", *places])
 
 
-def set_up_logging(level: str) -> None:
-    """Send all logs to standard error, through `QuietFormatter`."""
-    handler = LogHandler(QuietFormatter(_FORM), _STDERR)
+def set_up_logging(level: str, *, by_thread: bool = True) -> None:
+    """Send all logs to standard error, through `QuietFormatter`.
+
+    Without `by_thread`, this process has no other thread and may fork. A slow reader delays it.
+    """
+    form = QuietFormatter(_FORM)
+    handler: logging.Handler = LogHandler(form, _STDERR) if by_thread else logging.StreamHandler()
+    handler.setFormatter(form)
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)

@@ -22,11 +22,23 @@ def resident_mib(pid: int) -> float:
 
 def private_mib(pid: int) -> float:
     """Return the MiB that a process shares with no other process; 0 if it has ended."""
+    return _mib(pid, "Private_")
+
+
+def anonymous_mib(pid: int) -> float:
+    """Return the MiB of a process that are not of files; 0 if it has ended.
+
+    Each of n processes that share memory has an nth of it.
+    """
+    return _mib(pid, "Pss_Anon")
+
+
+def _mib(pid: int, beginning: str) -> float:
     try:
         told = Path(f"/proc/{pid}/smaps_rollup").read_text()
     except (FileNotFoundError, ProcessLookupError):
         return 0.0
-    kib = (int(line.split()[1]) for line in told.splitlines() if line.startswith("Private_"))
+    kib = (int(line.split()[1]) for line in told.splitlines() if line.startswith(beginning))
     return sum(kib) / 1024
 
 
