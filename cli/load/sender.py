@@ -16,6 +16,8 @@ from typing import Any
 import aiohttp
 import msgspec
 
+from cli.json_text import NotJson, decode_json
+
 PATHS = {"completions": "/v1/completions", "chat": "/v1/chat/completions"}
 
 Body = dict[str, Any]
@@ -182,8 +184,8 @@ def stream_body(model: str, output_tokens: int) -> Body:
 def refusal_code(status: int, content: bytes) -> str:
     """Name a refusal by its status, and by its error code if there is one."""
     try:
-        answer = msgspec.json.decode(content)
-    except msgspec.DecodeError:
+        answer = decode_json(content, Any)
+    except NotJson:
         answer = None
     code = _code(answer.get("error")) if isinstance(answer, dict) else None
     return f"{status} {code}" if code else str(status)

@@ -13,9 +13,9 @@ from typing import Any, TypeVar
 from urllib.parse import quote
 
 import aiohttp
-import msgspec
 
 from cli.errors import BadSetting, CliError, NotRatoon, ServerRefused, ServerUnreachable
+from cli.json_text import NotJson, decode_json
 from cli.operating.server_target import admin_target
 from cli.options.options import AdminFlags
 from cli.output import print_answer
@@ -137,8 +137,8 @@ def error_message(content: bytes, status: int) -> str:
 
 def _decoded(content: bytes) -> Any:
     try:
-        return msgspec.json.decode(content) if content else None
-    except msgspec.DecodeError:
+        return decode_json(content, Any) if content else None
+    except NotJson:
         return None
 
 

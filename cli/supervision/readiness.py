@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from cli.json_text import NotJson, decode_json
 from cli.supervision.serving_state import GATEWAY, ChildName
 from cli.supervision.watch import Probed
 
@@ -49,10 +50,10 @@ async def probe(url: str, engines: Sequence[ChildName]) -> Probed:
     try:
         async with asyncio.timeout(_TIMEOUT_S):
             body = await asyncio.to_thread(_body, url)
-            health = msgspec.json.decode(body, type=_Readiness)
+            health = decode_json(body, _Readiness)
     except TimeoutError:
         return {GATEWAY: False, **dict.fromkeys(engines)}
-    except (OSError, HTTPException, msgspec.DecodeError):
+    except (OSError, HTTPException, NotJson):
         return {GATEWAY: None, **dict.fromkeys(engines)}
     return {GATEWAY: True, **_answering(health, engines)}
 

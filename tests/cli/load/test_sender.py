@@ -127,6 +127,7 @@ def test_an_error_in_the_stream_counts_by_its_code(event: bytes, code: str) -> N
         (b'{"error":{"code":null}}', "429"),
         (b'{"error":"x"}', "429"),
         (b"<html>", "429"),
+        (b'{"error":{"code":"\xe9"}}', "429"),
         (b"", "429"),
     ],
 )

@@ -76,7 +76,9 @@ def test_an_error_that_names_its_field_itself_names_it_once() -> None:
     assert error_message(body, 400) == "cache: the floor is high (400)"
 
 
-@pytest.mark.parametrize("body", [b"<html>welcome</html>", b"[]", b"1"])
+@pytest.mark.parametrize(
+    "body", [b"<html>welcome</html>", b"[]", b"1", b'"\xe9"', b'{"deep": ' + b"[" * 200_000]
+)
 def test_a_server_that_is_not_ratoon_is_reported_as_such(body: bytes) -> None:
     with pytest.raises(NotRatoon, match=r"http://127.*is not Ratoon"):
         call(AdminDouble(200, body))

@@ -59,9 +59,10 @@ def test_readiness_is_asked_where_the_admin_routes_are(flags: GatewayConfig, url
 NOTHING = {"gateway": None, "engine": None}
 
 
-async def test_where_nobody_answers_as_a_gateway_would_nothing_is_known() -> None:
+@pytest.mark.parametrize("said", [b"all is well", b'{"status": "\xe9"}'])
+async def test_where_nobody_answers_as_a_gateway_would_nothing_is_known(said: bytes) -> None:
     async def words(_: web.Request) -> web.Response:
-        return web.Response(text="all is well")
+        return web.Response(body=said)
 
     def app() -> web.Application:
         application = web.Application()
