@@ -44,19 +44,18 @@ class Pruning:
         self._tally = tally
         self._top_of = top_of
         self._waiting: list[Node] = []
-        self._top: Node | None = None
-        self._at: Node | None = None  # the node below `_top` that is removed next
+        # the way down to the present node: each node with those children that were not visited yet
+        self._way: list[tuple[Node, list[Node]]] = []
 
     def advance(self, count: int) -> None:
         """Take up to `count` steps. A step looks at one node or removes one."""
         for _ in range(count):
             if self.is_over:
                 return
-            top = self._top
-            if top is None or not top.attached:
-                self._take_next()
+            if self._way:
+                self._step()
             else:
-                self._step_below(top)
+                self._take_next()
 
     def finish(self) -> int:
         """Remove all nodes that are left. Return the number of blocks that the tree forgot."""
@@ -71,19 +70,28 @@ class Pruning:
             return
         node = self._waiting.pop()
         if node.attached:
-            self._top = self._at = node if self._top_of is None else self._top_of(node)
+            top = node if self._top_of is None else self._top_of(node)
+            if top is not None:
+                self._enter(top)
 
-    def _step_below(self, top: Node) -> None:
-        node = self._at
-        if node is None or not node.attached:  # it was evicted since the last step
-            node = top
-        if node.children:
-            self._at = next(reversed(node.children.values()))
-            return
-        self._at = node.parent
-        if self._tally is not None:
-            self._tally.add_all([node])
-        self.blocks += self._removals.forget_leaf(node)
+    def _enter(self, node: Node) -> None:
+        self._way.append((node, [*node.children.values()]))
+
+    def _step(self) -> None:
+        node, unvisited = self._way[-1]
+        if not node.attached:  # it was evicted since the last step
+            self._way.pop()
+        elif unvisited:
+            child = unvisited.pop()
+            if child.attached:
+                self._enter(child)
+        elif node.children:  # a split or a request has added them
+            unvisited.extend(node.children.values())
+        else:
+            self._way.pop()
+            if self._tally is not None:
+                self._tally.add_all([node])
+            self.blocks += self._removals.forget_leaf(node)
 
 
 def nodes_in(
