@@ -1,7 +1,7 @@
 """The gateway: HTTP, keys, limits, prompts and streams, on asyncio. It needs no torch.
 
     startup         a process from its start to its end: opens, composes and closes all below
-    prefixes        a tenant's own prefixes, sent as bodies of OpenAI's and Anthropic's routes
+    tenant_cache    probes and warms a tenant's own prompts, sent as bodies of other routes
     dialects        OpenAI, Responses, Anthropic, Gemini, OpenRouter: bodies in, streams out
     admin, page     the operator's routes; the operator's page and the tenants' page
     overview        the data that the operator's page shows about a running server

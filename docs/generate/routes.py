@@ -12,9 +12,9 @@ from gateway.dialects.dialect import RouteParts
 from gateway.http.app import build_app as build_web_app
 from gateway.http.error_dialect import Dialects
 from gateway.http.health import health_router
-from gateway.prefixes.routes import prefixes_router
 from gateway.startup.composition import DIALECTS
 from gateway.telemetry.metrics import GatewayMetrics
+from gateway.tenant_cache.routes import tenant_cache_router
 from gateway.usage.routes import own_usage_router
 
 _ABSENT: Any = None  # stands for a dependency that only an answer to a request needs
@@ -30,7 +30,7 @@ def description() -> dict[str, Any]:
     parts = RouteParts(answering, card, Bounds(), nobody, _ABSENT, _ABSENT, _ABSENT)
     routers = [
         *(dialect.router(parts) for dialect in DIALECTS),
-        prefixes_router(parts),
+        tenant_cache_router(parts),
         own_usage_router(_ABSENT, nobody, time.time, _ABSENT),
         admin_router(
             _ABSENT,

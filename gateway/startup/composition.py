@@ -40,7 +40,6 @@ from gateway.page.api_docs import api_docs_router
 from gateway.page.files import API, PageFiles
 from gateway.page.routes import operator_page_router, usage_page_router
 from gateway.page.signing_in import SignInParts
-from gateway.prefixes.routes import prefixes_router
 from gateway.prompts.model_chats import ModelChats
 from gateway.receipts.erasing import Erasing
 from gateway.replicas.flushes import FlushReader
@@ -58,6 +57,7 @@ from gateway.state.faults import FaultWatch
 from gateway.telemetry.access_log import AccessLog
 from gateway.telemetry.metrics import GatewayMetrics
 from gateway.telemetry.refusals import LastRefusals
+from gateway.tenant_cache.routes import tenant_cache_router
 from gateway.usage.reports import Reports
 from gateway.usage.routes import own_usage_router
 
@@ -145,7 +145,7 @@ def _of_tenants(
     store, keyring, reports = kept.state.home.store, kept.sharing.keyring, Reports()
     routers = [
         *(dialect.router(answers.parts) for dialect in dialects),
-        prefixes_router(answers.parts),
+        tenant_cache_router(answers.parts),
         own_usage_router(store, entry.tenants, time.time, reports),
     ]
     if signing_in is not None:

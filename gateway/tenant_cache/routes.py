@@ -27,8 +27,10 @@ from gateway.dialects.openai_shape import limit_headers
 from gateway.errors import BadRequest, NotFound
 from gateway.http.openapi import described
 from gateway.http.request_head import running_request, until_gone
-from gateway.prefixes.reader import RequestReader
-from gateway.prefixes.views import (
+from gateway.processes.tenant_turns import TenantTurns
+from gateway.requests.permits import Permit
+from gateway.tenant_cache.reader import RequestReader
+from gateway.tenant_cache.views import (
     CachePrefix,
     CachePrefixDeleted,
     CachePrefixList,
@@ -37,14 +39,12 @@ from gateway.prefixes.views import (
     RequestOf,
     prefix_id,
 )
-from gateway.processes.tenant_turns import TenantTurns
-from gateway.requests.permits import Permit
 from gateway.views import TokensByTier
 
 MOST_WAITING = 8  # maximum number of a tenant's lists and deletions that wait for their turn
 
 
-def prefixes_router(parts: RouteParts) -> APIRouter:
+def tenant_cache_router(parts: RouteParts) -> APIRouter:
     """Return a router with all routes of `/v1/cache`."""
     router = APIRouter(prefix="/v1/cache")
     engine = parts.card.engine

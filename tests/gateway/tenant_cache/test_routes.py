@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from gateway.prefixes.routes import MOST_WAITING
+from gateway.tenant_cache.routes import MOST_WAITING
 from tests.doubles.engine.fake_engine import FakeEngine
 from tests.doubles.gateway.served import MODEL, Served
 from tests.doubles.waiting import wait_for

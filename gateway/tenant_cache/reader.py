@@ -25,10 +25,10 @@ from gateway.dialects.responses.stored import StoredResponses
 from gateway.errors import BadRequest
 from gateway.http.bodies.body import check_names, parse_part
 from gateway.http.request_head import request_id_of
-from gateway.prefixes.views import RequestOf
 from gateway.processes.fair_executor import in_one_step
 from gateway.prompts.generation_request import GenerationRequest
 from gateway.requests.permits import Permit
+from gateway.tenant_cache.views import RequestOf
 
 _REQUEST = msgspec.json.Decoder(RequestOf)
 _CHAT = msgspec.json.Decoder(ChatRequest)
