@@ -24,6 +24,7 @@ CALLING = (
     *("u arc t", "u arcx t", "u acc t t1", "u accx t t1", "u acc t t1 a u"),
     *("u arccx t t1 ac t", "u acc t t1 acc t t1", "u acc t1 t", "u accx t1 t a u"),
     *("u ac t u", "u ac t s", "u ac t s a u", "u ac t u u", "u acc t t1 u", "u ac t d u a u"),
+    *("ac t", "s ac t", "ac t a u", "acc t t1 u"),
     *("s u a u ac t a u ac t acc t t1 a s u", "s d u acx t acx t u acx t s ac t"),
 )
 WORD = re.compile(r"w\d+x")
