@@ -2,7 +2,7 @@
 
 If the prompt already opens the reasoning, the turn begins within the reasoning. Another parser
 reads the text after the reasoning. It is the parser of the tool format or of plain text.
-`families/harmony.py` reads Harmony's reasoning together with its calls.
+`families/named/harmony.py` reads Harmony's reasoning together with its calls.
 """
 
 import re

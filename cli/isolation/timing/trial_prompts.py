@@ -1,6 +1,6 @@
 """The prompts of the timing test's trials: token ids, or a stored prompt module.
 
-Both tenants have stored the same prompt modules. `timing.py` sends and times the prompts.
+Both tenants have stored the same prompt modules. `timed_requests.py` sends and times the prompts.
 """
 
 from __future__ import annotations

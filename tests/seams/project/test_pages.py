@@ -1,4 +1,4 @@
-"""Names on pages exist: tests named on the page of faults, links and anchors on all pages."""
+"""Names exist: tests on the page of faults, links and anchors on all pages, files in docstrings."""
 
 from __future__ import annotations
 
@@ -42,6 +42,21 @@ def test_control_a_test_that_does_not_exist_is_noticed() -> None:
     assert modules_of("engine/test_core")
     assert not modules_of("engine/test_cores")
     assert not has(modules_of("engine/test_core"), "test_nothing_of_this_name")
+
+
+def absent(text: str, files: set[str]) -> list[str]:
+    """List the Python files that a text names and that are not among `files`."""
+    named_files = re.findall(r"`([\w/]+\.py)`", text)
+    return [one for one in named_files if not any(f"/{path}".endswith(f"/{one}") for path in files)]
+
+
+def test_every_file_named_in_code_is_there() -> None:
+    rooms = ("cli", "gateway", "engine", "prefix_cache", "storage", "kernels", "benchmarks")
+    code = [path for room in rooms for path in (ROOT / room).rglob("*.py")]
+    files = {str(path.relative_to(ROOT)) for path in (*code, *TESTS)}
+    missing = {path.name: absent(path.read_text(), files) for path in code}
+    assert {name: found for name, found in missing.items() if found} == {}
+    assert absent("see `core.py`, `engine/core.py` and `cores.py`", files) == ["cores.py"]
 
 
 def links_of(page: Path) -> list[str]:
