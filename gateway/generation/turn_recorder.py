@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from gateway.generation.choice import ChoiceEnded, Event
-from gateway.turn_formats.pieces import Piece, TextPiece
+from gateway.turn_formats.pieces import CallArguments, CallStarted, Piece, ReasoningPiece, TextPiece
 
 Remember = Callable[[Sequence[Piece], Sequence[int]], None]
 
@@ -20,6 +20,27 @@ class _Turn:
     pieces: list[Piece] = field(default_factory=list)
     # the choice's tokens, 4 bytes each; in a list each token would take 36 bytes
     token_ids: array[int] = field(default_factory=lambda: array("i"))
+    # kind and UTF-8 of the latest text, which grows; a piece for each token would take 110 bytes
+    _kind: type[TextPiece | ReasoningPiece | CallArguments] | None = None
+    _text: bytearray = field(default_factory=bytearray)
+
+    def add(self, piece: Piece) -> None:
+        """Add a piece to the turn. Neighbours of one kind become one piece."""
+        if isinstance(piece, CallStarted):
+            self.close()
+            self.pieces.append(piece)
+            return
+        if type(piece) is not self._kind:
+            self.close()
+            self._kind = type(piece)
+        self._text += piece.text.encode(errors="surrogatepass")
+
+    def close(self) -> None:
+        """End the latest text, if any."""
+        if self._kind is not None:
+            self.pieces.append(self._kind(self._text.decode(errors="surrogatepass")))
+            self._kind = None
+            self._text.clear()
 
 
 class TurnRecorder:
@@ -38,6 +59,7 @@ class TurnRecorder:
         if isinstance(event, ChoiceEnded):
             turn = self._turns.pop(event.index, _Turn())
             if event.is_all_shown:
+                turn.close()
                 self._remember(turn.pieces, turn.token_ids)
             return
         if event.is_restart:
@@ -45,6 +67,7 @@ class TurnRecorder:
         turn = self._turns.setdefault(event.index, _Turn())
         turn.token_ids.extend(event.token_ids)
         if event.pieces is not None:
-            turn.pieces += event.pieces
+            for piece in event.pieces:
+                turn.add(piece)
         elif event.text:
-            turn.pieces.append(TextPiece(event.text))
+            turn.add(TextPiece(event.text))

@@ -1,6 +1,7 @@
 """The token use of one request, for the caller's usage and for `/metrics`."""
 
 import asyncio
+from array import array
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import zip_longest
@@ -49,7 +50,7 @@ class RequestMetrics:
         self._told: dict[int, int] = {}
         self._reused: dict[int, Reused] = {}
         self._ends: dict[int, Finished | Failed] = {}
-        self._gaps: list[float] = []
+        self._gaps = array("d")
         self._reasoning_tokens = 0
         # seconds from the request's arrival to its first token
         self._first_token_s: float | None = None
@@ -251,14 +252,14 @@ class RequestMetrics:
         before = self._last_token_at.get(index)
         if before is not None:
             count = len(event.token_ids)  # tokens of one step, which share the step's time equally
-            self._gaps += [(now - before) / count] * count
+            self._gaps.extend([(now - before) / count] * count)
             if len(self._gaps) >= _GAPS_AT_ONCE:
                 self._hand_on_gaps()
         self._last_token_at[index] = now
 
     def _hand_on_gaps(self) -> None:
         self._metrics.gaps(self._gaps)
-        self._gaps.clear()
+        del self._gaps[:]
 
 
 def _num_tokens(reused: Reused) -> int:

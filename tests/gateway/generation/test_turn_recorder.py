@@ -6,7 +6,13 @@ from msgspec.structs import replace
 
 from gateway.generation.choice import ChoiceEnded, Delta, EndReason
 from gateway.generation.turn_recorder import TurnRecorder
-from gateway.turn_formats.pieces import Piece, ReasoningPiece, TextPiece
+from gateway.turn_formats.pieces import (
+    CallArguments,
+    CallStarted,
+    Piece,
+    ReasoningPiece,
+    TextPiece,
+)
 
 
 def ended(index: int, stopped_by: int | None, reason: EndReason = "stop") -> ChoiceEnded:
@@ -57,3 +63,18 @@ def test_what_came_before_a_restart_is_no_part_of_the_turn() -> None:
 
 def test_what_has_not_ended_is_no_turn() -> None:
     assert recorded(Delta(0, "a", (1,), None)) == []
+
+
+def test_neighbours_of_one_kind_are_one_piece() -> None:
+    pieces: list[Piece] = [
+        *(ReasoningPiece("so"), ReasoningPiece(" é"), TextPiece("a"), TextPiece("\ud800b")),
+        *(CallStarted("f"), CallArguments("{"), CallArguments("}")),
+        *(CallStarted("g"), CallStarted("h"), TextPiece("c"), ReasoningPiece("d")),
+    ]
+    deltas = [Delta(0, "", (i,), None, pieces=(piece,)) for i, piece in enumerate(pieces)]
+    [(found, token_ids)] = recorded(*deltas, Delta(0, "", (11,), None, pieces=()), ended(0, 7))
+    assert found == [
+        *(ReasoningPiece("so é"), TextPiece("a\ud800b"), CallStarted("f"), CallArguments("{}")),
+        *(CallStarted("g"), CallStarted("h"), TextPiece("c"), ReasoningPiece("d")),
+    ]
+    assert token_ids == list(range(12))
