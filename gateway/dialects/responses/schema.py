@@ -154,7 +154,6 @@ class ResponsesRequest(Struct, frozen=True, kw_only=True):
     # Known fields that would affect the answer, but are not supported.
     background: Raw = field(default_factory=Raw)
     conversation: Raw = field(default_factory=Raw)
-    context_management: Raw = field(default_factory=Raw)
     moderation: Raw = field(default_factory=Raw)
     prompt: Raw = field(default_factory=Raw)
     top_logprobs: Raw = field(default_factory=Raw)

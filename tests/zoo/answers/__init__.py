@@ -1,1 +1,1 @@
-"""The answers of whole models, compared with those of transformers."""
+"""Answers of models beside those of transformers, and answers to recorded requests."""

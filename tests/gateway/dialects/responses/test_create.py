@@ -296,6 +296,7 @@ def test_what_clients_also_send_is_taken(client: openai.OpenAI, engine: FakeEngi
         top_logprobs=0,
         background=False,
         max_tool_calls=3,
+        context_management=[{"type": "compaction", "compact_threshold": 10_000}],
         extra_body={"cache_salt": "salt", "unheard_of": 1},
     )
     assert (answer.output_text, answer.user, answer.prompt_cache_key) == ("ok", "u", "k")
