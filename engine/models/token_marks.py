@@ -62,10 +62,10 @@ def read_token_marks(model_dir: Path, template: Path | None = None) -> TokenMark
 
     Missing files are skipped. Raises ModelFileBroken for a file that is not valid JSON or text.
     """
-    config = _json(model_dir / "tokenizer_config.json")
-    named = _json(model_dir / "special_tokens_map.json")
+    config = object_in(model_dir / "tokenizer_config.json")
+    named = object_in(model_dir / "special_tokens_map.json")
     texts = {*_named(config), *_named(named), *_declared(config)}
-    configs = [_json(model_dir / name) for name in ("config.json", "generation_config.json")]
+    configs = [object_in(model_dir / name) for name in ("config.json", "generation_config.json")]
     ids = {token_id for found in configs for token_id in _ids(found)}
     templates = [*_templates(model_dir, config), *_files([] if template is None else [template])]
     return TokenMarks(frozenset(texts), frozenset(ids), "\n".join(templates))
@@ -105,7 +105,7 @@ def _ids(config: dict[str, Any]) -> Iterator[int]:
 
 
 def _templates(model_dir: Path, config: dict[str, Any]) -> Iterator[str]:
-    inner = _json(model_dir / "chat_template.json")
+    inner = object_in(model_dir / "chat_template.json")
     for found in (config.get("chat_template"), inner.get("chat_template")):
         yield from _strings(found)
     yield from _files(sorted(model_dir.glob("**/*.jinja")))
@@ -127,7 +127,8 @@ def _strings(value: Any) -> Iterator[str]:
             yield from _strings(one)
 
 
-def _json(path: Path) -> dict[str, Any]:
+def object_in(path: Path) -> dict[str, Any]:
+    """Read a JSON object, or {} if there is no such file. Raises ModelFileBroken."""
     if not path.exists():
         return {}
     try:

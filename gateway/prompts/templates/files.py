@@ -9,10 +9,8 @@ names replaces all these files.
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
-from engine.models.model_files import read_object, read_text
-from gateway.prompts.tokens.tokenizer import ModelFileBroken
+from engine.models.model_files import read_text
+from engine.models.token_marks import ModelFileBroken, object_in
 
 DEFAULT, TOOL_USE = "default", "tool_use"
 _NO_BOUND = 1e18
@@ -32,7 +30,7 @@ def template_sources(model_dir: Path, own: Path | None = None) -> dict[str, str]
     return (
         files
         or _listed(tokenizer_config(model_dir))
-        or _listed(_json(model_dir / "chat_template.json"))
+        or _listed(object_in(model_dir / "chat_template.json"))
     )
 
 
@@ -51,7 +49,7 @@ def tokenizer_config(model_dir: Path) -> dict[str, Any]:
 
     Raises ModelFileBroken if the file is not JSON.
     """
-    return _json(model_dir / "tokenizer_config.json")
+    return object_in(model_dir / "tokenizer_config.json")
 
 
 def tokenizer_info(model_dir: Path, own: Path | None = None) -> dict[str, Any]:
@@ -99,13 +97,4 @@ def _text(path: Path) -> str:
     try:
         return read_text(path)
     except (OSError, UnicodeDecodeError) as error:
-        raise ModelFileBroken(f"{path}: {error}") from error
-
-
-def _json(path: Path) -> dict[str, Any]:
-    if not path.exists():
-        return {}
-    try:
-        return read_object(path)
-    except (msgspec.DecodeError, UnicodeDecodeError, OSError) as error:
         raise ModelFileBroken(f"{path}: {error}") from error
