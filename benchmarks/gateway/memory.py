@@ -11,11 +11,13 @@ add.
 from __future__ import annotations
 
 import asyncio
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated
 
 import msgspec
@@ -44,6 +46,7 @@ class MemoryOptions:
     step_ms: Annotated[float, typer.Option(help="Of the engine.")] = 100.0
     port: Annotated[int, typer.Option(help="Of the gateway.")] = 8095
     workers: Annotated[int, typer.Option(help="Of the gateway.")] = 1
+    tokenizer: Annotated[Path | None, typer.Option(help="A model's tokenizer.json.")] = None
 
 
 async def measure(options: MemoryOptions, pid: int, key: str) -> None:
@@ -106,11 +109,18 @@ def gateway_before(config: GatewayConfig, step_ms: float) -> Iterator[int]:
         engine.wait()
 
 
+def _with(tokenizer: Path | None, config: GatewayConfig) -> GatewayConfig:
+    """Put a tokenizer into the gateway's directory of the model, if one is given."""
+    if tokenizer is not None:
+        shutil.copy(tokenizer, Path(config.model_dir) / "tokenizer.json")
+    return config
+
+
 def main(options: MemoryOptions) -> None:
     """Start an engine and a gateway, load them, and print the gateway's memory."""
     with (
         first_started(options.port, workers=options.workers) as (config, key),
-        gateway_before(config, options.step_ms) as pid,
+        gateway_before(_with(options.tokenizer, config), options.step_ms) as pid,
     ):
         uvloop.run(measure(options, pid, key))
 
