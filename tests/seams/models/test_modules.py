@@ -318,7 +318,7 @@ def test_a_value_replaces_its_parameters_scaffold(client: httpx.Client) -> None:
         visitor = {"name": "visitor", "values": {"code": code}}
         answer = ask(client, schema, [visitor], "support code for Paris", max_tokens=4)
         assert said(answer) == code
-        usage = ask(client, without, [visitor], "support code for Paris")["usage"]
+        usage = ask(client, without, [visitor], "support code for Paris", max_tokens=1)["usage"]
         assert answer["usage"]["prompt_tokens"] == usage["prompt_tokens"]
     assert answer["ratoon"]["modules"]["cached_tokens"] == answer["ratoon"]["modules"]["tokens"]
     assert "1234" not in said(ask(client, schema, ["visitor"], "support code for Paris"))
