@@ -21,6 +21,7 @@ from gateway.prompts.pipeline.canonical import canonical_tool
 _CHARACTERS = 4
 # maximum number of findings per part, since only text before the first finding can be cached
 _PER_PART = 3
+_FIELDS = ("system", "instructions", "prompt")  # fields that are a text or a list of texts
 _SORT = "Encode tools with sorted keys: as they are, they differ from the other request in order."
 
 
@@ -62,7 +63,7 @@ def lint_against(request: Mapping[str, Any], other: Mapping[str, Any]) -> list[L
         return [tools]
     new = parts[_first_new(parts) :]
     for part, before in zip(_no_tools(parts), _no_tools(others), strict=False):
-        if (part.name, part.text) != (before.name, before.text):
+        if (_place(part), part.text) != (_place(before), before.text):
             changed = _changed(part, before)
             is_question = part in new and changed.what == "messages_changed"
             return [] if is_question else [changed]
@@ -76,6 +77,15 @@ def _first_new(parts: Sequence[RequestPart]) -> int:
         return len(parts)
     last = parts[places[-1]].name.partition(".")[0]
     return next(place for place in places if parts[place].name.partition(".")[0] == last)
+
+
+def _place(part: RequestPart) -> str:
+    """Name the message or field of a part, whose text may be a string or the texts of a list.
+
+    Claude Code sends a message as a list only while it has a breakpoint.
+    """
+    name = part.name.partition(".")[0]
+    return name.partition("[")[0] if name.startswith(_FIELDS) else name
 
 
 def _volatile(part: RequestPart) -> Iterator[LintFinding]:

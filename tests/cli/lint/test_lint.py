@@ -142,6 +142,17 @@ def test_what_differs_first_from_an_earlier_request(
     assert whats(linted(tmp_path, request_, TOOLED)) == found
 
 
+def test_one_text_may_be_a_string_or_in_a_list(tmp_path: Path) -> None:
+    listed = [{"type": "text", "text": RULES, "cache_control": {"type": "ephemeral"}}]
+    first = chat(said("user", "hi"), said("system", listed), system=listed)
+    then = chat(said("user", "hi"), said("system", RULES), said("user", "more"), system=RULES)
+    assert whats(linted(tmp_path, then, first)) == []
+    other = chat(
+        said("user", "hi"), said("system", RULES + "!"), said("user", "more"), system=RULES
+    )
+    assert whats(linted(tmp_path, other, first)) == [("messages[1]", "system_changed")]
+
+
 def test_a_change_is_named_by_its_kind(tmp_path: Path) -> None:
     dated = [chat(said("user", f"On 2026-11-2{day}. {RULES}")) for day in (2, 3)]
     printed = linted(tmp_path, dated[0], dated[1])
