@@ -30,7 +30,11 @@ def parts_of(request: Mapping[str, Any]) -> list[RequestPart]:
 
 
 def _tools(request: Mapping[str, Any]) -> Iterator[RequestPart]:
-    for place, tool in enumerate(_list(request.get("tools"))):
+    tools = _list(request.get("tools"))
+    later = _deferred(tools)
+    for place, tool in enumerate(tools):
+        if place in later:
+            continue
         if isinstance(tool, dict) and (declared := either(tool, "functionDeclarations")):
             yield from _declared(declared, f"tools[{place}].functionDeclarations")
         elif isinstance(tool, dict):
@@ -38,6 +42,15 @@ def _tools(request: Mapping[str, Any]) -> Iterator[RequestPart]:
             name = described.get("name") if isinstance(described, dict) else None
             text = json.dumps(tool, ensure_ascii=False)
             yield RequestPart(f"tools[{place}]", "tools", text, str(name))
+
+
+def _deferred(tools: list[Any]) -> set[int]:
+    """Find Anthropic's deferred tools, which the server describes among the messages."""
+    known = {place: one for place, one in enumerate(tools) if isinstance(one, dict)}
+    if any(str(one.get("type")).startswith("tool_search_tool") for one in known.values()):
+        return set()
+    later = {at for at, one in known.items() if "input_schema" in one and one.get("defer_loading")}
+    return later if len(later) < len(tools) else set()
 
 
 def _declared(functions: Any, where: str) -> Iterator[RequestPart]:

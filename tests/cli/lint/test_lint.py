@@ -101,6 +101,8 @@ def test_what_is_volatile_in_what_should_stay(
     assert len(printed.json[0]["excerpt"]) <= 80
 
 
+LATER = {**CLOCK, "name": "bell", "defer_loading": True}
+SEARCH = {"type": "tool_search_tool_regex_20251119", "name": "search"}
 TOOLED = chat(said("user", RULES), tools=[CLOCK, ALARM])
 REKEYED = {"input_schema": {"properties": {}, "type": "object"}, "name": "clock"}
 
@@ -121,6 +123,9 @@ REKEYED = {"input_schema": {"properties": {}, "type": "object"}, "name": "clock"
         ({**TOOLED, "tools": [ALARM, CLOCK]}, [("tools[0]", "reordered")]),
         ({**TOOLED, "tools": [CLOCK]}, [("tools", "removed")]),
         ({**TOOLED, "tools": [CLOCK, ALARM, {"name": "x"}]}, [("tools[2]", "added")]),
+        ({**TOOLED, "tools": [CLOCK, LATER, ALARM]}, []),
+        ({**TOOLED, "tools": [CLOCK, LATER, ALARM, SEARCH]}, [("tools[1]", "added")]),
+        ({**TOOLED, "tools": [LATER]}, [("tools[0]", "added")]),
         ({**TOOLED, "tools": [REKEYED, ALARM]}, [("tools[0]", "keys_reordered")]),
         (
             {**TOOLED, "tools": [{**CLOCK, "description": "d"}, ALARM]},

@@ -112,6 +112,18 @@ def test_it_reads_a_file_and_finds_its_prompt_in_the_cache(
     assert lines[-1]["usage"]["cache_read_input_tokens"] > 0.9 * len(first)
 
 
+def test_tools_that_it_searches_for_leave_the_prompt_before_them_in_the_cache(
+    ask: Ask, engine: FakeEngine
+) -> None:
+    search = written(("ToolSearch", {"query": "select:NotebookEdit,WebFetch", "max_results": 5}))
+    engine.script = lambda _: list((search if len(engine.requests) == 1 else "Found.").encode())
+    assert ask("Find the tools.")[-1]["result"] == "Found."
+    first, second = prompts(engine)
+    assert '"name":"NotebookEdit"' in second[len(first) :]
+    assert second.startswith(first)
+    assert "DeferredToolPlaceholder" not in first
+
+
 def test_it_goes_on_without_an_image_that_is_refused(
     ask: Ask, engine: FakeEngine, tmp_path: Path
 ) -> None:

@@ -128,7 +128,8 @@ def _covered(place: _Place, wire: PromptRequest, prompt: ChatPrompt) -> ChatProm
         assert isinstance(turn.content, list)
         cut: InputMessage = msgspec.structs.replace(turn, content=turn.content[: place.blocks])
         turns = [*wire.messages[: place.turn], cut]
-        return replace(prompt, messages=(*system_of(wire.system), *messages_of(turns)))
+        messages = messages_of(turns, RequestTools.of(wire).deferred)
+        return replace(prompt, messages=(*system_of(wire.system), *messages))
     tools = RequestTools.of(wire).forms(place.tools)
     system = wire.system if isinstance(wire.system, str) else (wire.system or [])[: place.system]
     return replace(prompt, messages=tuple(system_of(system)), tools=tools)

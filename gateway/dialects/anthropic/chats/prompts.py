@@ -31,7 +31,7 @@ def chat_prompt(wire: PromptRequest, max_messages: int) -> tuple[ChatPrompt, Ans
         raise BadRequest(f"there are more than {max_messages} messages", param="messages")
     tools = RequestTools.of(wire)
     form = answer_form(wire, tools.in_force)
-    messages = [*system_of(wire.system), *messages_of(wire.messages)]
+    messages = [*system_of(wire.system), *messages_of(wire.messages, tools.deferred)]
     if not messages:
         raise BadRequest("there is nothing to answer", param="messages")
     # counted after the conversion, since each tool result of a turn is a message

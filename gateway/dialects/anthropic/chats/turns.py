@@ -6,11 +6,11 @@ of a turn become one text.
 Elsewhere: the other fields (`prompts.py`).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
-from gateway.dialects.anthropic.chats.tools import change_text
+from gateway.dialects.anthropic.chats.tools import change_text, found_text
 from gateway.dialects.anthropic.content.blocks import (
     Block,
     InputMessage,
@@ -34,6 +34,7 @@ from gateway.dialects.anthropic.content.hosted_blocks import (
     result_text,
     shown_calls,
 )
+from gateway.dialects.anthropic.content.tool_params import ToolParam
 from gateway.errors import BadRequest
 from gateway.prompts.chats.messages import Message, Part, Reasoning, Text, ToolCall, ToolResult
 from gateway.prompts.chats.offered_tools import PassedOver
@@ -46,16 +47,22 @@ class _Placed(NamedTuple):
     where: str
 
 
-def messages_of(turns: Sequence[InputMessage]) -> Iterator[Message]:
-    """Convert the turns into messages; raise BadRequest for a misplaced block."""
+def messages_of(
+    turns: Sequence[InputMessage], deferred: Mapping[str, ToolParam]
+) -> Iterator[Message]:
+    """Convert the turns into messages; raise BadRequest for a misplaced block.
+
+    The first turn that refers to a tool of `deferred` describes it.
+    """
     names: dict[str, str] = {}
+    unshown = dict(deferred)
     for role, blocks in _by_role(turns):
         if role == "assistant":
             called = [one for one, _ in blocks if isinstance(one, ToolUseBlock | HostedUse)]
             names |= {one.id: one.name for one in called}
             yield from _assistants(blocks, names)
         else:
-            yield from _others(role, blocks, names)
+            yield from _others(role, blocks, names, unshown)
 
 
 def hosted_passed_over(turns: Sequence[InputMessage]) -> Iterator[PassedOver]:
@@ -136,7 +143,9 @@ def _assistant(blocks: Sequence[_Placed]) -> Message:
     return Message("assistant", parts, param=_param(blocks))
 
 
-def _others(role: str, blocks: Sequence[_Placed], names: dict[str, str]) -> Iterator[Message]:
+def _others(
+    role: str, blocks: Sequence[_Placed], names: dict[str, str], unshown: dict[str, ToolParam]
+) -> Iterator[Message]:
     texts: list[TextBlock] = []
     param = _param(blocks)
     for block, where in blocks:
@@ -146,13 +155,13 @@ def _others(role: str, blocks: Sequence[_Placed], names: dict[str, str]) -> Iter
             case ContainerUploadBlock() if role == "user":
                 pass
             case ToolAdditionBlock() | ToolRemovalBlock() if role == "system":
-                told = change_text(block)
+                told = change_text(block, unshown)
                 texts += [] if told is None else [TextBlock(text=told)]
             case ToolResultBlock() if role == "user":
                 if texts:
                     yield Message(role, (Text(joined(texts)),), param=param)
                     texts = []
-                result = ToolResult(_result(block, where), block.tool_use_id)
+                result = ToolResult(_result(block, where, unshown), block.tool_use_id)
                 yield Message("tool", (result,), names.get(block.tool_use_id), where)
             case _:
                 raise _misplaced(block, where, f"a turn of the {role}")
@@ -164,13 +173,13 @@ def _param(blocks: Sequence[_Placed]) -> str:
     return blocks[0].where if blocks else "messages"
 
 
-def _result(block: ToolResultBlock, where: str) -> str:
+def _result(block: ToolResultBlock, where: str, unshown: dict[str, ToolParam]) -> str:
     content = block.content or ""
     if not isinstance(content, str):
         texts = []
         for place, part in enumerate(content):
             if isinstance(part, ToolReferenceBlock):
-                part = TextBlock(text=f'The tool "{part.tool_name}" is available from here on.')
+                part = TextBlock(text=found_text(part.tool_name, unshown))
             if not isinstance(part, TextBlock):
                 path = f"{where}.tool_result.content[{place}]"
                 raise _misplaced(part, f"{where}.content[{place}]", "a result", path)

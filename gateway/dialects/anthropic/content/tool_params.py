@@ -18,6 +18,7 @@ class ToolParam(Struct, frozen=True, kw_only=True):
     description: str | None = None
     input_schema: dict[str, Any] | None = None
     strict: bool | None = None
+    defer_loading: bool | None = None
     cache_control: CacheControl | None = None
 
 

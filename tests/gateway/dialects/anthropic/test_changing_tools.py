@@ -229,6 +229,63 @@ def test_what_a_search_of_the_client_found_is_told(
     assert '|tool:search:The tool "clock" is available from here on.|' in shown(engine)
 
 
+LATER: dict[str, Any] = {**ALARM, "defer_loading": True}
+SEARCHED = {"type": "tool_use", "id": "toolu_1", "name": "clock", "input": {}}
+
+
+def found(*names: str, id_: str = "toolu_1") -> dict[str, Any]:
+    content = [{"type": "tool_reference", "tool_name": name} for name in names]
+    return {"type": "tool_result", "tool_use_id": id_, "content": content}
+
+
+def test_a_deferred_tool_is_described_where_a_search_found_it(
+    claude: anthropic.Anthropic, engine: FakeEngine
+) -> None:
+    engine.script = saying(ALARM_CALL)
+    ask(claude, user("hi"))
+    before = shown(engine)
+    turns = [user("hi"), assistant([SEARCHED]), user([found("alarm")])]
+    again = [assistant([{**SEARCHED, "id": "toolu_2"}]), user([found("alarm", id_="toolu_2")])]
+    # Claude Code declares a deferred tool only once it is found, in the order of names
+    answer = ask(claude, *turns, *again, tools=[LATER, CLOCK])
+    assert shown(engine).startswith(before.removesuffix("<|turn|>assistant:"))
+    assert shown(engine).count('"name":"alarm"') == 1
+    assert "|tool:clock:These tools are available from here on:\n" in shown(engine)
+    assert '|tool:clock:The tool "alarm" is available from here on.|' in shown(engine)
+    assert calls_of(answer) == ["alarm"]
+
+
+def test_a_deferred_tool_that_no_turn_names_is_neither_shown_nor_called(
+    claude: anthropic.Anthropic, engine: FakeEngine
+) -> None:
+    engine.script = saying(ALARM_CALL)
+    answer = ask(claude, user("hi"), tools=[LATER, CLOCK])
+    assert '"alarm"' not in shown(engine)
+    assert calls_of(answer) == []
+    assert calls_of(ask(claude, user("hi"), tools=[ALARM, CLOCK])) == ["alarm"]
+
+
+def test_a_deferred_tool_is_described_where_a_system_message_adds_it(
+    claude: anthropic.Anthropic, engine: FakeEngine
+) -> None:
+    engine.script = saying(ALARM_CALL)
+    turns = [user("hi"), system(added("alarm")), system(removed("alarm"))]
+    assert calls_of(ask(claude, *turns[:2], tools=[LATER, CLOCK])) == ["alarm"]
+    assert '"name":"alarm"' in shown(engine)
+    assert calls_of(ask(claude, *turns, tools=[LATER, CLOCK])) == []
+
+
+@pytest.mark.parametrize(
+    "others", [[], [CLOCK, {"type": "tool_search_tool_bm25_20251119", "name": "search"}]]
+)
+def test_deferred_tools_are_shown_at_once_where_no_search_of_the_client_finds_them(
+    claude: anthropic.Anthropic, engine: FakeEngine, others: list[Any]
+) -> None:
+    engine.script = saying(ALARM_CALL)
+    assert calls_of(ask(claude, user("hi"), tools=[LATER, *others])) == ["alarm"]
+    assert '"name": "alarm"' in shown(engine)
+
+
 def test_a_call_of_an_added_tool_comes_back_token_for_token(tmp_path: Path) -> None:
     wrote = '<tool_call>\n{"name": "alarm",  "arguments": {"at": "\\u00e9"}}\n</tool_call>'
     with zoo_gateway(family("qwen3"), tmp_path) as zoo:
