@@ -1,7 +1,6 @@
 """The files in which workers share their metrics, for the workers' parent.
 
-prometheus_client writes and reads these files in the workers. The parent does not import it, since
-it would take 3 MiB there.
+prometheus_client writes and reads these files in the workers.
 """
 
 from pathlib import Path

@@ -40,9 +40,9 @@ from gateway.processes.worker_metrics import VARIABLE, end_gauges
 
 # seconds after which a router process that has not ended is killed; it has nothing to save
 ROUTER_STOP_S = 2.0
+END_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 _LOG = logging.getLogger(__name__)
-_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 # seconds of silence after which a worker is ended; a worker with many clients may beat late, and
 # its end would cut their streams
 _SILENT_S = 30.0
@@ -257,8 +257,9 @@ class Workers:
         """Fork the first workers; return its config in each worker, and None in this process.
 
         Workers share the memory of this process until they write to it. Call while this process has
-        no threads, event loop or secrets. Workers that replace dead ones are executed: the same
-        addresses in each would let a client that can crash workers search for the addresses.
+        no threads, event loop or secrets, and blocks END_SIGNALS. Workers that replace dead ones
+        are executed: the same addresses in each would let a client that can crash workers search
+        for the addresses.
         """
         for place, one in enumerate(self._workers):
             with suppress(OSError):  # `run` tries again, by executing the worker
@@ -302,10 +303,11 @@ class Workers:
     @contextmanager
     def _heeding_signals(self) -> Iterator[None]:
         loop = asyncio.get_running_loop()
-        for number in _SIGNALS:
+        for number in END_SIGNALS:
             loop.add_signal_handler(number, self.stop)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, END_SIGNALS)  # `main.py` may have blocked them
         try:
             yield
         finally:
-            for number in _SIGNALS:
+            for number in END_SIGNALS:
                 loop.remove_signal_handler(number)

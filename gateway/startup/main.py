@@ -23,7 +23,7 @@ from gateway.http.protocol.shared_port import reserved
 from gateway.processes.attached import WorkerConfig
 from gateway.processes.temp_directory import has_room, temp_directory
 from gateway.processes.worker_metrics import VARIABLE
-from gateway.processes.workers import Workers
+from gateway.processes.workers import END_SIGNALS, Workers
 from gateway.startup.cannot_start import CannotStart
 from gateway.telemetry.logs import set_up_logging
 
@@ -80,7 +80,9 @@ def run_workers(config: GatewayConfig, count: int) -> int:
     set_up_logging(config.log_level, by_thread=False)
     with reserved(addresses):
         chats = _import_and_read(config)
-        # made last, since a signal that ends this process until then would leave it behind
+        # A signal now waits for `Workers.run`: it must not leave the directory behind, and a Ctrl-C
+        # during a fork would be lost.
+        signal.pthread_sigmask(signal.SIG_BLOCK, END_SIGNALS)
         with temp_directory(_METRICS, _HELD, within) as metrics:
             os.environ[VARIABLE] = str(metrics)
             workers = Workers(command, count, metrics, router)
@@ -112,6 +114,7 @@ def _serve(
     if worker is not None:
         # Workers ignore Ctrl-C, since it also reaches the parent, which passes the signal on.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, END_SIGNALS)
     set_up_logging(config.log_level)
     _import_serving()
     from gateway.startup.process import run

@@ -1,7 +1,5 @@
 """One process of the gateway, which serves alone or as one of several workers.
 
-The parent of workers (`main.py`) does not load this module.
-
 Elsewhere: what a gateway is made of (`composition.py`), and the parent of workers (`main.py`).
 """
 

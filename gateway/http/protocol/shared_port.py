@@ -1,8 +1,5 @@
 """Sockets on a port that several processes share (SO_REUSEPORT).
 
-The parent of the workers only reserves their ports, so it does not load the packages of
-`server.py`.
-
 Elsewhere: what is served on them (`server.py`).
 """
 

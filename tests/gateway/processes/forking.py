@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from msgspec.structs import asdict
 
 from gateway.processes.backoff import Backoff
 from gateway.processes.worker_metrics import VARIABLE
-from gateway.processes.workers import Workers
+from gateway.processes.workers import END_SIGNALS, Workers
 from tests.gateway.processes import fake_worker
 
 HASTY = Backoff(first_delay_s=0.01, base_delay_s=0.01, max_delay_s=0.02)
@@ -23,10 +24,12 @@ HASTY = Backoff(first_delay_s=0.01, base_delay_s=0.01, max_delay_s=0.02)
 def main(directory: Path, count: int, command: list[str]) -> int:
     metrics = directory / "metrics"
     os.environ[VARIABLE] = str(metrics)
+    signal.pthread_sigmask(signal.SIG_BLOCK, END_SIGNALS)  # as `main.py` does, until `run`
     workers = Workers(command, count, metrics, backoff=HASTY)
     config = workers.fork()
     if config is None:
         return asyncio.run(workers.run())
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, END_SIGNALS)
     return fake_worker.main(directory, asdict(config))
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import httpx
 import msgspec
+import pytest
 
 from gateway.auth.secrets import load_secrets
 from gateway.config import GatewayConfig
@@ -22,6 +23,19 @@ from tests.doubles.waiting import wait_for
 
 COUNT = 2
 LIMIT_S = 60
+# a parent that gets a signal while it forks its workers
+INTERRUPTED = """
+import os, sys
+from gateway.processes.worker_metrics import VARIABLE
+from gateway.startup.main import main
+
+parent = os.getpid()
+os.register_at_fork(before=lambda: os.kill(parent, int(sys.argv[2])))
+status = main(sys.argv[1:2])
+if os.getpid() == parent:
+    print(os.environ[VARIABLE])
+sys.exit(status)
+"""
 
 
 def serve(port: int) -> bool:
@@ -37,6 +51,17 @@ def held(pid: int, secrets: dict[str, bytes]) -> set[str]:
     return {name for name, secret in secrets.items() if any(secret in one for one in memory)}
 
 
+def config_of(model: Path, data_dir: Path) -> GatewayConfig:
+    return GatewayConfig(
+        model_dir=str(model),
+        model_name="tiny",
+        data_dir=str(data_dir),
+        engines=(str(data_dir / "engine.sock"),),
+        port=free_port(),
+        workers=COUNT,
+    )
+
+
 def test_workers_share_memory_without_secrets(tiny_model: Path, tmp_path: Path) -> None:
     keys = asyncio.run(ensure_first_start(tmp_path, clock=time.time))
     found = load_secrets(tmp_path)
@@ -45,14 +70,7 @@ def test_workers_share_memory_without_secrets(tiny_model: Path, tmp_path: Path) 
         "server": found.server_secret,
         "admin": keys.admin_key.encode(),
     }
-    config = GatewayConfig(
-        model_dir=str(tiny_model),
-        model_name="tiny",
-        data_dir=str(tmp_path),
-        engines=(str(tmp_path / "engine.sock"),),
-        port=free_port(),
-        workers=COUNT,
-    )
+    config = config_of(tiny_model, tmp_path)
     command = [sys.executable, "-m", "gateway", msgspec.json.encode(config).decode()]
     parent = subprocess.Popen(command)
     try:
@@ -71,3 +89,16 @@ def test_workers_share_memory_without_secrets(tiny_model: Path, tmp_path: Path) 
     finally:
         parent.kill()
         parent.wait()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_during_the_forks_ends_all_and_leaves_nothing(
+    tiny_model: Path, tmp_path: Path, number: signal.Signals
+) -> None:
+    asyncio.run(ensure_first_start(tmp_path, clock=time.time))
+    config = msgspec.json.encode(config_of(tiny_model, tmp_path)).decode()
+    command = [sys.executable, "-c", INTERRUPTED, config, str(int(number))]
+    ended = subprocess.run(command, stdout=subprocess.PIPE, timeout=LIMIT_S, check=True)
+    directory = Path(ended.stdout.decode().strip())
+    assert directory.name.startswith("ratoon-workers-")
+    assert not directory.exists()
