@@ -56,6 +56,7 @@ class Restart:
         self._loader = loader
         self._in_flight = in_flight
         self._digest = digest
+        self._unsaved: list[Node] = []  # the nodes that `save` has not looked at, hottest last
 
     def restore(self, found: Iterable[Stored], *, now: float) -> int:
         """Rebuild the tree after a start from (slot, record) pairs on disk, in any order.
@@ -110,23 +111,35 @@ class Restart:
     def save(self, blocks: int) -> int:
         """Plan copies of up to `blocks` blocks and recurrent states to disk, before a stop.
 
-        Blocks that the policy values most come first, and each block follows its prefix. At most
+        Blocks that the policy values most come first, and each block follows its prefix. The nodes
+        are sorted at the first call, and again after all of them have had their turn. At most
         `Tiers.max_disk_writes` copies are under way at once. The caller completes the plan and
         calls again. Returns the number of planned copies. The save is complete when this number is
         0 and no copy is under way.
         """
         if Tier.DISK not in self._capacity.allocators:
             return 0
+        if not self._unsaved:
+            self._unsaved = sorted(self._tree.nodes(), key=self._ref_counts.sort_key)
+        left, again = blocks, list[Node]()
+        while left and self._unsaved and self._capacity.offloader.may_write:
+            node, before = self._unsaved.pop(), left
+            if node.attached:
+                left -= self._save_way(node, left)
+            if left < before or node.transfers:
+                again.append(node)
+        self._unsaved += reversed(again)
+        return blocks - left
+
+    def _save_way(self, node: Node, blocks: int) -> int:
+        """Plan copies of up to `blocks` blocks and states on the way to a node; return how many."""
         left = blocks
-        for node in sorted(self._tree.nodes(), key=self._ref_counts.sort_key, reverse=True):
-            for part in reversed(node.way_up()):
-                left -= self._capacity.offloader.save(part, left)
-                if not _is_saved(part):
-                    break  # a block on disk is useless without the blocks before it
-                if left and self._capacity.state_copies.save(part):
-                    left -= 1
-            if not left:
-                break
+        for part in reversed(node.way_up()):
+            left -= self._capacity.offloader.save(part, left)
+            if not _is_saved(part):
+                break  # a block on disk is useless without the blocks before it
+            if left and self._capacity.state_copies.save(part):
+                left -= 1
         return blocks - left
 
     def _load_state(self, node: Node) -> None:

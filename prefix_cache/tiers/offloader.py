@@ -118,6 +118,11 @@ class Offloader:
                 return False
         return True
 
+    @property
+    def may_write(self) -> bool:
+        """True if another write to disk may begin now."""
+        return self._in_flight.arriving[DISK_TIER] < self._tiers.max_disk_writes
+
     def save(self, node: Node, blocks: int) -> int:
         """Start to copy up to `blocks` blocks of `node` to disk.
 

@@ -12,9 +12,11 @@ import pytest
 
 from prefix_cache.cache import PrefixCache
 from prefix_cache.errors import RestoreError
+from prefix_cache.eviction.eviction_policy import LeastRecentlyUsed, SortKey
 from prefix_cache.tiers.eviction_log import Reason
 from prefix_cache.tiers.in_flight import CopyOutcome
 from prefix_cache.tiers.tier_pools import Tiers
+from prefix_cache.tree.node import Node
 from storage.move import BlockRecord, Tier
 from tests.prefix_cache.support.scene import ConstantDigest, path, tokens
 from tests.prefix_cache.support.tiers_scene import TierScene
@@ -194,6 +196,28 @@ def test_save_obeys_the_limit_of_writes_and_gives_up_what_fails() -> None:
     scene.complete([(move, CopyOutcome.FAILED) for move in scene.under_way])
     assert scene.cache.restart.save(100) == 0
     scene.cache.check_invariants()
+
+
+class CountingPolicy(LeastRecentlyUsed):
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def sort_key(self, node: Node) -> SortKey:
+        self.asked += 1
+        return super().sort_key(node)
+
+
+def test_many_nodes_are_not_sorted_again_for_each_few_writes() -> None:
+    policy = CountingPolicy()
+    scene = TierScene(64, disk=64, max_disk_writes=2, policy=policy)
+    for number in range(50):
+        scene.run(path(f"{number}"), LONG[:5])
+    policy.asked = 0
+    while scene.cache.restart.save(100) or len(scene.cache.in_flight):
+        scene.take_plan()
+        scene.complete([(move, CopyOutcome.DONE) for move in scene.under_way])
+    assert len(scene.records) == 50
+    assert 50 <= policy.asked < 10 * 50, "a sort for each two writes asks 25 times as often"
 
 
 def test_without_a_disk_nothing_is_saved() -> None:
