@@ -5,7 +5,7 @@
     startup     builds the objects: device, weights, pool, runner, tiers, components of the core
     core        the loop that runs one step after the other
     in_flight   clients' messages and requests, and launched steps
-    queries     queries and orders on the whole cache, from gateways and operators
+    queries     queries and commands about the whole cache, from gateways and operators
     components  a record of the core's components
     adapters    LoRA adapters of requests, in host memory and in slots of the device
     exchange    blocks that engines fetch from each other

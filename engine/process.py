@@ -48,7 +48,7 @@ class Core(Protocol):
 
     @property
     def is_quickly_checked(self) -> bool:
-        """True if `check_invariants` delays a new request, or the process's end, by little."""
+        """True if `check_invariants` hardly delays a new request or the process's end."""
         ...
 
     def step(self) -> None:

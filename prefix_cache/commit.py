@@ -97,7 +97,7 @@ class Committer:
                 lease.add_duplicates(first, lower)
 
     def _place_lower(self, lease: Lease) -> int:
-        """Make the lease's blocks the device copies of shared blocks in lower tiers.
+        """Use the lease's blocks as device copies of shared blocks that are in lower tiers.
 
         Returns the position of the first such block, or the end of the shared blocks.
         """

@@ -1,11 +1,11 @@
-"""The memory of a gateway's processes: idle, beside idle connections, and while they stream.
+"""The memory of a gateway: idle, with idle connections, and with streams as well.
 
     python -m benchmarks.gateway.memory --idle 1000 --busy 500 --workers 4
 
 The gateway is the real one. Its engine has no model, and sends each stream one token in each step.
-Idle connections have requested /healthz once. Prints the memory of all processes that is not of
-files, in MiB. Memory that processes share counts once. Also prints what a connection and a stream
-add.
+Idle connections have requested /healthz once. Prints the anonymous memory of all processes,
+in MiB. Memory that processes share counts once. Also prints how much memory a connection and a
+stream add.
 """
 
 from __future__ import annotations
@@ -82,9 +82,9 @@ async def _streams(options: MemoryOptions, key: str) -> list[StreamClient]:
 
 
 def _told(name: str, pid: int, before: float | None = None, more: int = 0) -> float:
-    """Print the memory of a process and its children, and its growth divided by `more`.
+    """Print and return the memory of a process and its children, in MiB.
 
-    Returns the MiB.
+    If `before` is given, also print the growth since then, divided by `more`.
     """
     processes = [pid, *children(pid)]
     mib = sum(map(anonymous_mib, processes))
@@ -110,7 +110,7 @@ def gateway_before(config: GatewayConfig, step_ms: float) -> Iterator[int]:
 
 
 def _with(tokenizer: Path | None, config: GatewayConfig) -> GatewayConfig:
-    """Put a tokenizer into the gateway's directory of the model, if one is given."""
+    """Copy `tokenizer`, if given, into the gateway's model directory."""
     if tokenizer is not None:
         shutil.copy(tokenizer, Path(config.model_dir) / "tokenizer.json")
     return config

@@ -1,8 +1,8 @@
-"""The tracking of a text that a sequence repeats, by the place the sequence has reached in it.
+"""The tracking of a text that a sequence repeats, and of the place it has reached in the text.
 
-The place moves on while the sequence's new tokens equal the text. After a difference, the longest
-match in the text is the new place. An edited text goes on after the edit: matches shortly after the
-end of the last long match are preferred to equal ones elsewhere.
+The place moves on while the sequence's new tokens equal the text. After a difference, the place is
+the end of the longest match in the text. Of equally long matches, one shortly after the end of the
+last long match is preferred, because there the text goes on after an edit.
 """
 
 from __future__ import annotations

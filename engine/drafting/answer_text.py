@@ -16,7 +16,7 @@ from prefix_cache.hashing import TokenIds
 from prefix_cache.tree.node import Node
 
 MOST_TOKENS = 1 << 17
-LEAST_TOKENS = 1 << 5  # small, since a tenant may use a new salt in each request
+LEAST_TOKENS = 1 << 5  # small, since each salt has a text, and each request may have a new salt
 ERASED = -1  # replaces an erased token, and separates answers
 
 

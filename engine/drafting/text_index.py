@@ -79,9 +79,10 @@ class TextIndex:
         return (place, 1) if place and text[place - 1] == last else None
 
     def find_near(self, tokens: memoryview, end: int, start: int, length: int) -> int | None:
-        """Return the first place in the `NEAR` tokens from `start` on after a run of tokens.
+        """Find a run of tokens that ends in the text at `start` or up to `NEAR` tokens later.
 
-        The run is the last `length` tokens of `tokens[:end]`. Returns None without such a place.
+        The run is the last `length` tokens of `tokens[:end]`. Returns the first place after the
+        run, or None.
         """
         first = start - length if start > length else 0
         text = self.tokens[first : min(start + NEAR, self.end)].tobytes()

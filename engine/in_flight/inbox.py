@@ -45,7 +45,7 @@ RETRY_AFTER_S = 2.0
 class Inbox:
     """The handling of all messages that one engine receives. Used by one thread only.
 
-    `is_awaited` is set when a request of a flow without other requests arrives. The loop resets it.
+    `is_awaited` is set when a request arrives whose flow has no other request. The loop resets it.
     `waits_for_flushes` is set if recorded flushes arrive before the first request. No request may
     start before these flushes are done.
     """

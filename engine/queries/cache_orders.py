@@ -93,7 +93,7 @@ class CacheOrders:
         return replies
 
     def flush_recorded(self, flushes: Mapping[str, str | None], alive: Alive) -> None:
-        """Begin the recorded flushes that this cache has not done and not begun yet."""
+        """Begin the recorded flushes that this cache has neither done nor begun."""
         for flush_id, flow in self.done_flushes.due(flushes).items():
             if flush_id not in self._waiting:
                 self._waiting[flush_id] = []

@@ -1,13 +1,13 @@
 """The prediction of step times, learned from measured steps.
 
     seconds = cost of rows + cost of the keys that decode rows read
-              + cost of pairs of a prompt's token and an earlier key
+              + cost of pairs: each token of a prompt with each earlier key
 
 The cost of rows is read from a curve with a point for each captured size. Steps without a captured
-graph have a separate curve. After each step, each term of its prediction is corrected in proportion
-to its size. The first correction removes the full error, and later corrections a part. A step
-without a captured graph takes at least as long as its launch by the host. A rate that has not been
-measured is derived from the nearest measured rate.
+graph have a separate curve. After each step, the error of its prediction is divided among the terms
+in proportion to their size. The first correction removes the full error, and later corrections a
+part. A step without a captured graph takes at least as long as the host needs to launch it. A rate
+that has not been measured is derived from the nearest measured rate.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ KEPT_S = 300.0  # seconds after which an answer that was not checked is dropped
 TRIES = 5
 REQUEST_ID = "sentinel-"
 _SCORED = SamplingParams(max_tokens=0, temperature=0.0, prompt_logprobs=0)
-_REPORTED = 16  # bytes that one token takes of MAX_PROMPT_REPORT
+_REPORTED = 16  # bytes of log probabilities of one token
 
 _log = logging.getLogger(__name__)
 

@@ -36,7 +36,7 @@ class HeldModules:
             self._leases[sequence] = {}
 
     def end(self, there: Collection[Sequence], now: float) -> None:
-        """Remove first sequences that have a lease of their own or are not `there` any more."""
+        """Remove the first sequences that have their own lease now, or are no longer `there`."""
         ended = [one for one in self._leases if one not in there or one.lease is not None]
         for sequence in ended:
             self._release(sequence, now)

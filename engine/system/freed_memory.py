@@ -6,7 +6,7 @@ import ctypes
 def return_freed_memory() -> None:
     """Return all freed memory to the system; with another C library than glibc, do nothing.
 
-    glibc itself returns only what is freed at the end of its heap. This takes up to 50 ms.
+    Without this call, glibc returns only memory at the end of its heap. Takes up to 50 ms.
     """
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:

@@ -18,8 +18,8 @@ _METHODS = b"GET, HEAD, POST, PUT, PATCH, DELETE"
 _MAX_AGE_S = b"7200"  # seconds for which a preflight may be cached, the maximum of all browsers
 _MAX_ASKED = 2048
 _NAMES = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+(?:[ \t]*,[ \t]*[!#$%&'*+\-.^_`|~0-9A-Za-z]+)*")
-# The header fields of all dialects that scripts may read, in addition to the fields that they may
-# always read.
+# The header fields that scripts may read in every dialect, besides those that browsers always let
+# them read.
 _OF_ALL = ("retry-after", "retry-after-ms", "traceresponse")
 
 

@@ -1,4 +1,4 @@
-"""A forked process, with the methods of an executed process that the parent of workers uses."""
+"""A forked process, with those methods of asyncio's process that the parent of workers uses."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import socket
 
 
 class ForkedProcess:
-    """A child of this process, and this process's end of a socket between both."""
+    """A child of this process, and the parent's end of the socket between both."""
 
     def __init__(self, pid: int, end: socket.socket) -> None:
         self.pid = pid
@@ -46,7 +46,7 @@ class ForkedProcess:
         signal.pidfd_send_signal(self._descriptor, signal.SIGKILL)
 
     async def wait(self) -> int:
-        """Wait for the end, once; return the exit status, negative for a signal."""
+        """Wait for the process's end; return its exit status, negative for a signal. Call once."""
         loop, ended = asyncio.get_running_loop(), asyncio.Event()
         loop.add_reader(self._descriptor, ended.set)
         try:
@@ -60,6 +60,6 @@ class ForkedProcess:
         return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
 
     def close(self) -> None:
-        """Close what a process that was forked later has inherited of this process."""
+        """Close what `start` opened. Call in children that are forked later."""
         self.end.close()
         os.close(self._descriptor)

@@ -163,7 +163,7 @@ class KeptProcess:
                 )
 
     def close_forked(self) -> None:
-        """Close what a process that was forked later has inherited of this forked process."""
+        """Close what `fork` opened. Call in children that are forked later."""
         if self._forked is not None:
             self._forked.close()
 
@@ -258,8 +258,8 @@ class Workers:
 
         Workers share the memory of this process until they write to it. Call while this process has
         no threads, event loop or secrets, and blocks END_SIGNALS. Workers that replace dead ones
-        are executed: the same addresses in each would let a client that can crash workers search
-        for the addresses.
+        are executed, so that their memory has new addresses. A client that can crash workers could
+        otherwise search for the addresses, one try in each worker.
         """
         for place, one in enumerate(self._workers):
             with suppress(OSError):  # `run` tries again, by executing the worker

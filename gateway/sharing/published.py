@@ -83,7 +83,7 @@ class Published:
 
     @property
     def namespaces(self) -> Namespaces:
-        """The maker of namespaces, which finds published prefixes in the present index."""
+        """The maker of namespaces. It knows the prefixes that are published now."""
         return self._parts.namespaces
 
     def record(self, prefix_id: str) -> PublishedPrefix | None:

@@ -100,8 +100,8 @@ async def composed(
 ) -> AsyncIterator[Gateway]:
     """Compose the gateway of `config` with `engine`. Close everything opened at the end.
 
-    `shared_metrics` is the directory of several workers' common counters. Connecting engines wait
-    for `flushes`, which gets the state once the state is open. Without `chats`, the model's
+    `shared_metrics` is the directory of several workers' common counters. Connections to
+    engines wait until `flushes` can read the stored flushes. Without `chats`, the model's
     tokenizer and template are read. The data directory must have been set up (`first_start`).
     Raises CannotStart for bad files.
     """

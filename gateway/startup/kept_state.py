@@ -52,7 +52,8 @@ async def open_state(
 ) -> KeptState:
     """Open the state. `stack` closes it. Raises CannotStart for bad files.
 
-    `on_lost` is called for each charge that is lost. Without `chats`, they are read.
+    `on_lost` is called for each charge that is lost. Without `chats`, reads the tokenizer and
+    template.
     """
     data_dir = Path(config.data_dir)
     with needed_to_start():

@@ -94,7 +94,7 @@ def run_workers(config: GatewayConfig, count: int) -> int:
 
 
 def _import_and_read(config: GatewayConfig) -> "ModelChats":
-    """Import what serves, and read what is no secret."""
+    """Import the modules that serve, and read the tokenizer and template, which are no secrets."""
     # lets prometheus_client write counters to files; the value is read when a worker counts
     os.environ[VARIABLE] = ""
     _import_serving()

@@ -109,7 +109,7 @@ async def open_kept(
 ) -> Kept:
     """Open the first step, the state and the counts; raise CannotStart for bad files.
 
-    Without `chats`, they are read.
+    Without `chats`, reads the tokenizer and template.
     """
     metrics = GatewayMetrics(
         shared_metrics, config.model_name if config.vllm_metric_names else None

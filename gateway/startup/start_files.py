@@ -80,7 +80,7 @@ def read_model_chats(config: GatewayConfig) -> ModelChats:
 
 
 def read_start_files(config: GatewayConfig, chats: ModelChats | None = None) -> StartFiles:
-    """Read the files needed to start, except for the tokenizer and template if they are `chats`.
+    """Read the files needed to start. If `chats` is given, do not read the tokenizer and template.
 
     Raises CannotStart and the errors that `needed_to_start` translates.
     """

@@ -198,7 +198,7 @@ class IsolationReports(Protocol):
 
 
 class EngineRegistry(Protocol):
-    """The registry in the state by which gateways discover engines."""
+    """The stored addresses of engines, by which gateways discover engines."""
 
     async def register_engine(self, engine: RegisteredEngine) -> None:
         """Register an engine in place of any engine at its address, but keep the old `added_at`."""

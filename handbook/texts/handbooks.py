@@ -53,7 +53,7 @@ def make_handbook(seed: int, facts: int = 40) -> Handbook:
 
 
 def make_questions(handbook: Handbook, seed: int, count: int = 1) -> tuple[Question, ...]:
-    """Write `count` questions. The handbook does not answer about one in seven of them."""
+    """Write `count` questions. About one in seven has no answer in the handbook."""
     source = _source(f"questions {seed}")
     return tuple(_ask_any(source, handbook) for _ in range(count))
 

@@ -28,7 +28,7 @@ class QueryBlocks:
     end: int
     tokens: int
     heads: int
-    count: int  # number of blocks with the same heads: of decodes exact, else the maximum
+    count: int  # number of blocks for each group of heads; for prompts an upper bound
     splits: int
     are_decodes: bool
 
@@ -55,7 +55,7 @@ def divide(
     (tokens, heads, _), (first, end) = q.shape, rows
     group, decodes = heads_together(heads, most_heads), end == layout.num_decodes
     each = 1 if decodes else tokens_of_prompts(group)
-    # A kernel reads the row of a decode's block without a search, so there must be no more blocks.
+    # The number of a decode's block is its row, without a search, so `count` must be exact.
     count = tokens if decodes else count_row_blocks(tokens, end - first, each)
     most = max(min(layout.max_context_len // _LEAST_KEYS, _MAX_SPLITS), 1)
     programs = count * (heads // group)

@@ -50,9 +50,9 @@ class _Entry:
 
 
 class _Branch:
-    """The branch to drop, which `find_top` finds from one of `nodes`, and the rest of it.
+    """A branch to drop. `find_top` returns its first node for one of `nodes`, and None for others.
 
-    Requests may split the branch's first node while it is dropped. The upper part is dropped too.
+    Requests may split the first node while the branch is dropped. The upper part is dropped too.
     """
 
     def __init__(self, nodes: list[Node], find_top: Callable[[Node], Node | None]) -> None:
@@ -63,7 +63,7 @@ class _Branch:
         self._rest: Node | None = None
 
     def left(self) -> list[Node]:
-        """Return the nodes to search, then the first node of the rest of the branch."""
+        """Return the nodes to search. Later, return the first node that is left, if any."""
         if self._top is None:
             nodes, self._nodes = self._nodes, []
             return nodes
@@ -76,7 +76,7 @@ class _Branch:
         return [node]
 
     def top_of(self, node: Node) -> Node | None:
-        """Return the first node to drop, if `node` leads to it."""
+        """Return the first node to drop: from `find_top`, later `node` if `left` returned it."""
         if self._top is not None:
             return node if node is self._rest else None
         self._top = self._find_top(node)
@@ -181,7 +181,10 @@ class RetainedPrefixes:
         return self._top_of(owner, self._ref_counts.split_at(at))
 
     def _top_of(self, owner: str, end: Node) -> Node | None:
-        """Return the first node to drop of a prefix, or None if other listed prefixes need it."""
+        """Return the first node to drop of the prefix that ends at `end`, or None.
+
+        Nodes that other listed prefixes need are not dropped.
+        """
         others: set[Node] = set()
         for other in self._swept(owner).values():
             others.update(_way_up_to(other.node, others))

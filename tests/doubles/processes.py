@@ -26,9 +26,9 @@ def private_mib(pid: int) -> float:
 
 
 def anonymous_mib(pid: int) -> float:
-    """Return the MiB of a process that are not of files; 0 if it has ended.
+    """Return a process's anonymous memory in MiB, or 0 if the process has ended.
 
-    Each of n processes that share memory has an nth of it.
+    Memory that n processes share counts for each process as an nth.
     """
     return _mib(pid, "Pss_Anon")
 

@@ -18,7 +18,7 @@ from engine.grammars.schemas.json_value import JsonObject, canonical
 from engine.grammars.vocabulary import Vocabulary
 
 LENGTHS = {"minLength", "maxLength"}
-# A test: can masks be made in time for strings with the keywords of this JSON schema?
+# A test: are masks made quickly enough for strings with the keywords of this JSON schema?
 CanBeHeld = Callable[[JsonObject], bool]
 _KEYWORDS = {"pattern", "format", *LENGTHS}
 _NUM_STEPS = 8  # number of tokens to try; later masks do not take longer
@@ -32,7 +32,7 @@ def can_be_compiled(schema: JsonObject) -> bool:
 
 
 def held_over(vocabulary: Vocabulary) -> CanBeHeld:
-    """Return a test of whether masks over this vocabulary can be made in time for strings.
+    """Return a test of whether masks over this vocabulary are made quickly enough for strings.
 
     The test takes a JSON schema with string keywords, and caches its results.
     """

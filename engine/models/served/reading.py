@@ -48,7 +48,10 @@ class _Quantised(msgspec.Struct, kw_only=True):
 
 
 class _Beside(msgspec.Struct):
-    """The fields of a file in `QUANTISED_BESIDE`. transformers.js also writes such files."""
+    """The fields of a `QUANTISED_BESIDE` file that describe weights.
+
+    transformers.js writes files of these names without these fields.
+    """
 
     quantization: Any = None
     bits: Any = None

@@ -21,7 +21,7 @@ def read_record(record: bytes, kind: type[T]) -> T:
 
 
 def read_by(read: Callable[[], T], kind: type) -> T:
-    """Return what `read` decodes as a `kind`; raise StateLost for what no gateway wrote."""
+    """Return the `kind` that `read` decodes; raise StateLost for data that no gateway wrote."""
     try:
         return read()
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

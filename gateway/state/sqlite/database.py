@@ -108,8 +108,7 @@ class DatabaseFile:
         try:
             return self._attempt(connection, work, may_use_reserve=may_use_reserve)
         except DatabaseDamaged as error:
-            # A fault that SQLite finds may be caused by a passing fault of the disk. A bad record
-            # cannot be.
+            # A fault that SQLite finds may pass, if the disk caused it. A bad record stays bad.
             self._has_bad_record |= not isinstance(error.__cause__, sqlite3.Error)
             self.fault = self._damaged()
             raise StateLost(self.fault.status) from error

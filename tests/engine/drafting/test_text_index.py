@@ -83,7 +83,7 @@ def test_a_long_match_is_preferred_to_a_late_one() -> None:
 @pytest.mark.parametrize("length", [1, 2, 4])
 def test_the_first_place_near_a_start_is_found(kinds: int, length: int) -> None:
     text = text_of(300, kinds, seed=kinds)
-    text[1::3] <<= 8  # so that some tokens' bytes also stand across two tokens
+    text[1::3] <<= 8  # so that some tokens' bytes also occur across two tokens
     index, num_found = TextIndex(text), 0
     for end in range(length, len(text)):
         index.extend(end - 1)

@@ -21,7 +21,7 @@ MANY = 12 * AT_ONCE
 
 
 class PassingClock(Clock):
-    """A clock that moves on at each look, so that few pieces fit a slice."""
+    """A clock that moves on each time it is read, so that a slice has few pieces."""
 
     def __call__(self) -> float:
         self.now += SLICE_S / 4

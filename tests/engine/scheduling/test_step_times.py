@@ -148,7 +148,7 @@ class TestLeast:
     def test_a_size_that_was_thought_dear_costs_no_more_than_it_can_have_taken(self) -> None:
         """Bound the predicted time of a size by what a step can have taken.
 
-        A size predicted too long would not be tried, and so its time would never be learned.
+        A size with too long a prediction would not be tried, so its time would never be learned.
         """
         times = taught()
         for _ in range(12):

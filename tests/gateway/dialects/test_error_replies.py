@@ -46,7 +46,7 @@ def test_an_error_has_an_answer_and_stays_as_it_is(dialect: Dialect, error: Gate
 
 
 def hidden(dialect: Dialect) -> set[str]:
-    """List the header fields of answers that pages of other origins could not read."""
+    """List the header fields of the dialect's answers that scripts of other origins cannot read."""
     sent = {name for error in ERRORS for name in dialect.error_reply(error, "0123").headers}
     sent |= {name.decode() for name, _ in dialect.head_fields("0123", 1.0)}
     return sent - {*dialect.exposed}

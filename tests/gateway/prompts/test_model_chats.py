@@ -49,6 +49,6 @@ def mib_of(read: str, model_dir: Path) -> float:
 
 
 def test_memory_that_the_library_has_freed_is_returned(model_dir: Path) -> None:
-    """Take less than the library takes alone, although more than its tokenizer is read."""
+    """Keep less memory than the library alone, although more than the tokenizer is read."""
     ours = mib_of("read_chats(model_dir, ChatSettings())", model_dir)
     assert ours < 0.7 * mib_of("tokenizers.Tokenizer.from_file(FILE)", model_dir)

@@ -93,7 +93,7 @@ def _sentencepiece(added: list[AddedToken], *, legacy: bool) -> Tokenizer:
     first = [*added, *(AddedToken(f"<0x{byte:02X}>") for byte in range(256))]
     trainer = BpeTrainer(vocab_size=500, special_tokens=first, show_progress=False)
     inner.train_from_iterator(_LINES, trainer)
-    # The trainer makes normal tokens of the bytes, which a converted file does not have.
+    # The trainer makes added tokens of the bytes. Converted files have only `added`.
     bare = Tokenizer(inner.model)
     if legacy:
         bare.normalizer = inner.normalizer

@@ -97,7 +97,7 @@ def test_copies_are_tallied_once() -> None:
 
 
 class _Between:
-    """Requests of two owners in one namespace and their own, between the pieces of a pruning."""
+    """Requests of two owners, in shared and own namespaces, between a pruning's pieces."""
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)

@@ -157,7 +157,7 @@ class WithForced(ScriptedDrafting):
             is_drawn, drafter = self.random.random() < 0.9, forced_tokens(sequence)
             if drafter is None or not is_drawn:
                 continue
-            # wait for the mask, since on a busy machine all masks are late
+            # wait for the mask: on a busy machine every mask may be late, and no token forced
             while drafter.constraint.is_busy:
                 time.sleep(0.001)
             if token_ids := drafter.draft(sequence.num_tokens, self.most):

@@ -13,8 +13,8 @@ import gateway
 STATIC = Path(gateway.__file__).parent / "page" / "static"
 API = STATIC.parent / "api"
 MAX_BYTES = 500_000
-MAX_API_BYTES = 550_000  # maximum size as stored and sent
-PACKED = (".gz", ".txt")  # endings of names of other projects' files
+MAX_API_BYTES = 550_000  # maximum size of the API page's files, some of them compressed
+PACKED = (".gz", ".txt")  # endings of other projects' files, which are compressed or licences
 OUTSIDE = re.compile(r"""(?:src|href|import|from|fetch|url)\s*[=(]?\s*["'(](?:https?:)?//""")
 INLINE = re.compile(r"""<style|\son\w+="|<script(?![^>]*\ssrc=)|\sstyle=\"""")
 

@@ -1,4 +1,4 @@
-"""Names exist: tests on the page of faults, links and anchors on all pages, files in docstrings."""
+"""Named things exist: tests on the page of faults, links on all pages, files in docstrings."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from tests.zoo.sources import Sdist
 
 _CHATS = ("/chat/completions", "/responses", "/messages")
 _GEMINI = (":generateContent", ":streamGenerateContent")
-# the names of the fields that contain what a model is told
+# names of the fields of a request that become part of the prompt
 _TOLD = ("messages", "contents", "input", "instructions", "system", "systemInstruction")
 
 
@@ -35,7 +35,7 @@ class Recorded(NamedTuple):
 
 
 def recorded(package: Sdist, model: str) -> list[Recorded]:
-    """Read a package's recorded requests of chat models, each once, that the service answered."""
+    """Read a package's recorded chat requests that were answered with status 200, each once."""
     found: dict[str, Recorded] = {}
     for file in sorted(here(package).rglob("*.yaml")):
         for path, body in _chats(file, model):

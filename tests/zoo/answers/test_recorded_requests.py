@@ -1,7 +1,7 @@
 """Requests that other projects' tests recorded are answered, and official clients read the answers.
 
-The model may call no tools of its own accord. Where a request holds the answer to a form, the
-answer is a random one of that form.
+The model may call no tools of its own accord. Where a request prescribes the answer's form
+(a schema, for example), the answer is a random one of that form.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Log-probabilities, unstreamed and streamed, are given only if asked for, up to a limit.
 
-The official client asks.
+The official client sends the requests.
 """
 
 from __future__ import annotations
