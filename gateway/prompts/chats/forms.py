@@ -142,7 +142,7 @@ def given_of(
     training data, in Hermes' format.
     """
     writes = tool_format or HermesFormat()
-    is_led = not messages or messages[0].role == "system"
+    is_led = bool(messages) and messages[0].role == "system"
     if tools and traits.tools_need_system and not is_led:
         messages = [Message("system", (Text(""),)), *messages]
     forms = [form for one in messages for form in forms_of(one, traits, writes)]

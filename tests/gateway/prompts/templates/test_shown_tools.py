@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import httpx
 import openai
 import pytest
 
@@ -142,6 +143,19 @@ def test_tools_are_given_where_the_template_reads_them(spelled: str) -> None:
         assert all(f'"name": "{name}"' in prompt for name in names)
         without = template.render(messages(spelled), add_generation_prompt=True).text
         assert "description" not in without
+
+
+@pytest.mark.parametrize("name", ["qwen2.5", "phi4-mini"])
+def test_tools_alone_are_a_cached_content_of_gemini_s(name: str, tmp_path: Path) -> None:
+    declared = [{"name": "get_time", "description": "Tells the time."}]
+    wanted = {"model": f"models/{MODEL}", "tools": [{"functionDeclarations": declared}]}
+    with zoo_gateway(family(name), tmp_path) as zoo:
+        at = f"{zoo.served.url}/v1beta/cachedContents"
+        made = httpx.post(at, json=wanted, headers={"x-goog-api-key": zoo.served.key})
+        assert made.status_code == 200, made.text
+        assert "Tells the time." in zoo.prompt()
+        [mark] = zoo.engine.requests[-1].marks
+        assert mark.num_tokens > 0
 
 
 def test_a_template_of_the_operators_is_used_in_place_of_the_models(tmp_path: Path) -> None:
