@@ -46,6 +46,16 @@ async def test_a_tool_is_called_and_its_result_answered(model: Any, engine: Fake
     assert len(engine.requests) == 2
 
 
+@pytest.mark.parametrize("model", ["responses"], indirect=True)
+async def test_a_deferred_tool_is_called_beside_a_search_that_does_not_run_here(
+    model: Any, engine: FakeEngine
+) -> None:
+    engine.script = agent("weather", "It rains.")
+    tools = [agents.function_tool(weather, defer_loading=True), agents.ToolSearchTool()]
+    done = await agents.Runner.run(agents.Agent(name="a", model=model, tools=tools), "Hi")
+    assert done.final_output == "It rains."
+
+
 async def test_streamed(model: Any, engine: FakeEngine) -> None:
     engine.script = agent("weather", "It rains.")
     tools = [agents.function_tool(weather)]

@@ -57,6 +57,7 @@ class _Function(_Marked, frozen=True, kw_only=True):
     description: str | None = None
     parameters: dict[str, Any] | None = None  # a JSON schema
     strict: bool | None = None
+    defer_loading: bool | None = None
 
 
 class _Custom(_Marked, frozen=True, kw_only=True):
@@ -158,7 +159,10 @@ def _one(
         case "function":
             function = _converted(tool, _Function, where)
             form = _form(function.name, function.description, function.parameters)
-            called, strict = Called("function", function.name), bool(function.strict)
+            # As the API does, calls of a deferred function without a namespace name it as theirs.
+            # OpenAI's agents find the function only so.
+            space = function.name if function.defer_loading and entry is not None else None
+            called, strict = Called("function", function.name, space), bool(function.strict)
         case "custom":
             custom = _converted(tool, _Custom, where)
             form = free_function(custom.name, custom.description, custom.format, formats)

@@ -174,6 +174,19 @@ def test_members_of_namespaces_have_their_own_names_where_they_can(
     assert '{"name": "b__go", "arguments": {}}' in prompt(engine)
 
 
+def test_calls_of_a_deferred_function_name_it_as_their_namespace(
+    client: openai.OpenAI, engine: FakeEngine
+) -> None:
+    later = {**function("go"), "defer_loading": True}
+    tools = [later, function("stop"), space("a", {**function("wait"), "defer_loading": True})]
+    engine.script = saying(called("go") + called("stop") + called("wait"))
+    found = [(call.name, call.namespace) for call in ask(client, *tools).output]
+    assert found == [("go", "go"), ("stop", None), ("wait", "a")]
+    call = {"type": "function_call", "call_id": "c1", "name": "go", "namespace": "go"}
+    ask(client, *tools, input=[{"role": "user", "content": "hi"}, {**call, "arguments": "{}"}])
+    assert '{"name": "go", "arguments": {}}' in prompt(engine)
+
+
 def test_hosted_tools_are_passed_over_and_the_answer_says_so(
     client: openai.OpenAI, engine: FakeEngine
 ) -> None:
