@@ -95,7 +95,8 @@ def _completed(tool: Tool, *, with_parameters: bool) -> Tool:
 def _deepened(tool: Tool) -> Tool:
     function = tool["function"]
     empty: dict[str, Any] = {"type": "object", "properties": {}, "required": []}
-    schema = {**empty, **_given(function["parameters"])}
+    given = _given(function["parameters"])
+    schema = given | {name: value for name, value in empty.items() if name not in given}
     properties = schema["properties"]
     if isinstance(properties, dict):
         schema["properties"] = {name: _described(one) for name, one in properties.items()}
@@ -108,7 +109,10 @@ def _given(fields: Tool) -> Tool:
 
 def _described(schema: Any) -> Any:
     schema = _filled(schema)
-    return {"description": "", **_given(schema)} if isinstance(schema, dict) else schema
+    if not isinstance(schema, dict):
+        return schema
+    given = _given(schema)
+    return {**given, "description": given.get("description", "")}
 
 
 def _filled(schema: Any) -> Any:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from functools import cache
 
 import pytest
+from jinja2 import TemplateError
+from transformers.utils.chat_template_utils import render_jinja_template
 
 from gateway.errors import BadRequest
 from gateway.prompts.chats.forms import Tool
@@ -22,6 +24,7 @@ from tests.gateway.prompts.templates.chats import (
     called,
     messages,
     returned,
+    sent,
     words,
 )
 from tests.zoo.families import FAMILIES
@@ -65,6 +68,32 @@ def test_what_is_called_is_shown_and_what_returned_after_it(one: Family) -> None
         assert [word for word in shown if word in others] == others, spelled
         assert [word for word in shown if word in calls] == list(calls), spelled
         assert all(shown.index(call) < shown.index(word) for word, call in results.items())
+
+
+def _as_transformers(one: Family, spelled: str, tools: list[Tool] | None) -> str:
+    """Render a chat as transformers does; return "" if the template refuses it."""
+    try:
+        (text,), _ = render_jinja_template(
+            [sent(spelled)],
+            chat_template=one.template(),
+            tools=tools,
+            add_generation_prompt=True,
+            eos_token=one.ends[0],
+            bos_token=one.bos or "",
+        )
+    except (TemplateError, TypeError):
+        return ""
+    return str(text)
+
+
+@pytest.mark.parametrize("one", CALLING_ALL, ids=str)
+def test_a_chat_that_a_template_takes_is_rendered_as_transformers_does(one: Family) -> None:
+    for spelled in ("u", "s u", "s u a u"):
+        for tools in (None, TOOLS):
+            theirs = _as_transformers(one, spelled, tools)
+            shows_tools = TOOLS[0]["function"]["description"] in theirs
+            if WORD.findall(theirs) == words(spelled) and shows_tools == bool(tools):
+                assert prompt(one, spelled, tools) == theirs
 
 
 def test_a_message_that_a_template_never_shows_is_named() -> None:
