@@ -83,7 +83,7 @@ def test_pieces_and_changes_together_are_the_tree(shape: tuple[int, int, int, in
     seen: Counter[str] = Counter()
     listener = Listener(scene.cache, seen, blocks)
     acts, weights = list(driver._acts), list(driver._acts.values())
-    for _ in range(6_000):
+    for _ in range(7_000):
         driver.random.choices(acts, weights)[0]()
         dice = driver.random.random()
         # after a restart all blocks come from the disk
