@@ -32,7 +32,7 @@ from storage.move import Tier
 def report(components: Components, tree_depth: int, evictions: int) -> EngineStats:
     """Return all present counters, and at most the last `evictions` evictions between flows."""
     cache, now = components.cache, components.clock()
-    flows = components.counters.flows(cache, now)
+    flows = components.counters.flows(cache)
     return EngineStats(
         engine_id=components.welcome.engine_id,
         fingerprint=components.welcome.fingerprint,

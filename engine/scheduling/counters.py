@@ -111,10 +111,10 @@ class EngineCounters:
         """Return the seconds since the engine started."""
         return now - self._started
 
-    def flows(self, cache: PrefixCache, now: float) -> dict[str, FlowStats]:
+    def flows(self, cache: PrefixCache) -> dict[str, FlowStats]:
         """Return the counters of each flow, including the cache's counters of its blocks."""
         owners, reuse_accounting = cache.capacity.owners(), cache.reuse_accounting
-        retained = cache.retained.blocks(now=now)
+        retained = cache.survey.known.retained
         none, flows = OwnerUse(0, 0, 0), {}
         for name, counts in self._flows.items():
             own = owners.get(name, none)
@@ -125,7 +125,7 @@ class EngineCounters:
                 evictions_suffered=own.evictions_suffered,
                 written_blocks=reuse_accounting.written(name),
                 unread_blocks=reuse_accounting.unread(name),
-                retained_blocks=retained.get(name, 0),
+                retained_blocks=retained[name],
             )
         return flows
 

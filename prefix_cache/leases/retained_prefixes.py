@@ -122,27 +122,6 @@ class RetainedPrefixes:
         entries = reversed(self._swept(owner).items())
         return [self._described(key, one, _held_to(one.node, held)) for key, one in entries]
 
-    def blocks(self, *, now: float) -> dict[str, int]:
-        """Count the blocks in each owner's listed prefixes, each block once, in all tiers.
-
-        Takes time proportional to the number of nodes of these prefixes.
-        """
-        self._at(now)
-        return {owner: self._retained_of(owner) for owner in list(self._by_owner)}
-
-    def _retained_of(self, owner: str) -> int:
-        counted: set[Node] = set()
-        for entry in self._swept(owner).values():
-            node: Node | None = entry.node
-            while node is not None and node not in counted:
-                counted.add(node)
-                node = node.parent
-        return sum(
-            node.edge.num_blocks
-            for node in counted
-            if node.owner == owner and self._retention.keeps(node)
-        )
-
     def forget(
         self, owner: str, prefix_id: bytes, *, now: float, is_marked: bool = True
     ) -> int | None:

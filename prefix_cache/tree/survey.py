@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -82,8 +83,10 @@ class Surveyed:
     hot: Largest = field(default_factory=lambda: Largest(hit_blocks))
     wasteful: Largest = field(default_factory=lambda: Largest(waste))
     namespaces: dict[Namespace, NamespaceUse] = field(default_factory=dict)
+    # number of blocks that are retained, in any tier, by owner
+    retained: Counter[str] = field(default_factory=Counter)
 
-    def add(self, node: Node, depth: int) -> None:
+    def add(self, node: Node, depth: int, now: float) -> None:
         """Count a node that is `depth` nodes from the root."""
         self.nodes += 1
         if depth > self.depth:
@@ -91,6 +94,8 @@ class Surveyed:
         if node.hits:
             self.hot.add(node)
         self.wasteful.add(node)
+        if node.retained_until > now:
+            self.retained[node.owner] += node.edge.num_blocks
         use = self.namespaces.get(node.namespace)
         if use is None:
             if len(self.namespaces) >= NAMESPACES:
@@ -153,7 +158,7 @@ class Survey:
             level.done += 1
             count -= 1
             if node.attached:
-                surveyed.add(node, len(way))
+                surveyed.add(node, len(way), self.began)
                 if node.children:
                     way.append(_Level(list(node.children.values())))
         if not way:

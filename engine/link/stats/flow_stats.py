@@ -17,7 +17,8 @@ class FlowStats(msgspec.Struct, kw_only=True):
     evictions_suffered: int = 0
     written_blocks: int = 0
     unread_blocks: int = 0  # blocks that were written but never read by a request, evicted or not
-    retained_blocks: int = 0  # blocks of marked prefixes whose retention has not ended, in any tier
+    # blocks of marked prefixes whose retention has not ended, in any tier, by the last survey
+    retained_blocks: int = 0
 
 
 BlocksByReason = dict[str, dict[str, int]]

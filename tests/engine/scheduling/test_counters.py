@@ -86,10 +86,10 @@ class TestFlows:
         counters = EngineCounters(started=0.0)
         cache = PrefixCache(num_blocks=4, block_size=4)
         counters.admitted("a", 1, TierTokens(0), now=0.0)
-        before = counters.flows(cache, 0.0)
+        before = counters.flows(cache)
         counters.admitted("a", 1, TierTokens(0), now=0.0)
         assert before["a"].requests == 1
-        assert counters.flows(cache, 0.0)["a"].requests == 2
+        assert counters.flows(cache)["a"].requests == 2
 
     def test_the_flow_idle_for_longest_is_merged_when_there_are_too_many(self) -> None:
         counters = EngineCounters(started=0.0, max_flows=3)
@@ -97,7 +97,7 @@ class TestFlows:
         for number in range(10):
             counters.admitted("busy", 1, TierTokens(0), now=0.0)
             counters.admitted(f"flow{number}", 10, TierTokens(0), now=0.0)
-        flows = counters.flows(cache, 0.0)
+        flows = counters.flows(cache)
         assert set(flows) == {"busy", "flow8", "flow9", OTHER_FLOWS}
         assert flows["busy"].requests == 10
         assert flows[OTHER_FLOWS].prompt_tokens == 80
