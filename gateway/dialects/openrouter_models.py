@@ -67,7 +67,7 @@ class RoutedModel(Struct, frozen=True, kw_only=True):
 
 
 class RoutedPages(Struct, frozen=True):
-    """The address of the next page, which never exists."""
+    """The address of the next page: none, since one page has all models."""
 
     next: None = None
 

@@ -107,7 +107,7 @@ class StateStats(msgspec.Struct, frozen=True, kw_only=True):
     total: int = 0
     free: int = 0
     checkpoints: int = 0
-    # The counts since the start of: checkpoints made, requests that started from a checkpoint,
+    # The counts since the start: checkpoints made, requests that started from a checkpoint,
     # evicted checkpoints, and checkpoints not made because no slot was free.
     made: int = 0
     hits: int = 0

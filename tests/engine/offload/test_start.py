@@ -57,7 +57,7 @@ def runner_of(part: OpenedPart) -> ModelRunner:
 
 
 def generated(part: OpenedPart) -> list[list[int]]:
-    """Generate prompts one after the other, then decodes together."""
+    """Compute prompts one after the other, then decode them together; return the tokens."""
     runner = part.runner
     graphs = runner if isinstance(runner, GraphRunner) else None
     driven = HandDriven(runner_of(part) if graphs is None else graphs.eager, graphs)

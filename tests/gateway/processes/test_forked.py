@@ -74,7 +74,7 @@ async def test_a_forked_worker_holds_nothing_of_another(tmp_path: Path) -> None:
         for pid in workers:
             assert sum(one.startswith("socket:") for one in opened(pid)) == 3
             assert not any("pidfd" in one for one in opened(pid))
-        # the control: the parent holds them, the last one soon after that worker has started
+        # positive control: the parent holds each worker's pidfd, the last soon after that fork
         await until(lambda: sum("pidfd" in one for one in opened(started.pid)) == COUNT, LIMIT_S)
         started.kill()
         await started.wait()

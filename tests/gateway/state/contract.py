@@ -125,7 +125,7 @@ def a_row(day: str = "2026-01-31", tenant: str = "tn_a", key: str = "key_1", **n
 
 
 class StoreContract:
-    """The properties, one test each."""
+    """The properties of every store, one test each."""
 
     async def test_a_tenant_comes_back_as_it_was_stored(self, store: Store) -> None:
         tenant = Tenant(id="tn_1", name="acme", created_at=12.25, disabled=True, weight=2.5)

@@ -35,7 +35,7 @@ class Flooded:
         self.replay.run_for(1.0)
         self.victim = self.replay.stream("victim", PROMPT, 8, pause_s=0.5)
         self.victim.start()
-        # then the visitor has had two answers
+        # the visitor gets two answers before the measurement
         self.replay.run(lambda: len(self.victim.firsts) == 2)
         self.idle, self.since = self.replay.device.idle, self.replay.time.now
         self.replay.run(lambda: len(self.victim.firsts) == 2 + ASKS)

@@ -159,8 +159,8 @@ def _one(
         case "function":
             function = _converted(tool, _Function, where)
             form = _form(function.name, function.description, function.parameters)
-            # As the API does, calls of a deferred function without a namespace name it as theirs.
-            # OpenAI's agents find the function only so.
+            # Calls of a deferred function without a namespace have its name as namespace, as in the
+            # API. OpenAI's agents find the function only by this namespace.
             space = function.name if function.defer_loading and entry is not None else None
             called, strict = Called("function", function.name, space), bool(function.strict)
         case "custom":

@@ -104,7 +104,7 @@ def test_the_step_that_it_waits_for_is_a_small_one(flood: str) -> None:
 
 @pytest.mark.parametrize("flood", [name for name in FLOODS if "long prompts" in name])
 def test_beside_a_newcomer_others_have_little_of_a_step(flood: str) -> None:
-    """Keep the step that a newcomer waits for small: only a step's fixed cost decides its size."""
+    """Give little work to steps that a newcomer waits for; only fixed costs set their size."""
     prompt, small = 24, BUDGET // 2 + BATCH_SLOTS
     runner = market_of(flood, prompt=prompt, max_step_s=MAX_STEP_S).runner
     asked = [number for number, step in enumerate(runner.steps) if step["quiet"] > 1]

@@ -36,9 +36,7 @@ class Moments:
 
 
 class SlowStore(MemoryStore):
-    """A store whose writes count as awaited calls of a turn: the caller may be cancelled after a
-    write.
-    """
+    """A store that calls `Moments.come` after each write, where the turn may be cancelled."""
 
     moments: Moments
 

@@ -145,7 +145,7 @@ async def test_redis_comes_back_and_hears_of_what_was_admitted(pair: Pair) -> No
 
 
 async def back(pair: Pair) -> None:
-    """Wait until Redis answers the first limiter's requests of the tenant again."""
+    """Wait until the first limiter is answered by Redis again."""
     probe = Limits(requests_per_minute=20)
     for number in range(200):
         asked = Demand(f"probe{number}", "tn_a", probe, Amount())

@@ -42,7 +42,7 @@ STRICT = {
     "user_after_result": False,
 }
 ALL = [TemplateTraits(**values) for values in ({}, *EACH, *PAIRS, STRICT)]
-# The traits after which texts last: a text within a thought would disappear with that thought.
+# The traits with which all texts stay in the prompt. A text within a thought disappears with it.
 LASTING = [one for one in ALL if one.text_beside_calls != "thought"]
 
 
