@@ -212,14 +212,21 @@ def _given_merges(fields: _Fields, vocabulary: Mapping[str, int]) -> list[tuple[
 
 
 def _scored_merges(fields: _Fields, vocabulary: Mapping[str, int]) -> list[tuple[str, str]]:
-    """Derive merges from SentencePiece's scores, best score first."""
+    """Derive merges from SentencePiece's scores, best score first.
+
+    Llama's pieces for several blanks all have the same score. The smaller id then comes first.
+    """
     if len(fields.scores) != len(fields.tokens):
         raise BadConfig(f"the GGUF file has neither {_FIELD}merges nor a score for each token")
-    found = [
-        (-fields.scores[number], vocabulary[text[:at]], vocabulary[text[at:]], text[:at], text[at:])
+    parts = [
+        (number, text[:at], text[at:])
         for text, number in vocabulary.items()
         for at in range(1, len(text))
         if text[:at] in vocabulary and text[at:] in vocabulary
+    ]
+    found = [
+        (-fields.scores[number], number, vocabulary[left], vocabulary[right], left, right)
+        for number, left, right in parts
     ]
     return [(left, right) for *_, left, right in sorted(found)]
 

@@ -21,6 +21,7 @@ _CUTS = {
     "gpt-oss": "gpt-4o",
 }
 _CHARACTERS = ("mistral-7b", "gemma3")
+_BLANKS = "".join(f"x{' ' * count}y\n" for count in range(1, 70))
 _NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED, _BYTE = 1, 2, 3, 4, 6
 
 
@@ -43,6 +44,8 @@ def fields_of(name: str) -> dict[str, Any]:
     else:
         ranks = {"".join(_pair(merge)): rank for rank, merge in enumerate(read["model"]["merges"])}
         fields |= {"model": "llama", "add_space_prefix": name != "gemma3"}
+        if name != "gemma3":  # in Llama's and Mistral's models pieces of blanks score worst
+            ranks |= {token: 10**9 for token in tokens if set(token) == {"▁"}}
         fields["scores"] = [-float(ranks.get(token, len(ranks))) for token in tokens]
     return {f"tokenizer.ggml.{field}": value for field, value in fields.items()}
 
@@ -82,7 +85,7 @@ def test_texts_have_the_same_ids(name: str) -> None:
         )
         if kind == _CONTROL
     ][:3]
-    for text in [*texts().values(), "".join(f"{mark}one {mark}\n" for mark in marks)]:
+    for text in [*texts().values(), _BLANKS, "".join(f"{mark}one {mark}\n" for mark in marks)]:
         wanted = own.encode(text, add_special_tokens=False).ids
         assert made.encode(text, add_special_tokens=False).ids == wanted
         assert made.decode(wanted, skip_special_tokens=False) == own.decode(
