@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Any
 
+import anthropic
 import openai
 import pytest
 from pydantic import BaseModel
 
 from tests.clients.conftest import OSLO, agent, answer
-from tests.doubles.engine.fake_engine import FakeEngine, saying
+from tests.doubles.engine.fake_engine import FakeEngine, prompt_of, saying
 from tests.doubles.gateway.served import MODEL, Served
 from tests.gateway.dialects.openai.calling.hermes import written
 
@@ -41,6 +42,25 @@ async def test_a_tool_is_called_and_its_result_answered(model: Any, engine: Fake
     done = await pydantic_ai.Agent(model, tools=[weather]).run("Hi")
     assert done.output == "It rains."
     assert len(engine.requests) == 2
+
+
+async def test_thinking_comes_back_as_it_was_written_by_messages(
+    served: Served, engine: FakeEngine
+) -> None:
+    models: Any = pytest.importorskip("pydantic_ai.models.anthropic")
+    providers: Any = pytest.importorskip("pydantic_ai.providers.anthropic")
+    call = f"<think>\nso\n</think>\n\n{written(('weather', OSLO))}"
+    engine.script = lambda _: list((call if len(engine.requests) == 1 else "It rains.").encode())
+    async with anthropic.AsyncAnthropic(
+        base_url=served.url, api_key=served.key, max_retries=0
+    ) as client:
+        provider = providers.AnthropicProvider(anthropic_client=client)
+        model = models.AnthropicModel(MODEL, provider=provider)
+        thinking = {"anthropic_thinking": {"type": "enabled", "budget_tokens": 1024}}
+        asking = pydantic_ai.Agent(model, tools=[weather], model_settings=thinking)
+        assert (await asking.run("Hi")).output == "It rains."
+    first, second = (bytes(prompt_of(one)).decode() for one in engine.requests)
+    assert second.startswith(f"{first}{call}")
 
 
 async def test_streamed(model: Any, engine: FakeEngine) -> None:

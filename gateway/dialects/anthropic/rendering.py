@@ -16,6 +16,7 @@ from gateway.dialects.anthropic.diagnostics import CacheQuestions
 from gateway.dialects.anthropic.errors import MessagesError
 from gateway.dialects.anthropic.limit_headers import limit_headers
 from gateway.dialects.anthropic.replies import (
+    UNSIGNED,
     CacheCreation,
     Content,
     ContentBlockDelta,
@@ -123,7 +124,7 @@ class MessageRendering:
             case TextPiece(text):
                 return TextContent(text)
             case ReasoningPiece(text):
-                return ThinkingContent(text if self.shows_thinking else "")
+                return ThinkingContent(text if self.shows_thinking else "", UNSIGNED)
             case FinishedCall():
                 return ToolUseContent(self._call_id(), piece.name, piece.object())
 
@@ -154,7 +155,7 @@ class MessageRendering:
     def _closed(self) -> bytes:
         if self.is_open is None:
             return b""
-        signed = self._delta(SignatureDelta("")) if self.is_open is ReasoningPiece else b""
+        signed = self._delta(SignatureDelta(UNSIGNED)) if self.is_open is ReasoningPiece else b""
         self.is_open = None
         return signed + event(ContentBlockStop(self.blocks - 1))
 

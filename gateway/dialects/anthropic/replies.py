@@ -53,8 +53,12 @@ class TextContent(Struct, frozen=True, tag_field="type", tag="text"):
     text: str
 
 
+# Clients send a block with an empty signature back as text, or not at all.
+UNSIGNED = "unsigned"
+
+
 class ThinkingContent(Struct, frozen=True, tag_field="type", tag="thinking"):
-    """A block of the model's thinking. The text may be hidden. The signature is always empty."""
+    """A block of the model's thinking. The text may be hidden. The signature proves nothing."""
 
     thinking: str
     signature: str = ""

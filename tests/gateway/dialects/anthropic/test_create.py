@@ -55,7 +55,7 @@ def test_blocks_come_in_the_order_in_which_they_were_written(
     answer = ask(claude, tools=[CLOCK], thinking={"type": "enabled", "budget_tokens": 1024})
     thinking, text, first, other = blocks_of(answer)
     assert (thinking.type, thinking.thinking) == ("thinking", "It is late?")
-    assert thinking.signature == ""
+    assert thinking.signature == "unsigned"
     assert (text.type, text.text) == ("text", "Let me see.")
     assert (first.type, first.name, first.input) == ("tool_use", "clock", {"zone": "UTC"})
     assert (other.type, other.name, other.input) == ("tool_use", "clock", {"zone": "CET"})
@@ -241,7 +241,7 @@ def test_tokens_are_counted_as_they_are_used(
                 user("what time is it? " + "x" * 200),
                 assistant(
                     [
-                        {"type": "thinking", "thinking": "hm", "signature": ""},
+                        {"type": "thinking", "thinking": "hm", "signature": "unsigned"},
                         {"type": "text", "text": "I look."},
                         {"type": "tool_use", "id": "a", "name": "clock", "input": {"zone": "UTC"}},
                     ]

@@ -86,7 +86,7 @@ def test_what_each_event_says(http: httpx.Client, engine: FakeEngine) -> None:
     assert said == [
         {"index": 0, "content_block": {"type": "thinking", "thinking": "", "signature": ""}},
         {"index": 0, "delta": {"type": "thinking_delta", "thinking": "Hm, late?"}},
-        {"index": 0, "delta": {"type": "signature_delta", "signature": ""}},
+        {"index": 0, "delta": {"type": "signature_delta", "signature": "unsigned"}},
         {"index": 0},
         {"index": 1, "content_block": {"type": "text", "text": ""}},
         {"index": 1, "delta": {"type": "text_delta", "text": "Let me see."}},
