@@ -57,6 +57,7 @@ class Restart:
         self._in_flight = in_flight
         self._digest = digest
         self._unsaved: list[Node] = []  # the nodes that `save` has not looked at, hottest last
+        self._is_last_look = False  # whether no copy was planned or awaited since nodes were sorted
 
     def restore(self, found: Iterable[Stored], *, now: float) -> int:
         """Rebuild the tree after a start from (slot, record) pairs on disk, in any order.
@@ -112,15 +113,22 @@ class Restart:
         """Plan copies of up to `blocks` blocks and recurrent states to disk, before a stop.
 
         Blocks that the policy values most come first, and each block follows its prefix. The nodes
-        are sorted at the first call, and again after all of them have had their turn. At most
-        `Tiers.max_disk_writes` copies are under way at once. The caller completes the plan and
-        calls again. Returns the number of planned copies. The save is complete when this number is
-        0 and no copy is under way.
+        are sorted at the first call, and again after all of them have had their turn, because some
+        may have waited for copies of blocks before them. At most `Tiers.max_disk_writes` copies are
+        under way at once. The caller completes the plan and calls again. Returns the number of
+        planned copies. The save is complete when this number is 0 and no copy is under way.
         """
         if Tier.DISK not in self._capacity.allocators:
             return 0
+        planned = self._save_unsaved(blocks)
+        if not planned and not self._unsaved and not self._is_last_look:
+            planned = self._save_unsaved(blocks)
+        return planned
+
+    def _save_unsaved(self, blocks: int) -> int:
         if not self._unsaved:
             self._unsaved = sorted(self._tree.nodes(), key=self._ref_counts.sort_key)
+            self._is_last_look = True
         left, again = blocks, list[Node]()
         while left and self._unsaved and self._capacity.offloader.may_write:
             node, before = self._unsaved.pop(), left
@@ -129,6 +137,7 @@ class Restart:
             if left < before or node.transfers:
                 again.append(node)
         self._unsaved += reversed(again)
+        self._is_last_look &= not again
         return blocks - left
 
     def _save_way(self, node: Node, blocks: int) -> int:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import pytest
 
 from prefix_cache.tiers.in_flight import CopyOutcome
+from prefix_cache.tree.residency import DISK
 from tests.prefix_cache.support.scene import ConstantDigest, path, tokens
 from tests.prefix_cache.support.tiers_driver import TiersDriver
 from tests.prefix_cache.support.tiers_scene import TierScene
@@ -89,6 +90,22 @@ def test_with_a_constant_hash_nothing_wrong_is_ever_found() -> None:
     driver = TiersDriver(9, scene, max_tokens=12, check_every=2)
     driver.run(2_500)
     assert min(driver.seen["hits"], driver.seen["loading"], driver.seen["moves"]) > 10
+
+
+def test_a_stop_at_any_moment_saves_every_block() -> None:
+    num_saved = 0
+    for seed in range(60):
+        scene = TierScene(14, 2, host=14, disk=400)
+        driver = TiersDriver(seed, scene, max_tokens=14, check_every=50, bad=0.0)
+        driver.act(150)
+        driver.end_all()
+        while scene.cache.restart.save(100) or len(scene.cache.in_flight):
+            scene.take_plan()
+            scene.complete([(next(iter(scene.under_way)), CopyOutcome.DONE)])
+        edges = [node.edge for node in scene.cache.tree.nodes()]
+        assert all((edge.states & DISK).all() for edge in edges), seed
+        num_saved += sum(map(len, edges))
+    assert num_saved > 60
 
 
 @pytest.mark.parametrize("outcome", [CopyOutcome.FAILED, CopyOutcome.LOST])

@@ -86,6 +86,10 @@ class TiersDriver:
             self._acts[self.retain] = marks
 
     def run(self, operations: int) -> None:
+        self.act(operations)
+        self.finish()
+
+    def act(self, operations: int) -> None:
         acts, weights = list(self._acts), list(self._acts.values())
         for count in range(operations):
             self.random.choices(acts, weights)[0]()
@@ -94,7 +98,6 @@ class TiersDriver:
                 self.waiting.check(self.scene.cache)
             if count % (16 * self.check_every) == 0:
                 self.scene.check_contents()
-        self.finish()
 
     def draw(self) -> tuple[NamespacePath, TokenIds]:
         length = self.random.randint(1, self.max_tokens)
@@ -278,11 +281,14 @@ class TiersDriver:
             self.scene.records.pop(found.pop()[0])
         self.seen["restored"] += self.scene.restart(found)
 
+    def end_all(self) -> None:
+        for one in list(self.running):
+            self._end(one)
+
     def finish(self) -> None:
         """End all sequences, and check that nothing has leaked."""
         scene = self.scene
-        for one in list(self.running):
-            self._end(one)
+        self.end_all()
         scene.take_plan()
         scene.complete([(move, CopyOutcome.DONE) for move in scene.under_way])
         scene.cache.check_invariants()
