@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
-# Three surprises of agents, as installed. Each prints what it saw; the exit status is 0 while all are
-# as described. Needs python3 with pip, npm, and 0.5 GB in a temporary directory.
+# Three surprises of agents, installed unmodified. Each prints what it saw; the exit status is 0 while
+# all three are as described. Needs python3 with pip, npm, and 0.5 GB in a temporary directory.
 #
-# 1. pi 1.6.0, `pi -p`: a prompt that the server refuses as too long (400, context_length_exceeded)
-#    ends it with status 0 and no output.
-# 2. The same, with 429: it waits 2, 4 and 8 s, however long Retry-After says, and gives up.
-# 3. graphiti-core 0.31.2 needs httpx and does not name it: with today's openai it cannot be imported.
+# 1. pi 1.6.0, `pi -p`: if the server refuses the prompt as too long (400, context_length_exceeded),
+#    pi ends with status 0 and no output.
+# 2. The same command after a 429: pi tries again after 2, 4 and 8 s, however long Retry-After says,
+#    and then gives up.
+# 3. graphiti-core 0.31.2 imports httpx but does not declare it as a dependency, so beside today's
+#    openai, which does not install httpx, its import fails.
 set -euo pipefail
 directory=$(mktemp -d)
 trap 'rm -rf "$directory"' EXIT

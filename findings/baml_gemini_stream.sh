@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# baml-py 0.226.3, provider google-ai: a chunk of a stream without `usageMetadata` is passed over
-# without an error, and its text is lost. Google's API has the field in each chunk; its reference
-# does not say that it must. Prints the text of two streams, with the field in each chunk and with
-# it in the last alone; the exit status is 0 while the second text is empty. Needs python3 with pip.
+# baml-py 0.226.3, provider google-ai: a chunk of a stream without `usageMetadata` is ignored without
+# an error, and its text is lost. Google's API sends the field in each chunk; Google's reference does
+# not require it. Prints the text of two streams: one with the field in each chunk, one with the field
+# only in the last. The exit status is 0 while the second text is empty. Needs python3 with pip.
 set -euo pipefail
 directory=$(mktemp -d)
 trap 'rm -rf "$directory"' EXIT

@@ -1,17 +1,19 @@
 #!/usr/bin/env bash
-# Five surprises of clients, as installed. Each prints what it saw; the exit status is 0 while all are
-# as described. Needs python3 with pip, npm, and 0.6 GB in a temporary directory.
+# Five surprises of clients, installed unmodified. Each prints what it saw; the exit status is 0 while
+# all five are as described. Needs python3 with pip, npm, and 0.6 GB in a temporary directory.
 #
-# 1. npm 11 on node 20.20.2 installs an old version of what asks for a newer node, without a word:
-#    `npm install ai` is ai 6, though the tag `latest` is of 7 (`engines`: node >= 22).
-# 2. huggingface_hub 2.4.0: InferenceClient(base_url=...) without a model asks for the model "dummy",
-#    and its class for a named tool sends a choice that has no "type".
-# 3. anthropic 2.14.0: messages.create has no `temperature`, and none is passed on, so autogen-ext
-#    0.7.5, whose extra takes any anthropic from 0.48 on, cannot ask at all: TypeError.
-# 4. guidance 0.3.1, VLLMModel: what was generated is read once more by guidance's own matcher, and if
-#    that takes it otherwise all captures are absent, without an error. So `gen("b") + "\n" + gen("c")`
-#    has neither after any answer, and `json` none after one without a blank behind `:`.
-# 5. shell-gpt 1.5.1 needs click and does not name it: with today's typer it does not start.
+# 1. npm 11 on node 20.20.2 installs, without a message, an old version of a package whose newest
+#    version needs a newer node: `npm install ai` installs ai 6, although the tag `latest` is a
+#    version 7 (`engines`: node >= 22).
+# 2. huggingface_hub 2.4.0: InferenceClient(base_url=...) without a model requests the model "dummy",
+#    and its class for a named tool sends a `tool_choice` that has no "type".
+# 3. anthropic 2.14.0: messages.create accepts no `temperature`. autogen-ext 0.7.5, whose extra allows
+#    any anthropic from 0.48 on, passes a `temperature`, so each request ends in a TypeError.
+# 4. guidance 0.3.1, VLLMModel: guidance's own matcher reads the generated text again. If that matcher
+#    reads the text otherwise, all captures are absent, without an error. So `gen("b") + "\n" + gen("c")`
+#    captures neither for any answer, and `json` captures nothing if no space follows `:`.
+# 5. shell-gpt 1.5.1 imports click but does not declare it as a dependency: with today's typer it does
+#    not start.
 set -euo pipefail
 directory=$(mktemp -d)
 trap 'rm -rf "$directory"' EXIT

@@ -1,10 +1,10 @@
 #!/bin/bash
-# transformers 5.24.0 (also 5.19.0, which SGLang 0.5.23 pins): of a Gemma 4 text config whose global layers have
-# other heads than its sliding ones, `hasattr(config, "num_key_value_heads")` raises instead of answering, and
-# `getattr(config, "head_dim", None)` raises instead of returning the default. The error is a RuntimeError and no
-# AttributeError. `to_dict()` still has both numbers. Where all layers are alike, both calls answer. So code that
-# probes a config by hasattr, as that SGLang does when it reads one, cannot start the published 26B-A4B.
-# Needs no GPU, no torch and no checkpoint. Fails once that changes.
+# transformers 5.24.0 (also 5.19.0, which SGLang 0.5.23 pins): in a Gemma 4 text config the heads of global layers
+# may differ from those of sliding layers. For such a config `hasattr(config, "num_key_value_heads")` raises instead
+# of answering, and `getattr(config, "head_dim", None)` raises instead of returning the default. The error is a
+# RuntimeError, not an AttributeError. `to_dict()` still has both numbers. If all layers are alike, both calls answer.
+# So code that probes a config by hasattr, as SGLang 0.5.23 does when it reads one, cannot start the published
+# 26B-A4B. Needs no GPU, no torch and no checkpoint. Fails once this behaviour changes.
 set -e
 place=$(mktemp -d)
 trap 'rm -rf "$place"' EXIT

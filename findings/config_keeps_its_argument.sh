@@ -1,9 +1,9 @@
 #!/bin/bash
-# transformers 5.23.0: a config writes into the dictionary of `rope_parameters` that it is given. Mistral4Config
-# puts its share of rotated dimensions there, and a second config that is made from the same dictionary keeps
-# that share though its sizes say another, so its rotary table has the wrong width. DeepseekV3Config, made from
-# a dictionary that another of its kind was made from, has no such share. Needs no torch and no checkpoint.
-# Fails once that changes.
+# transformers 5.23.0: a config writes into the dictionary of `rope_parameters` that its caller passes.
+# Mistral4Config writes the share of rotated dimensions there. A second Mistral4Config made from the same dictionary
+# keeps the first one's share although its sizes give another, so its rotary table has the wrong width.
+# DeepseekV3Config, also made from one dictionary twice, writes no such share. Needs no torch and no checkpoint.
+# Fails once this behaviour changes.
 set -e
 place=$(mktemp -d)
 trap 'rm -rf "$place"' EXIT

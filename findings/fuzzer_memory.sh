@@ -1,8 +1,8 @@
 #!/bin/bash
-# Atheris 3.0.0: the memory that libFuzzer compares with `-rss_limit_mb` is the peak of its process, and
-# on Linux a process begins with the peak of the one that forked it, also after `exec`. So a small
-# fuzzer that a large process starts (a test runner's worker) ends with status 71, "out of memory".
-# Exits with another status than 0 once that is not so.
+# Atheris 3.0.0: libFuzzer compares `-rss_limit_mb` with the peak memory of its process, and on Linux a
+# process begins with the peak of the process that forked it, also after `exec`. So a small fuzzer
+# that a large process starts (a test runner's worker) ends with status 71, "out of memory".
+# The exit status is 0 while this is so.
 set -e
 place=$(mktemp -d)
 trap 'rm -rf "$place"' EXIT

@@ -1,12 +1,14 @@
 #!/usr/bin/env bash
-# transformers 5.23.0 reads a GGUF file of a Llama without its scaling of rope, and says nothing.
+# transformers 5.23.0 reads a Llama's GGUF file without its rope scaling, and without a warning.
 #
-# llama.cpp's converter writes Llama 3.1's scaling as the tensor rope_freqs.weight: what the frequency
-# of each pair is divided by. from_pretrained(..., gguf_file=...) leaves it out, and has rope_type
-# "default". Here: two files that differ in this tensor alone (ones; eights) give the same logits.
-# Seen: rope_type default, largest difference 0.0, where dividing by 8 in transformers itself makes
-# one of more than 0.1.
-# Needs python3 with pip, and 2 GB in a temporary directory (6 with torch for CUDA). Exit status 0 while it is so.
+# llama.cpp's converter writes Llama 3.1's scaling as the tensor rope_freqs.weight, which has a divisor
+# for the frequency of each pair. from_pretrained(..., gguf_file=...) ignores this tensor, and the config
+# has rope_type "default". Here two files that differ only in this tensor (all ones; all eights) give the
+# same logits.
+# Seen: rope_type default, largest difference 0.0, while dividing the frequencies by 8 in transformers
+# itself changes a logit by more than 0.1.
+# Needs python3 with pip, and 2 GB in a temporary directory (6 with torch for CUDA). The exit status is 0
+# while this is so.
 set -euo pipefail
 directory=$(mktemp -d)
 trap 'rm -rf "$directory"' EXIT

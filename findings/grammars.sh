@@ -1,8 +1,8 @@
 #!/bin/bash
-# llguidance 1.9.1 converts GBNF (llama.cpp's grammars) so that a text is lost: a class that is
-# repeated becomes a terminal, terminals take the longest match, and the lexer never goes back. Of
-# `[a-z]+ "ing"` it has no word at all that goes on behind its first "ing", and `.` is no line break.
-# llama.cpp takes all three. Exits with another status than 0 once that is not so.
+# llguidance 1.9.1 converts GBNF (llama.cpp's grammars) so that some texts of a grammar are refused: a
+# repeated character class becomes a terminal, terminals take the longest match, and the lexer never
+# backtracks. For `[a-z]+ "ing"` it accepts no word that continues after its first "ing", and `.`
+# matches no line break. llama.cpp accepts all of these. The exit status is 0 while this is so.
 set -e
 place=$(mktemp -d)
 trap 'rm -rf "$place"' EXIT

@@ -1,10 +1,10 @@
 #!/bin/bash
-# llguidance 1.9.1: a matcher holds Python's lock while it follows tokens (`consume_tokens`), however
-# long that takes: the process's other threads stand still, so a server gains nothing by calling it
-# in a thread. Here it follows a million tokens in one call, while another thread counts every half
-# millisecond: 0.0 of the counts that it makes in as long a rest; while hashlib, which gives the lock
-# away, makes a digest (the control), nearly all.
-# Exits with another status than 0 once that is not so.
+# llguidance 1.9.1: a matcher holds Python's lock while it consumes tokens (`consume_tokens`), however
+# long that takes. The process's other threads stand still, so calling it in a thread gains a server
+# nothing. Here a matcher consumes a million tokens in one call, while another thread counts every half
+# millisecond. That thread makes 0.0 of the counts that it makes in an equally long rest. In the control,
+# while hashlib, which releases the lock, makes a digest, the thread makes nearly all of them.
+# The exit status is 0 while this is so.
 set -e
 place=$(mktemp -d)
 trap 'rm -rf "$place"' EXIT

@@ -1,8 +1,8 @@
 #!/bin/bash
-# llguidance 1.9.1: after `LLMatcher.rollback()` and another token, `compute_bitmask()` returns the
-# mask that it made before the rollback, of the branch that was left: it allows what the grammar does
-# not, and forbids what it wants. Where no mask was made before the rollback, or for a matcher that
-# never took the other branch, it is right. Exits with another status than 0 once that is not so.
+# llguidance 1.9.1: after `LLMatcher.rollback()` and another token, `compute_bitmask()` returns the mask
+# that it made before the rollback, for the abandoned branch. That mask allows tokens that the grammar
+# forbids, and forbids tokens that it allows. The mask is right if none was made before the rollback, or
+# if the matcher never took the other branch. The exit status is 0 while this is so.
 set -e
 place=$(mktemp -d)
 trap 'rm -rf "$place"' EXIT

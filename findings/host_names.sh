@@ -1,8 +1,8 @@
 #!/bin/bash
-# llguidance 1.9.1: a host name's pattern (labels of at most 63 characters, joined by dots) is
-# taken, and so is `maxLength: 253` alone, but both in one schema are refused: "Unable to determine
-# if regex is empty". With `maxLength: 64` they are taken together. Exits with another status than
-# 0 once that is not so.
+# llguidance 1.9.1: a pattern of host names (labels of at most 63 characters, joined by dots) is
+# accepted, and so is `maxLength: 253` alone, but both in one schema are refused: "Unable to determine
+# if regex is empty". The pattern with `maxLength: 64` is accepted. The exit status is 0 while this
+# is so.
 set -e
 place=$(mktemp -d)
 trap 'rm -rf "$place"' EXIT

@@ -1,8 +1,9 @@
 #!/bin/bash
-# transformers 5.23.0: the norms of latents in multi-head latent attention (`q_a_layernorm`, `kv_a_layernorm`)
-# have an epsilon of 1e-6 whatever `rms_norm_eps` says, while every other norm of the model follows it: in
-# DeepSeek V2 and V3 and GLM-4.7-Flash (`glm4_moe_lite`). A server that reads
-# the config for all norms answers otherwise. Needs no GPU and no checkpoint. Fails once that changes.
+# transformers 5.23.0, DeepSeek V2 and V3 and GLM-4.7-Flash (`glm4_moe_lite`): the norms of latents in
+# multi-head latent attention (`q_a_layernorm`, `kv_a_layernorm`) have an epsilon of 1e-6, whatever
+# `rms_norm_eps` says. All other norms of these models follow `rms_norm_eps`. So a server that uses the
+# config's value for all norms gives other answers. Needs no GPU and no checkpoint. Fails once this
+# behaviour changes.
 set -e
 place=$(mktemp -d)
 trap 'rm -rf "$place"' EXIT

@@ -1,7 +1,8 @@
 #!/bin/bash
-# transformers 5.23.0: Mamba-2's `time_step_limit` holds for prompts and not for one token with a cache
-# (`mamba2_selective_state_update` is given none), so the last token of N + 1 has other logits by itself,
-# after N with a cache, than in one pass. Needs no GPU and no checkpoint. Fails once that changes.
+# transformers 5.23.0 applies Mamba-2's `time_step_limit` to prompts, but not to a single token with a cache
+# (`mamba2_selective_state_update` does not get the limit). So the last of N + 1 tokens has other logits if it is
+# computed alone, with the first N in the cache, than in one pass. Needs no GPU and no checkpoint. Fails once this
+# behaviour changes.
 set -e
 place=$(mktemp -d)
 trap 'rm -rf "$place"' EXIT

@@ -1,11 +1,10 @@
 #!/bin/bash
-# PEFT 0.21.2 with transformers 5.23.0: the expert tensors of Llama 4 and gpt-oss have one layout, (experts,
-# inputs, outputs), but an adapter of Llama 4's has lora_A and lora_B the other way round: lora_A has the
-# layer's outputs, lora_B its inputs. PEFT asks the layer for `is_transposed`, which Llama 4's does not have,
-# and then takes the layout for (experts, outputs, inputs), that of Qwen3's experts. The products that PEFT adds
-# to the weights are right; a server that takes lora_A for the side of the inputs, as in other adapters, cannot
-# read the file.
-# Needs no GPU and no checkpoint. Fails once that changes.
+# PEFT 0.21.2 with transformers 5.23.0: the expert tensors of Llama 4 and of gpt-oss have the same layout, (experts,
+# inputs, outputs), but adapters of Llama 4 have lora_A and lora_B the other way round: lora_A has the layer's
+# outputs, lora_B its inputs. PEFT asks the layer for `is_transposed`, which Llama 4's layer lacks, so PEFT assumes
+# the layout of Qwen3's experts, (experts, outputs, inputs). The products that PEFT adds to the weights are right,
+# but a server that takes lora_A for the inputs' side, as in other adapters, cannot read the file.
+# Needs no GPU and no checkpoint. Fails once this behaviour changes.
 set -e
 place=$(mktemp -d)
 trap 'rm -rf "$place"' EXIT

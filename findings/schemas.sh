@@ -1,8 +1,8 @@
 #!/bin/bash
-# llguidance 1.9.1: a string held to a `pattern` whose class leaves out the quote or the backslash
-# has them all the same, since JSON writes them with a backslash before: "^[^\"]$" takes "\"". Of
-# other characters that JSON escapes, such as the new line, that is not so. Exits with another
-# status than 0 once that is not so.
+# llguidance 1.9.1: if a character class in a string's `pattern` excludes the quote or the backslash,
+# the string may have that character nevertheless, since JSON writes it after a backslash: "^[^\"]$"
+# accepts "\"". Other characters that JSON escapes, such as the line break, are excluded as they
+# should be. The exit status is 0 while this is so.
 set -e
 place=$(mktemp -d)
 trap 'rm -rf "$place"' EXIT

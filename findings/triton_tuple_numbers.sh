@@ -1,8 +1,8 @@
 #!/bin/bash
-# triton 3.7.1: `do_not_specialize` ends at a tuple. A number that is an argument of its own is an i32
-# whatever it is; the same number in a tuple named there becomes a constant where it is 1 and is marked
-# where it is a multiple of 16, so each of these values compiles a variant of its own, at its first
-# launch. Needs no GPU: it asks what a launch would compile for. Fails once that changes.
+# triton 3.7.1: `do_not_specialize` has no effect within a tuple. A number passed as a separate argument is an i32
+# whatever its value. In a tuple that `do_not_specialize` names, a 1 becomes a constant and a multiple of 16 is marked
+# as one. So each of these kinds of values compiles a separate variant, at its first launch. Needs no GPU: the script
+# asks what a launch would compile for. Fails once this behaviour changes.
 set -e
 place=$(mktemp -d)
 trap 'rm -rf "$place"' EXIT

