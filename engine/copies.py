@@ -160,7 +160,7 @@ class TierCopies:
             self.disk.erase_unlisted()
 
     def flushed(self, flushes: Iterable[str]) -> None:
-        """Record flushes on disk as done, once the copies of flushed blocks have ended."""
+        """Note on disk that flushes are done, once the copies of flushed blocks have ended."""
         if self.disk is not None:
             self._unnoted += flushes
 

@@ -1,6 +1,7 @@
 """The cells of the paired test.
 
-A cell names the difference of two requests, the tier of the first's KV blocks, and the entry point.
+A cell names the difference of two requests, the tier of the first request's KV blocks, and the
+entry point.
 """
 
 from dataclasses import KW_ONLY, dataclass

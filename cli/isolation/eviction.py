@@ -55,7 +55,10 @@ class EvictionFinding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def learnt(trials: Sequence[tuple[int, Observation]]) -> Learnt:
-    """Estimate mutual information: the plug-in estimate minus its bias (Panzeri and Treves)."""
+    """Estimate the mutual information of prompt lengths and readings.
+
+    It is the plug-in estimate minus that estimate's bias (Panzeri and Treves).
+    """
     levels, readings = [level for level, _ in trials], [reading for _, reading in trials]
     found, shuffled, order = _information(levels, readings), list(levels), random.Random(_SEED)
     as_much = 0

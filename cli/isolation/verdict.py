@@ -23,7 +23,7 @@ TOLERANCE = 0.03  # maximum distance of an AUC from 0.5 that is no leak
 CONTROL_AUC = 0.95
 MOST_BITS = 0.05  # maximum information, in bits per trial of the eviction test, that is no leak
 CONTROL_BITS = 0.5
-MOST_CHANCE = 0.05  # maximum `chance` of a leak: bits that are more probable by chance are no leak
+MOST_CHANCE = 0.05  # maximum `chance` of a leak; with a higher `chance`, bits are no leak
 MOST_LEFT_OUT = 0.1
 
 

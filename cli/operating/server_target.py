@@ -23,7 +23,7 @@ def admin_target(flags: AdminFlags) -> tuple[str, str]:
 
 
 def load_target(flags: TargetFlags) -> tuple[str, str]:
-    """Return URL and key of the server to load. Raises BadSetting if either is unusable."""
+    """Return the URL and key of the server to load. Raises BadSetting if either is unusable."""
     key = flags.key or _key_of("--key", DEMO_KEY, flags.data_dir)
     key = _checked_key("--key", key)
     return checked_url(flags.url or service_url(flags)), key

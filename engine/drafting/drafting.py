@@ -70,8 +70,8 @@ class DraftedRow:
         self._text: Alignment | None = None
         self._guess: tuple[int, ...] = ()
         self._size = 0  # number of guessed tokens
-        self._matched = 0  # number of matched tokens that the acceptance has learned
-        self._right = 0  # number of correctly guessed tokens after that
+        self._matched = 0  # number of matched tokens of which the acceptance has learned
+        self._right = 0  # number of later correct tokens, of which it has not learned yet
         self._missed = 0
         self.rests_until = 0
 

@@ -27,7 +27,7 @@ _AT_ONCE = 12  # number of places above which NumPy is faster than a loop
 
 
 class TextIndex:
-    """The latest place in a text after each run of tokens. Place p comes after p tokens."""
+    """An index of a text: the latest place after each run of tokens. Place p is after p tokens."""
 
     __slots__ = ("_arrays", "_places", "_shift", "end", "text", "tokens")
 

@@ -35,7 +35,7 @@ class RanksUnits:
 
     own: UnitMemory
     others: OtherRanks
-    catch_up: Callable[[], None]  # launches on rank 0 the steps already sent to others
+    catch_up: Callable[[], None]  # launches on rank 0 the steps already sent to other ranks
     _sizes: list[int] = field(default_factory=list)
 
     @property

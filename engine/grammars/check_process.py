@@ -116,7 +116,7 @@ def main(model_dir: str, *numbers: str) -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     num_logits, *ends = map(int, numbers)
     vocabulary = read_vocabulary(Path(model_dir), num_logits, tuple(ends))
-    # So that workers share the memory of llguidance's first allocations.
+    # Let workers share the memory of llguidance's first allocations.
     checked_over(_WARM_UP, vocabulary)
     gc.freeze()  # so that workers share the memory of Python's objects
     with socket.socket(fileno=os.dup(0)) as control:

@@ -35,7 +35,7 @@ class StepTime:
         return self._total < self._step_s and self._spent[flow] + needs < self._share
 
     def may_draft(self, flow: str, needs: float) -> bool:
-        """Return whether an optional call would leave at least half of the flow's share."""
+        """Return whether a call to draft would leave at least half of the flow's share."""
         return self.may(flow, needs + self._share / 2)
 
     def spend(self, flow: str, seconds: float, *, is_late: bool = False) -> None:

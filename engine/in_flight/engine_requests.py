@@ -13,7 +13,7 @@ from engine.sequences.pins import OURSELVES
 
 
 class EngineRequests:
-    """The choice of the engine's own requests, made once in each iteration of the loop."""
+    """The engine's own requests, begun and cancelled once in each iteration of the loop."""
 
     def __init__(self, components: Components, clients: Clients, inbox: Inbox) -> None:
         self._scheduler = components.scheduler

@@ -97,7 +97,10 @@ class PeerMemory:
 
 @dataclass(frozen=True, slots=True)
 class PeerPlace:
-    """The place of a rank: its number, the ranks' common store, and their minimum (`least`)."""
+    """The place of a rank: its number, its device, and the ranks' common store.
+
+    `least` returns the minimum of the numbers that all ranks call it with.
+    """
 
     rank: int
     num_ranks: int

@@ -154,7 +154,7 @@ class StepTimes:
             self._launches.clear()
 
     def launch_seconds(self, new: int) -> float:
-        """Return the host's seconds to launch a step of `new` prompt tokens, or 0 if captured."""
+        """Return the host's seconds to launch a step of `new` prompt tokens: 0 with a graph."""
         return 0.0 if self._is_captured(new) else min(self._launches, default=0.0)
 
     def _is_captured(self, new: int) -> bool:

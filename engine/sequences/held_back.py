@@ -54,7 +54,7 @@ class HeldBack:
             self._single_flight.done(sequence, _prompt_keys(sequence, first, last))
         elif lease.states.stop_after(end) is None:
             self._single_flight.end(sequence)
-        else:  # without a state, other sequences wait for the next one
+        else:  # no state here: other sequences wait for the next state
             last = last_checkpoint(Position.after(lease.node)).num_blocks
             self._single_flight.done(sequence, _prompt_keys(sequence, 0, last))
 

@@ -64,7 +64,7 @@ class HeldModules:
                     held[one.module.namespace] = lease
 
     def let_go(self, now: float) -> None:
-        """Release all leases. The first sequences stay the same."""
+        """Release all leases, but keep the first sequences."""
         for sequence in self._leases:
             self._release(sequence, now)
 

@@ -106,7 +106,7 @@ class ModuleKeeper:
                 made.failed.append((sequence, error))
                 continue
             made.started.extend(self._begin(one, sequence, modules) for one in new)
-        # So that each sequence is ended only once.
+        # Failed sequences have ended, so they are not cancelled too.
         failed = {sequence.request_id for sequence, _ in made.failed}
         made.cancelled.extend(one for one in self._unawaited(there) if one not in failed)
         return made

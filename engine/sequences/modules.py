@@ -112,7 +112,7 @@ class ModuleWork:
 
     @property
     def seconds(self) -> float:
-        """The share of steps' duration for these tokens so far, in seconds."""
+        """The seconds of steps that these tokens have taken so far."""
         return self.computing.engine_seconds - self.seconds_before
 
 

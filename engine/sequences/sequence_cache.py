@@ -210,9 +210,9 @@ class SequenceCache:
         return states is not None and states.is_overwritten
 
     def left_out(self, sequence: Sequence) -> bool:
-        """Return a sequence to the recurrent state before its last row.
+        """Take a sequence back to the recurrent state before its last row.
 
-        Return False if that state is gone.
+        Return False, and do nothing, for a sequence without recurrent states.
         """
         lease = lease_of(sequence)
         if lease.states is None:

@@ -61,7 +61,7 @@ class ErrorDialect(Protocol):
 
 
 class Dialects:
-    """Finds a path's dialect. Paths without a dialect belong to `default`."""
+    """The dialects, found by path. Paths without a dialect belong to `default`."""
 
     def __init__(self, default: ErrorDialect, *others: ErrorDialect) -> None:
         self.default = default

@@ -49,7 +49,7 @@ class FoundEngine(ReplicaEngine, Protocol):
 
 
 Connect = Callable[[str, str], FoundEngine]
-"""Makes a client from a name and an address; raises ValueError or BadLinkKey if it cannot."""
+"""A function from name and address to a client. Raises ValueError or BadLinkKey on failure."""
 
 
 class Leases:

@@ -47,7 +47,7 @@ from gateway.routing.router import Sources
 WAIT_S = 0.25
 TURNS = 10  # number of turns of the loop's clock in WAIT_S
 RETRY_S = 0.1
-# A connection that ends early may do so again, for instance if an older process cannot read it.
+# A connection that ends early may end early again, for instance if an older process cannot read it.
 RETRY = Backoff(RETRY_S, base_delay_s=2 * RETRY_S, max_delay_s=5.0, healthy_after_s=10.0)
 # seconds of silence after which the process counts as away, since it sends a message every second
 SILENT_S = 3.0

@@ -37,7 +37,7 @@ _MOST_ANSWERED = 64 << 10  # maximum bytes of an answer that are read; usual ans
 
 @contextmanager
 def exporting(exporter: SpanExporter) -> Iterator[Tracer]:
-    """Yield a tracer whose spans go to `exporter`. Shut it down at the end, within 2 s."""
+    """Yield a tracer whose spans go to `exporter`. Shut both down at the end, within 2 s."""
     provider = TracerProvider(
         resource=Resource({"service.name": "ratoon-gateway"}).merge(
             OTELResourceDetector().detect()

@@ -222,7 +222,7 @@ class TurnReader:
                 return (yield from self._last_of(markers, kind, strips=strips))
 
     def _last_of(self, markers: Markers, kind: Kind, *, strips: bool) -> Read[str]:
-        """Continue `until` at the turn's end, where no marker can grow any more."""
+        """Continue `until` at the turn's end, where the mere beginning of a marker is text."""
         found = markers.at(self._text, self._at)
         if found:
             self._take(self._at + len(found))

@@ -10,9 +10,10 @@ MOST_EXPANDED = 32_768  # maximum number of latents whose keys and values exist 
 
 
 def most_scratch_bytes(shape: LatentShape, heads: int, dtype: torch.dtype) -> int:
-    """Return the maximum bytes of one layer: those of MOST_EXPANDED latents, keys and values.
+    """Return the maximum bytes of one layer.
 
-    Decodes need less memory.
+    They hold MOST_EXPANDED latents, and the keys and values of these latents. Decodes need less
+    memory.
     """
     numbers = shape.latent + 2 * heads * shape.padded_dim
     return MOST_EXPANDED * numbers * max(dtype.itemsize, 2)

@@ -163,7 +163,7 @@ class StateLeasing:
         return states.at.position
 
     def left_out(self, lease: Lease) -> None:
-        """Return to the recurrent state before the newest row, which is computed again."""
+        """Go back to the recurrent state before the newest row, which is computed again."""
         states = lease.states
         assert states is not None
         states.at = states.before

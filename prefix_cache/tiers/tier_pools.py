@@ -34,7 +34,7 @@ class Tiers:
         return dict(zip(Tier, (device_blocks, self.host_blocks, self.disk_blocks), strict=True))
 
     def states(self, device_states: int) -> dict[Tier, int]:
-        """Return the number of state slots of each tier that has any, with the device."""
+        """Return the number of state slots of the device and of each lower tier that has any."""
         sizes = zip(Tier, (device_states, self.host_states, self.disk_states), strict=True)
         return {tier: states for tier, states in sizes if states or tier is DEVICE_TIER}
 
@@ -44,7 +44,7 @@ class Tiers:
         return range(start, start + self.state_blocks)
 
     def present(self) -> tuple[Tier, ...]:
-        """Return the tiers that exist, with the device."""
+        """Return the device and the lower tiers that exist."""
         return tuple(tier for tier, blocks in self.sizes(1).items() if blocks)
 
 

@@ -111,7 +111,7 @@ def answer(scene: TierScene, life: Life, ids: list[int]) -> tuple[int, ...]:
         scene.end_copies()
     scene.compute(lease, asked, lease.cached_tokens, len(ids))
     scene.commit(lease, asked)
-    # retained for longer than the test, in whose clock the other's actions take time
+    # retained for longer than the test, in whose clock the other owner's actions take time
     if len(ids) % 3 == 0:
         scene.cache.retain(lease, asked, 1e9, now=scene.tick())
     scene.release(lease)

@@ -1,8 +1,8 @@
 """The logging of unauthenticated peers that connect to an engine's TCP socket.
 
 Without this log, neither end would report that a gateway has a wrong key. At most one attempt every
-TOLD_EVERY_S seconds is logged. It is also logged when a port has its maximum number of connections.
-A thread reads the events of the socket's monitor, because ZMQ stops all other work until they are
+TOLD_EVERY_S seconds is logged. A port with its maximum number of connections is logged too. A
+thread reads the events of the socket's monitor, because ZMQ stops all other work until they are
 read.
 """
 

@@ -175,7 +175,7 @@ def _is_adapted(config: LinearConfig) -> bool:
 
 
 def _rebuilt(part: Any, adapted: Any) -> Any:
-    """Replace each matrix of a layer by `adapted(matrix)`. Its norms then no longer quantise."""
+    """Replace each matrix of a layer by `adapted(matrix)`, and let its norms no longer quantise."""
     if isinstance(part, Linear | Experts):
         return adapted(part)
     if isinstance(part, RmsNorm):

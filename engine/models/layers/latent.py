@@ -167,7 +167,7 @@ class LatentAttention(Mixer):
         return self.first.takes_fp8
 
     def dequantised(self) -> LatentAttention:
-        """Return this mixer with `keys_values` dequantised, because each step absorbs it."""
+        """Return this mixer with dequantised `keys_values`, since each step absorbs that matrix."""
         if isinstance(self.keys_values, PlainLinear):
             return self
         weight = self.keys_values.dense(self.norm.weight.dtype)

@@ -71,7 +71,7 @@ class ModulePrompt(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ModulePrompts:
-    """Checks and stores the tenants' module schemas, and makes prompts of their modules.
+    """The tenants' module schemas, checked and stored, and the prompts made of their modules.
 
     `clock` returns seconds since the epoch.
     """

@@ -281,7 +281,7 @@ def _keep_no_words(model: tokenizers.models.Model) -> None:
 
 
 def _unused(free: int, nonce: str) -> list[tokenizers.AddedToken]:
-    """Make tokens for all free ids of the model, since a random name must not get a free id."""
+    """Make tokens that take all free ids of the model, so that no random name gets one."""
     return [tokenizers.AddedToken(f"{nonce}+{n}+", normalized=False) for n in range(free)]
 
 

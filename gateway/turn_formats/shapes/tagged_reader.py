@@ -212,7 +212,7 @@ class TaggedReader(CallReader):
     def _is_closed(self, value: StreamedValue) -> Read[bool]:
         """Read on after a closing tag; return False if the tag is part of the value.
 
-        This is so if text follows the tag, and then another closing tag.
+        It is part of the value if text follows the tag, and then another closing tag.
         """
         yield from self.spaces()
         after = yield from self.closing(self._after_value)

@@ -58,7 +58,7 @@ PATH = NamespacePath.single(Namespace(bytes(16)))
 
 
 def sampling(max_tokens: int = 64, temperature: float = 0.0, **fields: Any) -> SamplingParams:
-    """Make sampling parameters, greedy by default; biases are a dict, stops any ids."""
+    """Make sampling parameters, greedy by default. `logit_bias` is a dict from id to bias."""
     if "logit_bias" in fields:
         fields["logit_bias"] = pack_logit_bias(fields["logit_bias"])
     fields["stop_token_ids"] = frozenset(fields.get("stop_token_ids", ()))

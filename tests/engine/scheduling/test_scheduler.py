@@ -171,8 +171,8 @@ class TestPreemption:
         rig.expect_output(request)
 
     def test_a_sequence_that_runs_alone_may_have_to_be_preempted(self) -> None:
-        """Preempt even a sequence that runs alone: the tree has the same blocks from another
-        sequence.
+        """Preempt a sequence that runs alone, once its own blocks and the tree's equal blocks,
+        which another sequence computed, fill the pool.
         """
         rig = Rig(num_blocks=12, block_size=2, max_batch_tokens=32)
         elder = generate("elder", [1, 2, 3, 4], max_tokens=18, block_size=2)

@@ -17,7 +17,7 @@ LENGTH = 10
 
 
 class SureDrafts(NoDrafts):
-    """A choice of `LENGTH` tokens for each row."""
+    """A stand-in that drafts `LENGTH` tokens for each row."""
 
     def propose(self, decodes: list[Sequence]) -> dict[Sequence, Draft]:
         return {one: Draft((7,) * LENGTH, "own") for one in decodes}

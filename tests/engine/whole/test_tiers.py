@@ -176,7 +176,7 @@ class TestWaiting:
         rig.expect_nothing_left()
 
     def test_a_lease_that_waits_for_others_loads_copies_nothing_of_its_own(self) -> None:
-        """Copy nothing for a lease that waits for another's load.
+        """Copy nothing for a lease that waits for another lease's load.
 
         When that wait is over, the source of a partial block may no longer exist.
         """

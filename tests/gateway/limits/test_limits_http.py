@@ -216,8 +216,8 @@ def test_cached_tokens_have_their_own_price(shop: Shop) -> None:
     shop.engine.script = saying("")
     tenant = shop.tenant({"budget": {"units": 0.00025}})
     # The budget is 250 micro-units. The first request costs 100, and 4 for its stop token. Of the
-    # second's 100 tokens, 96 are cached (24) and 4 are not: 32 with its stop token. The third finds
-    # 114 left and needs 104.
+    # second request's 100 tokens, 96 are cached (24) and 4 are not: 32 with its stop token. The
+    # third request finds 114 left and needs 104.
     assert [tenant.ask(max_tokens=1).status_code for _ in range(4)] == [200, 200, 200, 429]
     assert tenant.ask(prompt="x" * 69, max_tokens=1).status_code == 200
 

@@ -1,8 +1,8 @@
 """A worker that reports ten times a second that it serves, until SIGTERM or its parent's end.
 
-usage: fake_worker.py DIRECTORY WORKER_CONFIG. It writes a file named by its process id, which
-contains the address of the router process's socket. If a file `broken` exists, it exits at once
-with status 7 and writes `broken-PID`.
+usage: fake_worker.py DIRECTORY WORKER_CONFIG. The worker writes a file named by its process
+id, with the address of the router process's socket. If a file `broken` exists, the worker only
+writes `broken-PID`, and exits with status 7.
 """
 
 import json

@@ -70,7 +70,7 @@ async def test_blocks_that_were_dropped_before_the_deletion_was_over_are_counted
 
 @pytest.mark.parametrize("last", ["first", "second"])
 async def test_two_deletions_of_a_tenant_together_are_one_erasure(last: str) -> None:
-    """The second deletion finds no tenant, after it has recorded a flush in the first one's place.
+    """The second deletion finds no tenant, but its flush has replaced the first deletion's flush.
 
     A gateway that hears of the second flush passes it on to engines.
     """

@@ -36,7 +36,7 @@ class Longer(Ask):
 
 @dataclass(frozen=True)
 class Asked:
-    """One request: its engine, whether it fetches from the other, and whether it is cancelled."""
+    """One request: its engine, if it fetches from the other engine, and if it is cancelled."""
 
     ask: Longer
     to: int

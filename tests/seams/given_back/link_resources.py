@@ -107,7 +107,7 @@ class Queries(Resource):
 
 
 class _NotedQueries(EngineQueries):
-    """Queries that are kept in `sent`. A reply repeats the `pin_id` of its unpin in `blocks`."""
+    """Queries that are kept in `sent`. The reply to an `Unpin` has its `pin_id` as `blocks`."""
 
     def __init__(self) -> None:
         super().__init__()

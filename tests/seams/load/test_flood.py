@@ -135,9 +135,9 @@ def test_equal_tenants_are_no_visitors_of_each_other() -> None:
 
 
 def steps_before(max_step_s: float | None) -> list[int]:
-    """Count the steps between each request and its own step, for a client that asks all the time.
+    """Count the steps that begin between each request of a client and the step that serves it.
 
-    All clients are in one flow, and steps are long enough to be bounded.
+    The client asks all the time. All clients are in one flow, and steps without a bound are long.
     """
     model = StepModel(of_itself=0.015)
     replay = Replay(StepLimits(WHOLE, 256, max_step_s), model=model, noise=0.02)

@@ -67,7 +67,7 @@ def test_of_other_models(name: str, tmp_path_factory: pytest.TempPathFactory) ->
 
 
 def test_in_fp8_stages_give_the_tokens_of_one(checkpoint: Checkpoint) -> None:
-    """Each stage gets whole rows, in the type to which the preceding norm rounds."""
+    """A stage gets whole rows of the residual, with the bits that a norm gives without stages."""
     found = []
     for stages in (1, 2):
         fp8 = replace(UNPRESSED, quantization="fp8", kv_dtype="fp8", stages=stages)

@@ -1,5 +1,5 @@
-"""A buffer shared with the disk process is free again after its answer and its return, or after the
-process's death.
+"""A buffer shared with the disk process is free again once it is returned, and the process has
+answered or died.
 """
 
 from __future__ import annotations

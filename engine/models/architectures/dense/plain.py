@@ -5,7 +5,8 @@ Seed-OSS  another config field for the output's bias
 CWM       windows in three of four layers
 OLMo 2    norms after attention and MLP, and head norms of all heads together
 OLMo 3    as OLMo 2, with windows, and scaled rope in layers without a window
-EXAONE 4  norms after attention and MLP, head norms; if some layers have windows, the others no rope
+EXAONE 4  norms after attention and MLP, head norms; if some layers have windows, the other layers
+          have no rope
 """
 
 from __future__ import annotations

@@ -60,7 +60,8 @@ def json_schema(schema: dict[str, Any], where: str) -> dict[str, Any]:
 def closed(schema: dict[str, Any] | bool) -> dict[str, Any] | bool:
     """Return a converted schema whose objects have only the properties that it names.
 
-    Gemini answers so. An object with `additionalProperties`, or of several schemas, stays open.
+    Gemini's own answers keep to these. An object with `additionalProperties`, or of several
+    schemas, stays open.
     """
     if isinstance(schema, bool):
         return schema

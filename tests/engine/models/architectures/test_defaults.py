@@ -33,7 +33,7 @@ GIVEN: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("name", [one for one in SERVED.architectures if "ForCausalLM" in one])
 def test_the_defaults_of_transformers_are_served(tmp_path: Path, name: str) -> None:
     truth: Any = transformers.CONFIG_MAPPING[MODEL_TYPES[name]](**GIVEN.get(name, {}))
-    # allows reading fields that differ between layers; it returns those of the first layers
+    # a field that differs between layers may then be read, and has the first layers' value
     truth.allow_global_per_layer_attribute_access = True
     path = tmp_path / "config.json"
     path.write_text(json.dumps({**truth.to_dict(), "architectures": [name]}))

@@ -16,7 +16,7 @@ from engine.sequences.sequence import Sequence
 from tests.engine.rigs.sequences import waiting
 
 VICTIM, SPY, OTHER = "victim", "spy", "bystander"
-# tokens computed for each request, cached or not, since a difference would reveal the cache too
+# tokens charged for each request, cached or not, since different charges would reveal the cache
 COST = 60
 
 

@@ -102,7 +102,7 @@ def called(spelled: str) -> tuple[str, ...]:
 
 
 def returned(spelled: str) -> dict[str, str]:
-    """Return the words in the chat's results, each with the word of its call."""
+    """Map each word in the chat's results to the word in that result's call."""
     chat = sent(spelled)
     calls = {call: word for one in chat for call, word in _in_calls(one).items()}
     results = (

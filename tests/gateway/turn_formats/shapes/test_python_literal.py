@@ -35,6 +35,6 @@ def test_another_text_is_no_literal(text: str) -> None:
 
 @pytest.mark.parametrize("end", ["x", "e", "1.", "1e"])
 def test_a_long_run_of_zeros_takes_linear_time(end: str) -> None:
-    """A prompt can make a model write such a run, and other tenants' answers wait meanwhile."""
+    """A prompt can make a model write many zeros. Other tenants wait while these are read."""
     assert as_json("0" * MANY + end) is None
     assert as_json("0" * MANY + "7") == "7"

@@ -74,8 +74,8 @@ class OwnCount:
 
     `is_lost`: some tokens may be missing, as an engine died.
 
-    `shown`: choices that share a prompt count as the choice that computed most of it, as in an
-    answer's usage.
+    `shown`: the tokens in the answer's usage. Of the choices that share a prompt, only the choice
+    that computed most of the prompt counts it.
     """
 
     tokens: TokenCounts

@@ -164,7 +164,7 @@ def test_swapped_records_are_lost(bench: Bench) -> None:
 
 
 def test_a_scan_gives_up_what_lies_in_another_s_slot_or_was_changed(bench: Bench) -> None:
-    """Drop a record that is in another's slot or was changed.
+    """Drop a record that is in another record's slot or was changed.
 
     After a restart it is not in the tree, and its slot is free.
     """
