@@ -114,9 +114,9 @@ def models(
     """List the models that are served, or tell whether MODEL would be served.
 
     The list has architectures, formats of weights, types of KV and scalings of rope, as config.json
-    names them, and what the other causal models of transformers lack. If MODEL would not be served,
-    prints the line with which 'ratoon serve' would end, and exits with 1. Opens no tensors, and
-    downloads no weights. For a directory or a hub id, also prints the formats of calls and
+    names them, and what is missing for other causal models of transformers. If MODEL would not be
+    served, prints the line with which 'ratoon serve' would end, and exits with 1. Opens no tensors,
+    and downloads no weights. For a directory or a hub id, also prints the formats of calls and
     reasoning, and how chats that the template does not take are changed. The flags of 'ratoon
     serve' for chats can be tried here.
 

@@ -131,12 +131,12 @@ BOUNDS_FLAGS = {
         "Maximum bytes of bodies that all requests hold at once, in each worker."
     ),
     "body_wait_s": bound(
-        "Maximum seconds that a body waits for memory within these; then 429 or 503."
+        "Maximum seconds that a body waits for memory within these bounds; then 429 or 503."
     ),
     "max_json_depth": bound("Maximum levels of nested JSON."),
     "max_messages": bound("Maximum messages of a chat."),
     "max_choices": bound("Maximum choices of one prompt (n)."),
-    "max_prompts": bound("Maximum prompts of one completions request, times n."),
+    "max_prompts": bound("Maximum prompts times n of one completions request."),
     "max_inputs": bound("Maximum inputs of one embeddings request, and documents to rerank."),
     "max_logprobs": bound("Maximum alternatives for each token."),
     "max_stops": bound("Maximum stop strings."),

@@ -12,7 +12,7 @@ from cli.operating.tenancy.tenant_limits import TenantArgument, described, quota
 from cli.options.options import AdminFlags, argument
 from cli.output import moment, print_answer, print_rows
 
-NewName = Annotated[str, argument("NAME", "A name that no other has.")]
+NewName = Annotated[str, argument("NAME", "A name not yet taken.")]
 
 
 def create(

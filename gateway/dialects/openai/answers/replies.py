@@ -17,7 +17,7 @@ ServedTier = Literal["default", "flex"]
 class PromptDetails(Struct, frozen=True):
     """The numbers of prompt tokens read from the cache, and written to the cache.
 
-    `ratoon` is an extension for callers that the operator allows.
+    `ratoon` is an extension for callers allowed to see it.
     """
 
     cached_tokens: int
