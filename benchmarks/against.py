@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-LOST = 0.98  # ratio, this checkout to the other, below which a number counts as a loss
+LOST = 0.98  # a number below this fraction of the other checkout's number counts as a loss
 _RATES = ("per_s", "tflops", "gb_s", "hit_rate")
 _COSTS = ("_s", "_ms", "_us", "_ns", "_bytes", "_mib", "_gib")
 _UNITS = ("s", "ms", "us", "ns")
@@ -52,7 +52,7 @@ class NumberComparison:
 def by_turns(
     rounds: int, run: Callable[[bool], Records]
 ) -> tuple[list[list[Mapping[str, Any]]], list[list[Mapping[str, Any]]]]:
-    """Run this checkout (True) and the other in turn, and return each round's records."""
+    """Run this checkout (True) and the other one in turn, and return each round's records."""
     this: list[list[Mapping[str, Any]]] = []
     other: list[list[Mapping[str, Any]]] = []
     for number in range(rounds):

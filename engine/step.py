@@ -101,9 +101,9 @@ class Row(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     # The positions of the tokens for the model, if they are not `start` up to `end`.
     positions: bytes = b""
-    # The indices of the blocks at which another namespace begins. A draft head must not read the
-    # first token of such a block as the next token of the token before, because other sequences
-    # share the keys of the token before.
+    # The indices of the blocks at which another namespace begins. At the
+    # token before such a block, a draft head must not read the block's first token as the next
+    # token, because other sequences share the keys of that position.
     borders: bytes = b""
 
     @property

@@ -1,10 +1,10 @@
 """The order in which several workers run the tests: tests that wait for processes come first.
 
 xdist gives each worker an equal run of neighbouring tests, and an idle worker takes tests from the
-end of another's run. In the order of names, one worker would have all tests of whole servers, which
-wait as much as they compute, and in the end all workers would have only such tests, with idle
-cores. Therefore all workers except one begin with a part of these tests, while that one computes,
-and all workers end with tests of milliseconds.
+end of another's run. In the order of names, one worker would begin with all tests of whole servers,
+which wait as much as they compute. In the end all workers would run only such tests, and cores
+would be idle. Therefore all workers except one begin with a part of these tests, while that one
+computes, and all workers end with tests of milliseconds.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ _WHERE = "--data-dir or DATA_DIR names the directory of its server"
 
 
 def admin_target(flags: AdminFlags) -> tuple[str, str]:
-    """Return URL and key of the admin routes. Raises BadSetting if either is unusable."""
+    """Return the URL and key of the admin routes. Raises BadSetting if either is unusable."""
     key = flags.admin_key or _key_of("--admin-key", ADMIN_KEY, flags.data_dir)
     key = _checked_key("--admin-key", key)
     return checked_url(flags.url or _admin_url(flags)), key

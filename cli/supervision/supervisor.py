@@ -109,8 +109,8 @@ def _not_silent(child: ChildState) -> ChildState:
 def _hopeless(state: ServingState, name: ChildName, status: int, policy: Policy) -> str | None:
     """Return why the child is not started again, or None if it is.
 
-    A child that was ready in an earlier run is always started again, as its fault may pass. So is
-    an engine if any engine has been ready.
+    A child that was ready in an earlier run is always started again, as its fault may pass. If any
+    engine has been ready, all engines are started again.
     """
     dead = state.child(name)
     beside = state.engines.values() if name != GATEWAY else ()

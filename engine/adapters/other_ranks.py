@@ -78,7 +78,7 @@ class RanksSlots:
 
     own: DeviceSlots
     others: OtherRanksAdapters
-    catch_up: Callable[[], None]  # launches on rank 0 the steps already sent to others
+    catch_up: Callable[[], None]  # launches on rank 0 the steps already sent to other ranks
 
     @property
     def num_slots(self) -> int:

@@ -25,7 +25,7 @@ class Draft(NamedTuple):
 
     token_ids: tuple[int, ...]
     source: DraftSource
-    chance: float = 0.5  # that all tokens are accepted
+    chance: float = 0.5  # chance that all tokens are accepted
 
 
 class Drafter(Protocol):

@@ -104,7 +104,7 @@ class HeartbeatListener:
 def is_alive(engine: str, patience_s: float = PATIENCE_S, key: LinkKey | None = None) -> bool:
     """Return whether the step loop makes progress within `patience_s` seconds.
 
-    It makes none while the model is being loaded.
+    The loop makes no progress while the model is being loaded.
     """
     give_up = time.monotonic() + patience_s
     with (

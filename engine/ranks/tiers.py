@@ -64,7 +64,7 @@ class RanksMover:
 
     own: BlockMover
     others: OtherRanks
-    catch_up: Callable[[], None]  # launches on rank 0 the steps already sent to others
+    catch_up: Callable[[], None]  # launches on rank 0 the steps already sent to other ranks
     _moves: dict[int, Move] = field(default_factory=dict)
     _open: dict[Move, _Open] = field(default_factory=dict)
     _num_started: int = 0

@@ -1,6 +1,6 @@
 """One end of a connection between a worker and the router process: ordered messages with limits.
 
-Bytes that are no message end the connection. So does a process that does not read, because the
+Bytes that are no message end the connection. A process that does not read ends it too, because the
 bytes that wait to be sent must not grow without limit.
 """
 

@@ -124,7 +124,7 @@ def _serve(
 
 
 def _import_serving() -> None:
-    """Import the modules that serve. Collecting garbage among them would only take time."""
+    """Import the modules that serve. Garbage collection at this point would only take time."""
     gc.disable()
     from gateway.startup.lean_imports import spare_unused_imports
 

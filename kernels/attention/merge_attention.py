@@ -89,7 +89,7 @@ def merge_row(
 ) -> None:
     """Merge the partial outputs of a row, of its own keys and of SHARED levels of shared keys.
 
-    The program merges those of the query heads of one KV head. `sinks` is (Hq,) or None.
+    A program merges the outputs for the query heads of one KV head. `sinks` is (Hq,) or None.
     """
     heads = KV_HEADS * GROUP
     member = tl.arange(0, AT_ONCE * MEMBERS) % MEMBERS

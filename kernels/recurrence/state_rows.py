@@ -38,8 +38,8 @@ class StateRows:
     slots of the states before and after the step. They are equal for all rows of a run. A row may
     read and write the same slot, except in runs of several tokens. No other row reads or writes a
     slot that a row writes, except rows of the same run. Several rows may read a slot that no row
-    writes. `runs` (R,) int32 are for decodes: the number of a run's tokens for its first row, and
-    for a later row minus the number of rows since the first. `kept` (R,) int32 are for a run's
+    writes. `runs` (R,) int32 are for decodes: for a run's first row its number of tokens, and for a
+    later row the number of rows since the first, negated. `kept` (R,) int32 are for a run's
     first row: the number of tokens after which the state is written.
     """
 

@@ -24,7 +24,7 @@ from tests.doubles.ports import free_port
 from tests.doubles.processes import resident_mib
 from tests.doubles.waiting import wait_for
 
-# Half of the memory that one tenant may use: for bodies, as bytes and as parsed values; for
+# Half of the memory that one tenant may make a gateway use: bodies, as bytes and as parsed values;
 # received bytes of waiting requests; and memory that the allocator does not return.
 MOST_MIB = 128.0
 TIMES = {"slow heads": 50, "slow bodies": 50, "slow readers": 4, "resets": 100}

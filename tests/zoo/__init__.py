@@ -16,7 +16,7 @@
   thinks.
 - `one.write(directory)` makes a model's directory with a small tokenizer: bytes, and the family's
   marks as tokens. `one.write(directory, real=True)` takes the family's own tokenizer (a second of
-  processor time for the large ones; several families share one).
+  processor time for a large tokenizer; several families may share a tokenizer).
 - `write_runnable` (tests.zoo.models) adds a config of two small layers, for `--load-format dummy`;
   `write_parrot` adds weights of a model that answers any prompt with given texts.
 - SmolLM2 in a GGUF file is the one real model (`make test-zoo`; `MODEL=smollm2 make serve`).

@@ -116,7 +116,7 @@ class Fetches:
                 sequence.is_fetching, one.fetch = True, None
 
     def advance(self, now: float) -> list[Progress]:
-        """Return the progress of fetches since the last call, and which have ended."""
+        """Return the progress of fetches since the last call, ended fetches included."""
         return [
             progress
             for sequence, one in list(self._under_way.items())

@@ -10,7 +10,7 @@ from engine.models.layers.layer import LayerConfig
 
 
 class Architecture(Protocol):
-    """An interface: reads config.json if the field `architectures` has this architecture's name."""
+    """An interface to a reader of the config.json files that name this architecture."""
 
     @property
     def examples(self) -> tuple[str, ...]:

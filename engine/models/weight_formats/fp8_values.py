@@ -33,7 +33,7 @@ def as_column(view: Tensor) -> Callable[[Tensor], Tensor]:
 
 
 def quantise_into(scales: Tensor) -> Callable[[Tensor], Tensor]:
-    """Return a function that quantises a tensor to e4m3, and writes to `scales` (rows, 1)."""
+    """Return a function that quantises a tensor to e4m3, and fills `scales` (rows, 1)."""
 
     def convert(weight: Tensor) -> Tensor:
         from kernels.linear.fp8_matrix import scaled_to_e4m3

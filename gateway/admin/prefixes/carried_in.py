@@ -140,7 +140,7 @@ class CarriedIn:
         loop = asyncio.get_running_loop()
         give_up = loop.time() + ROOM_S
         async with AsyncExitStack() as refused:
-            # also if the caller leaves, because other engines may hold a place
+            # give up also if the caller leaves, because other engines may hold a place
             refused.push_async_callback(self._give_up, query.import_id)
             with refusing():
                 while not (await self._engine.ask(query)).is_ready:

@@ -137,7 +137,7 @@ class CompletionReply(ReplyFormat):
     def _logprobs(self, choice: Event | FinishedChoice) -> CompletionLogprobs | None:
         """Write the log-probabilities of an echoed prompt's tokens and of the choice's.
 
-        The token that stopped the choice is among them where its id is shown, and after an echo.
+        The token that stopped the choice is included where its id is shown, and after an echo.
         lm-eval, which scores prompts, asks for one token and reads all tokens before the last.
         """
         has_echo = bool(self.echoed) and self.has_logprobs

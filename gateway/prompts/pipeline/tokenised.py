@@ -57,7 +57,7 @@ def not_in_vocabulary(vocab_size: int, param: str) -> BadRequest:
 def too_long(
     tokens: int | None, context: int, param: str, *, of_tenant: bool = False
 ) -> BadRequest:
-    """Make the error for a request with more tokens (their number, if known) than this context has.
+    """Make the error for a request that exceeds the context. None means an unknown length.
 
     The message begins with OpenAI's words, by which LiteLLM and agents know that the prompt is too
     long.

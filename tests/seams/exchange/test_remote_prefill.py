@@ -30,7 +30,7 @@ SETTINGS = {
     "RATOON_NUM_THREADS": "1",
     "RATOON_LOAD_FORMAT": "dummy",
 }
-# so slow that fetching is faster than computing on any machine
+# a model so slow that fetching is faster than computing on any machine
 SLOW = RUNNABLE | {"num_hidden_layers": 6}
 PROMPTS = 4
 LENGTH = 900

@@ -3,7 +3,7 @@
 Token ids can be most of a request's bytes. A Python list of ids would cost more than all other work
 of admission. A plain list of ids is therefore read from its JSON directly into an array. Other
 prompts, and lists with a mistake, are parsed like all other fields. A list of ids that exceeds the
-context is refused without being parsed. So is a batch with too many prompts.
+context, or a batch with too many prompts, is refused without being parsed.
 """
 
 import re

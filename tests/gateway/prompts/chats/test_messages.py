@@ -121,8 +121,9 @@ def test_only_the_assistant_s_text_has_markup() -> None:
 
 
 def test_names_of_fields_are_never_broken_up() -> None:
-    """Never break up a field's name, even if it could be part of a control token: templates look it
-    up.
+    """Never break up a field's name, even if it could be part of a control token.
+
+    Templates look up the name.
     """
     control = ControlTokens(dict.fromkeys(["<function>", "<arguments>", "<name>"], True))
     source = "<function>{% for c in messages[0].tool_calls %}{{ c.function.name }}>{% endfor %}"
@@ -163,7 +164,7 @@ def test_ids_of_calls_become_as_short_as_mistral_s_templates_want_them() -> None
 
 @pytest.mark.parametrize(("refused", "call_id"), [("!= 9", "call_0123456789"), ("< 9", "1")])
 def test_a_template_that_refuses_ids_is_given_others(refused: str, call_id: str) -> None:
-    """Mistral's own templates want nine characters; vLLM's for Mistral no fewer."""
+    """Mistral's own templates want ids of nine characters, and vLLM's for Mistral nine or more."""
     source = """{% for message in messages %}
 {%- if message.role == "user" %}{{ message.content }}{% endif %}
 {%- for call in message.tool_calls or [] %}
