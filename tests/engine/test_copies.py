@@ -256,9 +256,7 @@ class TestDisk:
             assert bench.cache.told_moves.forgotten == 1
 
     def test_failed_moves_to_a_lost_disk_are_settled_after_it_is_forgotten(self) -> None:
-        """Report a disk's loss to the cache before the failed moves to that disk, whose cause it
-        is.
-        """
+        """Report a disk's loss to the cache before the moves that failed because of the loss."""
         disk = LossyDisk()
         bench = Bench(disk)
         bench.start(1.0, *moves(Tier.DEVICE, Tier.DISK, 1))

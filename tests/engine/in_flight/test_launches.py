@@ -71,8 +71,8 @@ class TestMeasuring:
         assert times.prefill(0, 64) > 0.015
 
     def test_it_did_not_begin_before_it_was_launched(self) -> None:
-        """Measure a step from its launch, even if the host has seen no end of many short steps
-        before it.
+        """Measure a step from its launch, even if many short steps ended before it, unseen by the
+        host.
         """
         rig, seen = ahead(), 30
         times = rig.core.components.times

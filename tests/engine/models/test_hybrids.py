@@ -41,7 +41,7 @@ HYBRIDS = [
 def test_64_tokens_after_a_prompt_in_chunks_are_those_of_transformers(
     checkpoint: MakeCheckpoint, name: str
 ) -> None:
-    """`tests/engine/execution/test_runner.py` tests the same after a prompt in one chunk."""
+    """`tests/engine/execution/test_runner.py` tests tokens after a prompt in one chunk."""
     driven = HandDriven(build_runner(checkpoint(name).model_dir))
     prompt = random_prompt(75)
     sequence = driven.add(prompt, sampling(64))

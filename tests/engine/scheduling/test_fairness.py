@@ -68,7 +68,7 @@ def test_the_cache_is_hit_nearly_as_often_as_with_the_longest_prefix_first(
 
 
 def test_longest_prefix_first_over_all_is_not_fair(longest_prefix_first: Sale) -> None:
-    """Compare the hit rates (positive control): without fairness it is higher."""
+    """Positive control: the longest prefix first serves the tenants unequally."""
     assert longest_prefix_first.fairness < 0.5
 
 

@@ -89,7 +89,7 @@ class TestLearning:
         assert errors[270] < 0.08
 
     def test_decodes_that_get_fewer_leave_no_number_of_them_too_dear(self) -> None:
-        """Learn from ever fewer decodes without predicting too long times for any number of them.
+        """Learn from ever fewer decodes without predicting too long times for any number of rows.
 
         In a mixture of experts a few rows cost almost as much as many, but one row costs little.
         """

@@ -265,7 +265,7 @@ def test_a_lost_pin_is_warmed_again_until_it_is_back() -> None:
 
 
 def test_a_prefix_that_does_not_stay_is_given_up_and_told() -> None:
-    """Give up a pin, and report it, whose prefix is flushed each time before it can be leased."""
+    """Give up and report a pin whose prefix is flushed each time before it can be leased."""
     warm = rig(max_batch_tokens=8)
     computed = warm.runner.tokens_computed
     warm.link.say(pin(), CLIENT)

@@ -175,7 +175,7 @@ def test_products_of_few_rows_are_rehearsed(
 
 
 def test_products_in_int4_are_rehearsed_with_every_kernel_they_take(tmp_path: Path) -> None:
-    """Rehearse int4 products with all their kernels, also GEMMs of many rows that only they use."""
+    """Rehearse int4 products with all their kernels, also with their own GEMM for many rows."""
     rows: list[int] = []
 
     def computed(x: Tensor, weight: Int4Matrix, bias: Tensor | None) -> Tensor:

@@ -1,4 +1,4 @@
-"""Models whose older blocks are freed give the same tokens, from a pool with more room."""
+"""Models whose older blocks are freed give the same tokens, and their pool has more room."""
 
 from __future__ import annotations
 

@@ -189,7 +189,7 @@ def test_on_the_device_as_in_the_reference(batch: str) -> None:
 @pytest.mark.parametrize("batch", [*BATCHES, "long"])
 @pytest.mark.parametrize(("heads", "rank"), [(20, 512), (128, 512), (40, 256), (3, 256)])
 def test_sixteen_bits_on_the_device_as_in_the_reference(batch: str, heads: int, rank: int) -> None:
-    """On Hopper, this is the kernel with TMA."""
+    """On Hopper, the kernel with TMA computes these cases."""
     rows = BATCHES.get(batch, [(1, 2000), (1, 64), (1, 4097), (5, 3000), (70, 1111)])
     case = make_case(rows, replace(WIDE, rank=rank, rope=64, scale=0.05), heads, "bfloat16")
     case = replace(case, q=case.q.bfloat16(), weight=case.weight.bfloat16())

@@ -181,7 +181,7 @@ class TierScene(Scene):
             if move.target_tier is Tier.DISK:
                 fresh[move.target] = copy.target
         for move in list(self.under_way):
-            if move.source_tier is Tier.DISK:  # read before
+            if move.source_tier is Tier.DISK:  # the block was read before the change
                 fresh[move.source] = self.places[Tier.DISK][move.source]
         self.places[Tier.DISK][:] = fresh
         return self.cache.moves.forget_disk()

@@ -1,4 +1,4 @@
-"""Another engine may send any messages to any rank, and neither engine nor requests end."""
+"""Another engine may send any messages to any rank, and no engine and no request ends."""
 
 from __future__ import annotations
 

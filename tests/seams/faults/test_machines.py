@@ -232,7 +232,7 @@ def test_tenants_stay_apart_behind_a_router(installed: Installation) -> None:
 
 @pytest.mark.zoo
 def test_behind_a_router_no_tenant_is_counted_by_what_is_evicted(installed: Installation) -> None:
-    """`hostile/test_prime_and_probe.py` tests this on one server."""
+    """`hostile/test_prime_and_probe.py` tests the same attack on one server."""
     delete_tenants(installed.one)
     without_others = ("--tiers", "device", "--samples", "0")
     record = verified(installed.two, *without_others, "--eviction-trials", "2", *LONG)

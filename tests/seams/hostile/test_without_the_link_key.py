@@ -117,7 +117,7 @@ def test_a_holder_of_the_key_asks_for_a_prompt_of_any_length() -> None:
 def test_two_thousand_who_never_show_a_key_hold_off_nobody_and_are_shut_out(
     open_files: None,
 ) -> None:
-    """Half of them send nothing, and half send half of the allowed bytes."""
+    """Half of the peers send nothing, and the others send half of the allowed bytes."""
     port = two_free_ports()
     at = f"tcp://127.0.0.1:{port}"
     asked = generate("honest", range(10))

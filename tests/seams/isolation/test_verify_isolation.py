@@ -198,7 +198,7 @@ def test_states_of_recurrent_layers_are_tested_in_lower_tiers_too(
 def test_a_server_that_shares_everything_is_found_out(
     tmp_path: Path, small: dict[str, str]
 ) -> None:
-    """This server shares host memory. `faults/test_machines.py` tests one that shares devices."""
+    """This server shares host memory. `faults/test_machines.py` tests shared device memory."""
     with running_server(tmp_path / "data", {**small, "RATOON_SHARE_ALL": "1"}) as server:
         printed = verify(server, "--tiers", "device,host,disk", *PAIRED_ONLY)
         expect_nothing_left(server)

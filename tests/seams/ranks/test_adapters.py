@@ -147,7 +147,7 @@ def test_of_other_models(
 
 
 def test_each_rank_holds_its_part(truths: Truths) -> None:
-    """A rank has a part of LoRA's B for matrices divided by rows, and a part of A for others."""
+    """A rank has a part of LoRA's B for matrices divided by rows, and of A for other matrices."""
     with served(truths, replace(BOUNDS, ranks=2)) as one:
         parts = one.engine.adapters
         assert isinstance(parts, AdapterParts)

@@ -121,7 +121,7 @@ def test_clients_are_told_and_the_engine_comes_back(server: Server, number: sign
 
 
 def test_the_death_of_the_first_stage_is_that_of_the_engine(tmp_path: Path) -> None:
-    """Rank 0 notices the death while it waits for that stage's output."""
+    """Rank 0 notices the death while it waits for the first stage's output."""
     with filled_server(tmp_path, "RATOON_PIPELINE_PARALLEL") as server:
         test_clients_are_told_and_the_engine_comes_back(server, signal.SIGKILL)
 

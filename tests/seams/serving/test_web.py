@@ -56,7 +56,7 @@ def test_a_default_chat_passes_a_small_limit_which_still_ends_in_429(web: Server
 
 
 def test_a_request_that_can_never_pass_is_not_sent_again(web: Server) -> None:
-    """Even a client that is allowed to retry does not send such a request again."""
+    """Even a client that is allowed to retry does not retry a request that can never pass."""
     sent: list[object] = []
     with (
         openai.DefaultHttpxClient(event_hooks={"request": [sent.append]}) as http,

@@ -1,4 +1,4 @@
-"""A constraint on the next token is kept beside any rows, and delays only its own sequence."""
+"""A constraint on the next token holds beside any other rows, and delays only its own sequence."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ def test_what_is_kept_is_as_planned(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("first", ["qzeros", "scales"])
 def test_zero_points_may_come_before_scales_and_after(tmp_path: Path, first: str) -> None:
-    """A file may end between the two tensors, and one word of the layout holds numbers of both."""
+    """A file may end between zero points and scales, and one word of the layout holds both."""
     model_dir = make_int4(KINDS["awq"], tmp_path, recipe()).int4.model_dir
     model = read_model_config(model_dir)
     expected = list(load_parameters(model_dir, model, torch.float32, CPU).tensors())

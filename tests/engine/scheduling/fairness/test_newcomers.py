@@ -153,8 +153,8 @@ def test_a_question_is_in_the_next_step_beside_a_flood_that_holds_every_block(
 def test_a_question_is_in_the_next_step_beside_answers_that_outgrow_the_room(
     *, is_divided: bool
 ) -> None:
-    """Answer in the next step, although some steps preempt a sequence of the flood for another's
-    tokens.
+    """Answer in the next step, although some steps preempt a sequence of the flood for another
+    sequence's tokens.
     """
     rig = Rig(num_blocks=128, max_running=32, max_batch_tokens=64, context_len=48, check_every=50)
     if is_divided:

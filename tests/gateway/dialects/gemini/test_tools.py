@@ -51,7 +51,7 @@ def test_a_call(gemini: genai.Client, engine: FakeEngine) -> None:
 
 
 def test_one_value_may_stand_in_place_of_a_list(http: httpx.Client, engine: FakeEngine) -> None:
-    """Effect's client sends its tools so."""
+    """Effect's client sends a single tool without a list."""
     engine.script = saying(CALL)
     answer = post(
         http,

@@ -173,8 +173,8 @@ def test_a_template_of_the_operators_is_used_in_place_of_the_models(tmp_path: Pa
 
 
 def test_a_chat_in_which_a_template_shows_no_tools_is_refused() -> None:
-    """Refuse tools in a chat without a system message, beside which alone this template shows
-    tools.
+    """Refuse tools in a chat without a system message, since this template shows tools only
+    beside a system message.
     """
     source = (
         "{% for m in messages %}{{ m.content }}"

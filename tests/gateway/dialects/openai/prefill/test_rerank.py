@@ -161,8 +161,8 @@ def test_what_cannot_be_ranked_is_refused(
 
 
 def test_a_model_without_the_two_words_ranks_nothing(served: Served, engine: FakeEngine) -> None:
-    """Refuse reranking with a model whose tokenizer has only single bytes, so neither "yes" nor
-    "no".
+    """Refuse reranking with a model whose tokenizer has only single bytes, and no token for "yes"
+    or "no".
     """
     answer = rerank(served)
     assert answer.status_code == 400
