@@ -9,8 +9,8 @@
 #    and its class for a named tool sends a `tool_choice` that has no "type".
 # 3. anthropic 2.14.0: messages.create accepts no `temperature`. autogen-ext 0.7.5, whose extra allows
 #    any anthropic from 0.48 on, passes a `temperature`, so each request ends in a TypeError.
-# 4. guidance 0.3.1, VLLMModel: guidance's own matcher reads the generated text again. If that matcher
-#    reads the text otherwise, all captures are absent, without an error. So `gen("b") + "\n" + gen("c")`
+# 4. guidance 0.3.1, VLLMModel: guidance's own matcher reads the generated text again. If that second
+#    reading differs, all captures are absent, without an error. So `gen("b") + "\n" + gen("c")`
 #    captures neither for any answer, and `json` captures nothing if no space follows `:`.
 # 5. shell-gpt 1.5.1 imports click but does not declare it as a dependency: with today's typer it does
 #    not start.

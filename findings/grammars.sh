@@ -2,7 +2,7 @@
 # llguidance 1.9.1 converts GBNF (llama.cpp's grammars) so that some texts of a grammar are refused: a
 # repeated character class becomes a terminal, terminals take the longest match, and the lexer never
 # backtracks. For `[a-z]+ "ing"` it accepts no word that continues after its first "ing", and `.`
-# matches no line break. llama.cpp accepts all of these. The exit status is 0 while this is so.
+# matches no line break. llama.cpp accepts such words and line breaks. The exit status is 0 while this is so.
 set -e
 place=$(mktemp -d)
 trap 'rm -rf "$place"' EXIT

@@ -1,8 +1,8 @@
 #!/bin/bash
 # llguidance 1.9.1: `LLMatcher.deep_copy()`, "a deep copy of the matcher", shares its lexer with all
-# other copies. Once one copy reaches the limit of lexer states, every other copy fails at its next
-# token, and so do the first matcher and copies made later. The states that one copy needs count for
-# all copies. The exit status is 0 while this is so.
+# other copies. Once one copy reaches the limit of lexer states, the first matcher and all other copies
+# fail at their next token, also copies made later: the states that one copy needs count for all copies.
+# The exit status is 0 while this is so.
 set -e
 place=$(mktemp -d)
 trap 'rm -rf "$place"' EXIT

@@ -1,15 +1,16 @@
 #!/usr/bin/env bash
-# transformers 5.24.0 tokenises text with runs of blanks otherwise than sentencepiece if a model's
-# directory has tokenizer.model and no tokenizer.json, and save_pretrained keeps that.
+# transformers 5.24.0: if a model's directory has tokenizer.model and no tokenizer.json, transformers
+# splits runs of blanks into other tokens than sentencepiece does, and save_pretrained writes a
+# tokenizer that does the same.
 #
-# The pieces for several blanks have the worst score of all (-1e9 in Llama's and Mistral's models), so
-# sentencepiece merges blanks last. transformers puts these merges first, as if the place of a piece
-# in the vocabulary were its rank. Indented code and JSON get tokens that the model never saw in
-# training; words with single blanks are the same.
-# Seen, in "x    y": sentencepiece has a piece of three blanks and one of a blank and the y;
-# transformers one of four blanks, and the y. Mistral 7B's published tokenizer.json does as
-# sentencepiece does.
-# Needs python3 with pip, and 0.4 GB in a temporary directory. Exit status 0 while it is so.
+# The pieces of several blanks have the worst score of all (-1e9 in Llama's and Mistral's models), so
+# sentencepiece merges blanks last. transformers merges blanks first, as if a piece's place in the
+# vocabulary were its rank. Indented code and JSON get tokens that the model never saw in training;
+# words with single blanks between them get the right tokens.
+# Seen for "x    y": sentencepiece has a piece of three blanks, and a piece of one blank and the y;
+# transformers has a piece of four blanks, and the y alone. Mistral 7B's published tokenizer.json splits
+# as sentencepiece does.
+# Needs python3 with pip, and 0.4 GB in a temporary directory. The exit status is 0 while this is so.
 set -euo pipefail
 directory=$(mktemp -d)
 trap 'rm -rf "$directory"' EXIT
