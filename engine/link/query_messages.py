@@ -30,8 +30,8 @@ class Flush(Query[Flushed], frozen=True, kw_only=True, tag="flush"):
     """A query to drop cached prefixes: of a flow, of namespaces, or all if both are None.
 
     `namespace` is a namespace, or the common first bytes of several. A flow's flush also makes its
-    records on disk unreadable for ever. Its running requests are served to their end, but leave
-    nothing in the cache. Compiled grammars are dropped too.
+    records on disk unreadable for ever. The flow's running requests are served to their end, but
+    leave nothing in the cache. Compiled grammars are dropped too.
     """
 
     flow: str | None = None
@@ -55,7 +55,7 @@ class Pinned(Reply, frozen=True, kw_only=True, tag="pinned"):
 
 
 class Pin(Query[Pinned], frozen=True, kw_only=True, tag="pin"):
-    """A query to keep a prefix on the device until it is unpinned. It is computed if not cached.
+    """A query to keep a prefix on the device until it is unpinned. An uncached prefix is computed.
 
     A repeated query changes nothing, and is answered too.
     """
@@ -73,7 +73,7 @@ class Unpinned(Reply, frozen=True, kw_only=True, tag="unpinned"):
 
 
 class Unpin(Query[Unpinned], frozen=True, kw_only=True, tag="unpin"):
-    """A query to unpin a prefix. Its blocks may then be evicted like any other blocks."""
+    """A query to unpin a prefix, whose blocks may then be evicted like any other blocks."""
 
     pin_id: str
 
@@ -160,7 +160,7 @@ class AdapterRead(Reply, frozen=True, kw_only=True, tag="adapter_read"):
 
 
 class ReadAdapter(Query[AdapterRead], frozen=True, kw_only=True, tag="read_adapter"):
-    """A query to read and check a LoRA adapter. It stays in host memory for later requests."""
+    """A query to read and check a LoRA adapter, which stays in host memory for later requests."""
 
     path: str  # the adapter's folder, relative to the engine's folder of adapters
     # Flow whose requests will use the adapter; empty if the gateway has an earlier release.

@@ -49,5 +49,5 @@ class DoneFlushes:
             del self._done[next(iter(self._done))]  # forget the oldest; at worst it is done again
 
     def dropped(self, flush_id: str) -> Dropped:
-        """Return a flush's dropped blocks. They are unknown if it was done before this start."""
+        """Return a flush's dropped blocks. Those of a flush before this start are unknown."""
         return self._done.get(flush_id, _UNKNOWN)

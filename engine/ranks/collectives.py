@@ -182,7 +182,7 @@ class Collectives:
         return int(found.min())
 
     def of_first(self, value: bytes) -> bytes:
-        """Return rank 0's `value`. It has the same length on all ranks. Waits for rank 0."""
+        """Return rank 0's `value`, which has the same length on all ranks. Waits for rank 0."""
         content = torch.frombuffer(bytearray(value), dtype=torch.uint8)
         wait_for(self._hosts.broadcast([content], _from_first()))
         return content.numpy().tobytes()

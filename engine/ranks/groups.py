@@ -40,7 +40,7 @@ class RankGroups:
         return self.every.least(number)
 
     def of_first(self, value: bytes) -> bytes:
-        """Return rank 0's `value`. It has the same length on all ranks. Waits for rank 0."""
+        """Return rank 0's `value`, which has the same length on all ranks. Waits for rank 0."""
         return self.every.of_first(value)
 
     def close(self) -> None:

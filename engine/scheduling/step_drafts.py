@@ -80,6 +80,6 @@ class StepDrafts:
 
 
 def _may_have_drafts(sequence: Sequence) -> bool:
-    """Return whether tokens may be drafted. They may not after an overwritten recurrent state."""
+    """Return whether tokens may be drafted. None may be drafted after an overwritten state."""
     states = None if sequence.lease is None else sequence.lease.states
     return sequence.drafts and not (states is not None and states.overwrites)

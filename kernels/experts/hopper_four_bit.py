@@ -48,7 +48,7 @@ def _copy_span(
     STAGES: gl.constexpr,
     PLACES: gl.constexpr,
 ) -> None:
-    """Start to copy the operands of a span. It has PLACES runs of 32 columns, 1 to 4."""
+    """Start to copy the operands of a span. The span has PLACES runs of 32 columns, 1 to 4."""
     stage = span % STAGES
     inputs, words, scales = memory
     from_inputs, from_words, from_scales = sources

@@ -68,12 +68,13 @@ class EngineClient(EngineQueries):
         on_cache_events: Listener | None = None,
         flushes: ReadFlushes | None = None,
     ) -> None:
-        """Connect to `engine`, an address. Its step loop may stall for at most `silence_s` seconds.
+        """Connect to `engine`, an address.
 
-        By default `silence_s` depends on the engine's device. `on_cache_events` is called with the
-        changes of the engine's cache, in order. After each connection it first gets a snapshot.
-        `flushes` returns all recorded flushes, in the form that `flush_recorded` takes. The client
-        awaits `flushes` after each welcome. The engine counts as connected only after that.
+        The engine's step loop may stall for at most `silence_s` seconds, which by default depends
+        on the engine's device. `on_cache_events` is called with the changes of the engine's cache,
+        in order. After each connection it first gets a snapshot. `flushes` returns all recorded
+        flushes, in the form that `flush_recorded` takes. The client awaits `flushes` after each
+        welcome. The engine counts as connected only after that.
         """
         super().__init__()
         self._engine = engine

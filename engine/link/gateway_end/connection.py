@@ -71,7 +71,7 @@ class Connection:
         heartbeat_s: float = HEARTBEAT_S,
         key: LinkKey | None = None,
     ) -> None:
-        """Connect to an engine. Its step loop may stall for at most `silence_s` seconds.
+        """Connect to an engine, whose step loop may stall for at most `silence_s` seconds.
 
         By default `silence_s` depends on the engine's device.
         """

@@ -1,7 +1,7 @@
 """A fake engine that dies DEATHS times, and then is ready until SIGTERM or SIGUSR1.
 
-usage: fake_engine.py DIRECTORY DEATHS [STATUS]. It writes files in DIRECTORY: `starts` (a line for
-each start), `ready` while it is ready, and `log`.
+usage: fake_engine.py DIRECTORY DEATHS [STATUS]. The engine writes files in DIRECTORY: `starts` (a
+line for each start), `ready` while it is ready, and `log`.
 """
 
 import signal

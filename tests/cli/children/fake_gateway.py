@@ -1,9 +1,9 @@
 """A fake gateway that lives until SIGTERM, or until it finds and removes the file `gateway-dies`.
 
-usage: fake_gateway.py DIRECTORY [stubborn | broken]. It writes files in DIRECTORY: `gateway-starts`
-(a line for each start), `listens`, and its end in `log`. With `stubborn` it ignores SIGTERM. With
-`broken` it cannot start. A gateway that runs when the file `gateway-hangs` appears stops answering
-(`scripts.probe`); a gateway that starts later answers.
+usage: fake_gateway.py DIRECTORY [stubborn | broken]. The gateway writes files in DIRECTORY:
+`gateway-starts` (a line for each start), `listens`, and its end in `log`. With `stubborn` it
+ignores SIGTERM. With `broken` it cannot start. A gateway that runs when the file `gateway-hangs`
+appears stops answering (`scripts.probe`); a gateway that starts later answers.
 """
 
 import signal

@@ -152,7 +152,7 @@ class _Fields(WindowFields, kw_only=True):
 
 
 class _Unified(_Fields, kw_only=True):
-    """The config fields of the 12B model. It reads images and sound without separate encoders."""
+    """The config fields of the 12B model, which has no separate encoders of images and sound."""
 
     max_position_embeddings: Positive = 262_144
     sliding_window: int | msgspec.UnsetType | None = 1024

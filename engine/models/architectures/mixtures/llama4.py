@@ -125,7 +125,7 @@ def _attention(raw: _Llama4, attention: AttentionConfig, *, is_rotated: bool) ->
 
 
 def _unrotated(raw: _Llama4) -> RopeConfig | None:
-    """Return the rope config of a layer without rotation. It may still scale queries."""
+    """Return the rope config of a layer without rotation. The layer may still scale queries."""
     if not raw.attn_temperature_tuning:
         return None
     queries = QueryScaling(raw.attn_scale, raw.floor_scale, shift=1)
