@@ -31,8 +31,8 @@ ALL_BYTES = 1 << 30
 GROWTH_BYTES_PER_S = 100e6
 MASK_S = 0.1  # maximum processor seconds for one mask; usually 20 to 100 us
 
-# The maximum processor seconds on a row's masks. Then its remaining drafts get no masks. A row
-# with drafts therefore takes little longer than a row without drafts.
+# The maximum processor seconds on a row's masks. After that time the row's other drafts get no
+# masks. A row with drafts therefore takes little longer than a row without drafts.
 AHEAD_S = 0.001
 # The seconds for which calls of llguidance hold Python's lock. Following a token takes about 5 us,
 # and up to 0.1 ms with hard grammars.

@@ -69,8 +69,8 @@ class Reused(msgspec.Struct, frozen=True, array_like=True):
     written: tuple[int, ...] = ()
     fetched: int = 0  # tokens received from another engine; `tiers` does not include them
 
-    # The number of tokens with cached blocks if this is more than were reused, else 0. They were
-    # not reused because no recurrent state is cached at their end.
+    # The number of tokens with cached blocks if this is more than were reused, else 0. The others
+    # were not reused, because no recurrent state is cached at their end.
     matched: int = 0
     # The lower tier from which only the recurrent state was loaded, and no tokens.
     state_tier: StateTier | None = None

@@ -89,7 +89,7 @@ class Erasing:
         The flush is recorded anew, after the deletion, which may have taken long. The time until
         all gateways know of the deletion begins with this record. Engines may have done the first
         flush already, and have counted its blocks under its own id. If the tenant is deleted twice
-        together, both deletions' flushes count.
+        at the same time, both deletions' flushes count.
         """
         try:
             then = await self._flushing.record(

@@ -66,8 +66,8 @@ def market_of(
             if len(quiet.queued_steps) == number:
                 break
             market.run(1)
-        # Reading an answer takes the quiet tenant some time, in which others may have computed as
-        # much.
+        # Reading an answer takes the quiet tenant some time, in which other tenants may have
+        # computed as much.
         market.run((10 + drawn.randrange(20)) * max(1, prompt // 150))
     market.core.check_invariants()
     assert all(shopper.sent > backlog for shopper in crowd)
