@@ -1,12 +1,14 @@
 """Start Ratoon's processes by forking the process that starts them; execute all other programs.
 
 A process is forked if it runs Python and the fork server has imported its modules. Other processes
-are executed as usual.
+are executed as usual. So is a gateway with several workers, because it imports prometheus_client
+with a variable that lets workers share files of counts.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Collection, Mapping, Sequence
@@ -15,6 +17,7 @@ from typing import Any, NamedTuple, NoReturn
 from cli.supervision import parent_death
 from tests.doubles.forks.becoming import BROKEN, become, end, open_descriptors, set_environment
 
+_HAS_WORKERS = re.compile(r'"workers":(?:[2-9]|[1-9]\d)')  # in the gateway's configuration
 MODULES = (
     *("gateway", "gateway.router_process", "engine", "storage.disk"),
     "engine.follower",
@@ -38,6 +41,8 @@ class Command(NamedTuple):
 def known(words: Sequence[str], modules: Collection[str]) -> Command | None:
     """Return the command `words` if it runs one of `modules`, directly or by `parent_death`."""
     parent = None
+    if any(map(_HAS_WORKERS.search, words)):
+        return None
     if parent_death.__file__ in words:
         after = list(words).index(parent_death.__file__) + 1
         parent, words = int(words[after]), words[after + 1 :]
