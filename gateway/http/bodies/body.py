@@ -51,6 +51,10 @@ _ENTRY = re.compile(r"\[\.\.\.\].*")
 _MISSING = re.compile(r"missing required field `(?P<name>[^`]*)`")
 _UNKNOWN = re.compile(r"contains unknown field `(?P<name>[^`]*)`")
 _PART_TYPE = re.compile(r"\bcontent\[[^\]]*\]\.type$")
+# An escape that its string's end cuts short: too few digits, or the first half of a surrogate pair.
+_CUT_ESCAPE = re.compile(
+    rb'(?<!\\)(?:\\\\)*\\u(?:[0-9a-fA-F]{0,3}|[dD][89abAB][0-9a-fA-F]{2}[^"]{0,4})"'
+)
 _QUOTED_INPUT = re.compile(r"^Invalid (?:enum )?value .*", re.DOTALL)
 
 
@@ -115,7 +119,15 @@ def parse_part(decoder: JsonDecoder[T], part: Body, where: str = "") -> T:
     except msgspec.ValidationError as error:
         raise invalid(str(error), where) from None
     except msgspec.DecodeError as error:
-        raise BadRequest(f"the body is not valid JSON: {error}", code="invalid_json") from None
+        found = _syntax_error(str(error), part)
+        raise BadRequest(f"the body is not valid JSON: {found}", code="invalid_json") from None
+
+
+def _syntax_error(message: str, part: Body) -> str:
+    """Name an incomplete escape near the end, which msgspec reports as a truncated input."""
+    if "truncated" in message and _CUT_ESCAPE.search(part, max(0, len(part) - 64)):
+        return "a string ends with an incomplete `\\u` escape"
+    return message
 
 
 def check_names(body: Body) -> None:

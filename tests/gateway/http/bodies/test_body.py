@@ -323,6 +323,35 @@ def test_what_strings_say_counts_for_nothing_however_it_is_escaped(texts: list[s
         parse(COMPLETION, body, 2)
 
 
+INCOMPLETE = {
+    "half of a surrogate pair": rb"hi \ud83d",
+    "a half before another escape": rb"hi \uD83D\n",
+    "too few digits": rb"hi \u0",
+    "no digits, after a backslash": rb"\\\u",
+}
+COMPLETE = {"a surrogate pair": rb"\ud83d\ude00", "the same letters": rb"\\ud83d", "none": b"hi"}
+
+
+def saying(text: bytes) -> bytes:
+    return b'{"model": "m", "prompt": "' + text + b'"}'
+
+
+@pytest.mark.parametrize("text", INCOMPLETE.values(), ids=INCOMPLETE)
+def test_an_incomplete_escape_at_the_end_is_named(text: bytes) -> None:
+    refused = parse_or_refuse(COMPLETION, saying(text))
+    assert isinstance(refused, BadRequest)
+    assert "incomplete `\\u` escape" in str(refused)
+
+
+@pytest.mark.parametrize("text", COMPLETE.values(), ids=COMPLETE)
+def test_a_truncated_body_of_complete_escapes_is_called_truncated(text: bytes) -> None:
+    accepted = parse_or_refuse(COMPLETION, saying(text))
+    assert isinstance(accepted, CompletionRequest)
+    refused = parse_or_refuse(COMPLETION, saying(text)[:-1])
+    assert isinstance(refused, BadRequest)
+    assert "truncated" in str(refused)
+
+
 def test_a_missing_field_is_named() -> None:
     with pytest.raises(BadRequest, match="`messages`") as refused:
         parse(CHAT, b'{"model": "m"}', 64)
