@@ -24,6 +24,8 @@ class TemplateTraits(Struct, frozen=True):
     users_in_a_row: bool = True
     assistants_in_a_row: bool = True
     assistant_first: bool = True
+    # whether calls may come before all user's turns
+    calls_first: bool = True
     system_alone: bool = True
     user_after_result: bool = True
     results: bool = True

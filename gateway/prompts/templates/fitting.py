@@ -156,6 +156,7 @@ def _thought(parts: Sequence[Part]) -> tuple[Reasoning]:
 
 def _rows(messages: Sequence[Message], traits: TemplateTraits) -> Iterator[Message]:
     """Join turns that must alternate, and add empty user's turns where the template needs them."""
+    has_user = False
     run: list[Message] = []  # messages that become one message; only the last may have calls
     for message in messages:
         if _says_nothing(message) and not traits.empty_answers:
@@ -167,7 +168,10 @@ def _rows(messages: Sequence[Message], traits: TemplateTraits) -> Iterator[Messa
             continue
         if run:
             yield _as_one(run)
-        if message.role == "assistant" and _needs_user(run[-1] if run else None, message, traits):
+        last = run[-1] if run else None
+        has_user = has_user or (last is not None and last.role == "user")
+        if message.role == "assistant" and _needs_user(last, message, traits, has_user=has_user):
+            has_user = True
             yield Message("user", (Text(""),))
         run = [message]
     if run:
@@ -199,8 +203,12 @@ def _says_nothing(message: Message) -> bool:
     return message.role == "assistant" and not any(said)
 
 
-def _needs_user(last: Message | None, message: Message, traits: TemplateTraits) -> bool:
+def _needs_user(
+    last: Message | None, message: Message, traits: TemplateTraits, *, has_user: bool
+) -> bool:
     """Return whether a user's turn, perhaps empty, must come before the assistant's turn."""
+    if not has_user and not traits.calls_first and _has_calls(message):
+        return True
     if last is None or last.role == "system":
         return not traits.assistant_first
     if last.role != "assistant" or traits.assistants_in_a_row:

@@ -36,6 +36,11 @@ _OF_TRAITS: tuple[tuple[str, Any, Limit], ...] = (
         False,
         Limit("chats that the assistant begins", "begun with an empty user's turn"),
     ),
+    (
+        "calls_first",
+        False,
+        Limit("calls before a user's turn", "preceded by an empty user's turn"),
+    ),
     ("empty_answers", False, Limit("assistant's turns that say nothing", "left out")),
     ("calls", "one", Limit("several calls in a turn", "shown as turns of one call each")),
     ("calls", "text", Limit("calls", "shown as text of the assistant's turn")),

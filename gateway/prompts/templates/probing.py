@@ -85,7 +85,7 @@ _QUESTIONS = (
         ({}, {"calls": "one"}, {"calls": "text"}, {"calls": "text", "results": False}),
         ("u ac t", "u acc t t", "u acc t t a u", "u ac t ac t a u"),
     ),
-    _Question(({}, {"assistant_first": False}), ("a u", "ac t", "s ac t")),
+    _Question(({}, {"calls_first": False}), ("a u", "ac t", "s ac t", "a ac t")),
     _Question(({}, {"user_after_result": False}), ("u ac t u", "u acc t t u a u")),
     _Question(({}, {"later_system": False}), ("u ac t s", "u ac t s a u")),
     _Question(

@@ -39,6 +39,7 @@ STRICT = {
     "users_in_a_row": False,
     "assistants_in_a_row": False,
     "assistant_first": False,
+    "calls_first": False,
     "user_after_result": False,
 }
 ALL = [TemplateTraits(**values) for values in ({}, *EACH, *PAIRS, STRICT)]

@@ -158,6 +158,17 @@ def test_tools_alone_are_a_cached_content_of_gemini_s(name: str, tmp_path: Path)
         assert mark.num_tokens > 0
 
 
+@pytest.mark.parametrize("name", ["qwen3.5", "llama3.1"])
+def test_a_user_s_turn_is_added_before_first_calls_but_not_before_a_greeting(name: str) -> None:
+    template = ChatTemplate(family(name).template(), {})
+
+    def turns(spelled: str) -> int:
+        text = template.render(messages(spelled), add_generation_prompt=True).text
+        return text.count("<|im_start|>user") + text.count("<|start_header_id|>user")
+
+    assert (turns("a u"), turns("ac t")) == (1, turns("u ac t"))
+
+
 def test_a_template_of_the_operators_is_used_in_place_of_the_models(tmp_path: Path) -> None:
     own = tmp_path / "own.jinja"
     own.write_text(family("qwen2.5").template())
