@@ -113,7 +113,7 @@ class ProcessSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The address of the engine's process, and its share of the machine."""
 
     socket: str  # path of the Unix socket that the engine serves, or tcp://host:port
-    link_key_file: str | None = None  # required over TCP (`link/curve.py`)
+    link_key_file: str | None = None  # required over TCP (`link/tcp/curve.py`)
 
     # The phases of requests that gateways send this engine, if there are several engines.
     role: Role = "both"
