@@ -99,9 +99,9 @@ def verify_isolation(admin: AdminFlags, verify: VerifyFlags) -> None:
     Creates temporary tenants, keys, groups and published prefixes, and removes them at the end. At
     every entry point and in every tier, a request that differs from an earlier request in one
     property must find none of that request's blocks. A tenant must not probe, list, use, prolong or
-    delete what another has marked or stored. Times of tokens must not reveal hits, and evictions
-    must not reveal how many tokens others sent. Exits with 0 only if all of this held, the controls
-    show that a leak would have been noticed, and there was time for nine cells in ten.
+    delete what another has marked or stored. Gaps between tokens must not reveal hits, and
+    evictions must not reveal how many tokens others sent. Exits with 0 only if all of this held,
+    the controls show that a leak would have been noticed, and there was time for nine tests in ten.
 
     Examples: all tests without a restart; the same with a restart, for which the command asks:
 

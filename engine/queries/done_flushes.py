@@ -22,7 +22,7 @@ MOST_KNOWN = 4 * MOST
 
 
 class Dropped(NamedTuple):
-    """The number of blocks that a flush dropped, and the dropped copies (None: unknown)."""
+    """The number of blocks that a flush dropped, and what each tier erased (None: not known)."""
 
     blocks: int = 0
     tiers: tuple[TierErasure, ...] | None = None

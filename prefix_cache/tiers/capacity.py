@@ -207,7 +207,7 @@ class Capacity:
             self._ref_counts.note_redundant(current)
 
     def may_adopt(self, node: Node, owner: str) -> bool:
-        """Return whether no other owner's block up to the end of `node` is being copied."""
+        """Return whether no block of another owner, up to the end of `node`, is being copied."""
         return not any(one.transfers and one.owner != owner for one in node.way_up())
 
     def took_on_disk(self, taken: Iterable[int], erased: Iterable[int]) -> None:

@@ -243,7 +243,7 @@ class Checkpoints:
             at.set_quota(owner, quota)
 
     def partition(self, parts: Mapping[str, float]) -> None:
-        """Give each owner its own partition of the slots that are not for sequences."""
+        """Divide the slots among the owners, without the device's slots for running sequences."""
         for at in self.tiers.values():
             at.partition(parts, self._for_sequences if at is self.device else 0)
 

@@ -200,7 +200,7 @@ def test_a_flush_is_no_eviction() -> None:
 
 
 class LongestFirst(EvictionPolicy):
-    """A policy whose order depends on values that trims and splits change."""
+    """A policy that evicts the longest node. Trimming or splitting a node changes its length."""
 
     def sort_key(self, node: Node) -> SortKey:
         return (-len(node.edge),)

@@ -46,7 +46,7 @@ class House:
         graph_tokens: int = 0,
         masks: MaskMaker | None = None,
     ) -> None:
-        """Make an engine. `allowed` None means no constraint, and `most` bounds the tokens."""
+        """Make an engine. With `allowed`, the request may use only these tokens, up to `most`."""
         self.made: list[Allows] = []
         bounds = Bounds(64, 16, 64, 8, overlap_scheduling, graph_tokens)
 
