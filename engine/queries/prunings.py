@@ -35,6 +35,8 @@ class Prunings:
 
     def advance(self, alive: Collection[Sequence]) -> None:
         """Remove nodes for at most about `SLICE_S` seconds. `alive` are all accepted sequences."""
+        if not self._under_way:
+            return
         give_up = self._clock() + SLICE_S
         while self._under_way and self._clock() < give_up:
             self._advance(*self._under_way.popleft(), alive)
