@@ -290,7 +290,7 @@ class PrefixCache:
         owner: str | None = None,
         tally: Tally | None = None,
     ) -> int:
-        """Do a whole `pruning` at once, and return the number of forgotten blocks."""
+        """Do a `pruning` from beginning to end. Return the number of forgotten blocks."""
         namespaces = None if namespace is None else (namespace,)
         return self.pruning(namespaces, owner, tally).finish()
 

@@ -158,7 +158,7 @@ class CacheOrders:
     def _forget_marked(self, client: bytes, query: ForgetMarked, alive: Alive) -> None:
         """Forget a prefix. Also stop the flow's fetches, which could fetch the prefix again."""
         flow, now = query.flow, self._clock()
-        pruning = self._cache.retained.forgetting(
+        pruning = self._cache.retained.forget(
             flow, query.prefix_id, now=now, is_marked=query.is_marked
         )
         if pruning is None:

@@ -124,13 +124,6 @@ class RetainedPrefixes:
 
     def forget(
         self, owner: str, prefix_id: bytes, *, now: float, is_marked: bool = True
-    ) -> int | None:
-        """Do a whole `forgetting` at once, and return the number of forgotten blocks."""
-        pruning = self.forgetting(owner, prefix_id, now=now, is_marked=is_marked)
-        return None if pruning is None else pruning.finish()
-
-    def forgetting(
-        self, owner: str, prefix_id: bytes, *, now: float, is_marked: bool = True
     ) -> Pruning | None:
         """Unlist a prefix, and begin to drop its blocks unless another listed prefix needs them.
 

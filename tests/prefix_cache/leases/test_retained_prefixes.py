@@ -8,7 +8,7 @@ from prefix_cache.eviction.shares import Quota
 from prefix_cache.hashing import KEY_BYTES, TokenIds, block_keys
 from prefix_cache.leases.retained_prefixes import MOST
 from storage.move import Tier
-from tests.prefix_cache.support.scene import Scene, path, tokens
+from tests.prefix_cache.support.scene import Scene, finished, path, tokens
 from tests.prefix_cache.support.tiers_scene import TierScene
 
 ANNA, BEN = path("anna"), path("ben")
@@ -121,9 +121,9 @@ def test_marks_cost_nobody_else_a_block_and_nobody_else_sees_them() -> None:
     assert [scene.matches(BEN, prompt(number)) for number in range(3)] == [8] * 3
     assert (listed(scene, "ben"), len(listed(scene))) == ([], 4)
     [newest, *_] = scene.cache.retained.listed("anna", now=scene.now)
-    assert scene.cache.retained.forget("ben", newest.prefix_id, now=scene.now) is None
+    assert finished(scene.cache.retained.forget("ben", newest.prefix_id, now=scene.now)) is None
     assert scene.matches(ANNA, prompt(9)) == 8
-    assert scene.cache.retained.forget("anna", newest.prefix_id, now=scene.now) == 2
+    assert finished(scene.cache.retained.forget("anna", newest.prefix_id, now=scene.now)) == 2
 
 
 def test_of_a_published_namespace_nothing_is_retained_listed_or_forgotten() -> None:
@@ -144,7 +144,7 @@ def test_of_a_published_namespace_nothing_is_retained_listed_or_forgotten() -> N
     [own] = scene.cache.retained.listed("anna", now=scene.now)
     assert (own.num_blocks, scene.matches(anna, ids), scene.matches(ben, ids)) == (3, 12, 8)
     assert retained(scene) == {"anna": 1}
-    assert scene.cache.retained.forget("anna", own.prefix_id, now=scene.now) == 1
+    assert finished(scene.cache.retained.forget("anna", own.prefix_id, now=scene.now)) == 1
     assert (scene.matches(anna, ids), scene.matches(ben, ids)) == (8, 8)
     scene.cache.check_invariants()
 
@@ -234,10 +234,10 @@ def test_forgetting_leaves_what_other_prefixes_need() -> None:
     run(scene, one, 1e6)
     run(scene, other, 1e6)
     [newest, oldest] = scene.cache.retained.listed("anna", now=scene.now)
-    assert scene.cache.retained.forget("anna", newest.prefix_id, now=scene.now) == 1
+    assert finished(scene.cache.retained.forget("anna", newest.prefix_id, now=scene.now)) == 1
     assert (scene.matches(ANNA, other), scene.matches(ANNA, one)) == (8, 12)
-    assert scene.cache.retained.forget("anna", newest.prefix_id, now=scene.now) is None
-    assert scene.cache.retained.forget("anna", oldest.prefix_id, now=scene.now) == 3
+    assert finished(scene.cache.retained.forget("anna", newest.prefix_id, now=scene.now)) is None
+    assert finished(scene.cache.retained.forget("anna", oldest.prefix_id, now=scene.now)) == 3
     assert scene.matches(ANNA, one) == 0
     scene.cache.check_invariants()
 
@@ -251,9 +251,9 @@ def test_forgetting_a_prefix_of_a_longer_marked_one_takes_no_block() -> None:
     scene.release(lease)
     long, short = scene.cache.retained.listed("anna", now=scene.now)
     assert (short.num_blocks, long.num_blocks) == (2, 3)
-    assert scene.cache.retained.forget("anna", short.prefix_id, now=scene.now) == 0
+    assert finished(scene.cache.retained.forget("anna", short.prefix_id, now=scene.now)) == 0
     assert scene.matches(ANNA, ids) == 12
-    assert scene.cache.retained.forget("anna", long.prefix_id, now=scene.now) == 3
+    assert finished(scene.cache.retained.forget("anna", long.prefix_id, now=scene.now)) == 3
 
 
 def test_a_prefix_that_another_cache_had_marked_is_forgotten_without_a_mark() -> None:
@@ -278,7 +278,7 @@ def test_a_prefix_that_another_cache_had_marked_is_forgotten_without_a_mark() ->
 
 
 def forget(scene: TierScene, owner: str, key: bytes, *, is_marked: bool) -> int | None:
-    return scene.cache.retained.forget(owner, key, now=scene.now, is_marked=is_marked)
+    return finished(scene.cache.retained.forget(owner, key, now=scene.now, is_marked=is_marked))
 
 
 def test_when_an_owner_is_flushed_its_list_is_empty() -> None:

@@ -14,6 +14,7 @@ from prefix_cache.cache import PrefixCache
 from prefix_cache.hashing import Digest, TokenIds, block_keys, xxh3_128_digest
 from prefix_cache.leases.lease import Lease
 from prefix_cache.namespace import Namespace, NamespacePath
+from prefix_cache.tiers.pruning import Pruning
 from storage.move import Move, Tier
 
 
@@ -30,6 +31,11 @@ def path(*names: str, length: int = 1) -> NamespacePath:
     has no end.
     """
     return NamespacePath(tuple((i * length, namespace(name)) for i, name in enumerate(names)))
+
+
+def finished(pruning: Pruning | None) -> int | None:
+    """Do a pruning to its end; return the number of forgotten blocks, or None if there is none."""
+    return None if pruning is None else pruning.finish()
 
 
 class ConstantDigest:

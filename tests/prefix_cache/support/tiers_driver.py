@@ -19,7 +19,7 @@ from prefix_cache.tiers.pruning import Pruning
 from storage.move import Move, Tier
 from tests.prefix_cache.support.driver import OWNERS, PATHS
 from tests.prefix_cache.support.followed import FollowedPrompts
-from tests.prefix_cache.support.scene import namespace
+from tests.prefix_cache.support.scene import finished, namespace
 from tests.prefix_cache.support.tiers_scene import TierScene
 
 MOST_RUNNING = 3
@@ -205,7 +205,8 @@ class TiersDriver:
         if self.random.random() < 0.2:
             owner = self.random.choice(OWNERS)
             for prefix in self.scene.cache.retained.listed(owner, now=now)[:1]:
-                blocks = self.scene.cache.retained.forget(owner, prefix.prefix_id, now=now)
+                pruning = self.scene.cache.retained.forget(owner, prefix.prefix_id, now=now)
+                blocks = finished(pruning)
                 self.seen["forgotten"] += blocks or 0
         elif self.running:
             one = self.random.choice(self.running)

@@ -79,7 +79,7 @@ def test_a_prefix_that_is_split_while_it_is_forgotten_goes_as_a_whole() -> None:
     scene.release(lease)
     scene.run(ANN, np.concatenate([IDS[:4], tokens(*[7] * 8)]), owner="ann")
     [marked] = scene.cache.retained.listed("ann", now=scene.now)
-    pruning = scene.cache.retained.forgetting("ann", marked.prefix_id, now=scene.now)
+    pruning = scene.cache.retained.forget("ann", marked.prefix_id, now=scene.now)
     assert pruning is not None
     pruning.advance(2)
     scene.run(ANN, np.concatenate([IDS[:12], tokens(*[1] * 8)]), owner="ann")
